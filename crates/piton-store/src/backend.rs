@@ -1,0 +1,300 @@
+//! The traits that a store implements. A store keeps opaque bytes in order; what they mean is decided
+//! above it, by [`RunLog`](crate::RunLog) and the state encoding, once for all stores.
+//!
+//! A [`Store`] is [`Log`] + [`Blobs`] + [`RunIndex`]. All are dyn-safe, and a decorator (encryption,
+//! metrics) is itself a store.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_types::{BlobId, Durability, EntryHash, Fence, Holder, RunId, RunStatus, RunSummary, Seq, Timestamp};
+
+use crate::{Hashing, StoreError};
+
+/// Where a run's log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The newest entry.
+    pub seq: Seq,
+    /// Its hash.
+    pub hash: EntryHash,
+    /// Its fence, the highest of the log.
+    pub fence: Fence,
+}
+
+/// One entry to be appended to a log, with everything that comes into being together with it.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    /// The run.
+    pub run: RunId,
+    /// The entry's number: one more than the head's, 0 for a new run.
+    pub seq: Seq,
+    /// The hash of the entry before it; [`EntryHash::ROOT`] for a new run.
+    pub parent: EntryHash,
+    /// The entry's hash.
+    pub hash: EntryHash,
+    /// The writer's fence: at least the head's.
+    pub fence: Fence,
+    /// When it was written.
+    pub at: Timestamp,
+    /// The sealed entry.
+    pub entry: Bytes,
+    /// The raw pack of the values that are new with this entry; may be empty.
+    pub pack: Bytes,
+    /// Staged packs that the entry relies on. The commit fails with `NotFound` if one is gone, and
+    /// otherwise ends their pins and takes them off the condemned list.
+    pub staged: Vec<PackId>,
+    /// The run's new index row. Required for entry 0; otherwise `None` leaves the row as it is, except
+    /// that `updated_at` follows `at`.
+    pub index: Option<RunSummary>,
+    /// What the acknowledgement must survive.
+    pub durability: Durability,
+}
+
+impl Commit {
+    /// Whether this commit may follow `head`: the rules of [`Log::append`], for stores to share.
+    pub fn check(&self, head: Option<Head>) -> Result<(), StoreError> {
+        if let Some(head) = head.filter(|head| head.fence > self.fence) {
+            return Err(StoreError::Fenced { run: self.run.clone(), held: self.fence, current: head.fence });
+        }
+        let (next, parent) = head.map_or((Seq(0), EntryHash::ROOT), |head| (head.seq.next(), head.hash));
+        if (self.seq, self.parent) != (next, parent) {
+            return Err(StoreError::Conflict { run: self.run.clone(), wanted: self.seq, head });
+        }
+        if head.is_none() && self.index.is_none() {
+            return Err(StoreError::Invalid {
+                what: format!("the first entry of run {}", self.run),
+                detail: "it has no index row".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// One entry as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number.
+    pub seq: Seq,
+    /// Its hash, as given to the commit. The reader checks it; the store doesn't.
+    pub hash: EntryHash,
+    /// Its fence.
+    pub fence: Fence,
+    /// The sealed entry.
+    pub entry: Bytes,
+    /// Its raw pack; empty if the read didn't ask for packs.
+    pub pack: Bytes,
+}
+
+/// Which entries to read.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// The first.
+    pub from: Seq,
+    /// The last, included.
+    pub to: Seq,
+    /// From the newest to the oldest.
+    pub newest_first: bool,
+    /// At most so many.
+    pub limit: usize,
+    /// With their packs.
+    pub packs: bool,
+}
+
+impl Span {
+    /// Every entry, oldest first, without packs.
+    pub const ALL: Self =
+        Self { from: Seq(0), to: Seq(u32::MAX), newest_first: false, limit: usize::MAX, packs: false };
+
+    /// The newest `limit` entries, newest first, without packs.
+    pub const fn newest(limit: usize) -> Self {
+        Self { newest_first: true, limit, ..Self::ALL }
+    }
+}
+
+/// Consecutive entries and their values, folded into one.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// What it covers.
+    pub info: SegmentInfo,
+    /// The sealed entries.
+    pub entries: Bytes,
+    /// Which blobs it holds.
+    pub index: Bytes,
+    /// The blobs.
+    pub nodes: Bytes,
+}
+
+/// What a segment covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SegmentInfo {
+    /// The first entry.
+    pub first: Seq,
+    /// The last entry.
+    pub last: Seq,
+}
+
+impl SegmentInfo {
+    /// How many entries it covers.
+    #[expect(clippy::len_without_is_empty, reason = "a segment is never empty")]
+    pub fn len(&self) -> u64 {
+        u64::from(self.last.0.saturating_sub(self.first.0)) + 1
+    }
+}
+
+impl std::fmt::Display for SegmentInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..={}", self.first, self.last)
+    }
+}
+
+/// One of the three sections of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Section {
+    /// The sealed entries.
+    Entries,
+    /// Which blobs it holds.
+    Index,
+    /// The blobs.
+    Nodes,
+}
+
+/// The append-only logs of runs.
+///
+/// A log is numbered from 0 without gaps. Its older entries may be folded into segments; the newest
+/// entry never is.
+#[async_trait]
+pub trait Log: Send + Sync {
+    /// Creates one entry, its pack and its index row, all or nothing.
+    ///
+    /// When it returns `Ok`, the entry is visible to every process and survives what
+    /// `commit.durability` says, together with every entry that was visible before it. It returns
+    /// [`StoreError::Fenced`] if the head's fence is higher than the commit's, and
+    /// [`StoreError::Conflict`] if the log doesn't end just before `commit.seq` with the hash
+    /// `commit.parent`. Of several callers that race for one number, exactly one wins. After any other
+    /// error, and if the future is dropped, the entry is either there or not: read the head to know.
+    async fn append(&self, commit: Commit) -> Result<(), StoreError>;
+
+    /// Where the log ends; `None` if there is no such run.
+    async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError>;
+
+    /// The entries of `span` that are not in a segment, in the order it asks for.
+    async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError>;
+
+    /// What the run's segments cover, in ascending order.
+    async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError>;
+
+    /// One section of a segment. `NotFound` if it has been folded into a larger one meanwhile.
+    async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError>;
+
+    /// Puts `segment` in the place of the entries and the smaller segments that it covers, atomically.
+    /// `Conflict` if they aren't exactly that any more; the newest entry is never covered. A segment may
+    /// take the place of one of the same extent.
+    ///
+    /// Durability comes with the next durable commit: until then a crash may bring the old form back.
+    async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError>;
+}
+
+/// The number of a staged pack within its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackId(pub u64);
+
+/// Large data that is stored ahead of the commit that refers to it.
+#[async_trait]
+pub trait Blobs: Send + Sync {
+    /// Stores a pack and pins it for this process. A later durable commit makes it durable too.
+    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError>;
+
+    /// In which staged pack each blob is, if any.
+    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError>;
+
+    /// A staged pack.
+    async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError>;
+}
+
+/// Which runs to list.
+#[derive(Debug, Clone, Default)]
+pub struct RunQuery {
+    /// Only these states; empty for all.
+    pub status: Vec<RunStatus>,
+    /// Only ids that start so.
+    pub id_prefix: String,
+    /// Only runs that come after this one in the list.
+    pub after: Option<(Timestamp, RunId)>,
+    /// At most so many; `None` for all.
+    pub limit: Option<usize>,
+}
+
+/// Who said last that he is driving a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The fence that he drives it with.
+    pub fence: Fence,
+    /// Who he is.
+    pub holder: Holder,
+    /// Counts up with every sign of life. A contender watches it stand still by his own clock; no wall
+    /// clocks are compared.
+    pub beat: u64,
+}
+
+/// What a store knows of its runs without opening their logs.
+#[async_trait]
+pub trait RunIndex: Send + Sync {
+    /// One run's row.
+    async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError>;
+
+    /// Runs by `updated_at`, newest first, ties by id, largest first.
+    async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError>;
+
+    /// Who drives the run, as far as the store was told.
+    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError>;
+
+    /// A sign of life: records the holder and counts the beat up. `Fenced` if a higher fence has been
+    /// seen. Not durable.
+    async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError>;
+
+    /// The holder let go. Does nothing if somebody else has it by now.
+    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError>;
+}
+
+/// What a store can do beyond the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Data outlives the process.
+    pub persistent: bool,
+    /// Several processes may use it at once.
+    pub shared: bool,
+    /// Every entry is kept, not only what resuming needs.
+    pub history: bool,
+    /// Runs can be listed and claimed, so workers can work from it.
+    pub index: bool,
+    /// Logs can be folded into segments.
+    pub fold: bool,
+}
+
+/// How much a store holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Runs.
+    pub runs: u64,
+    /// Bytes on disk, or in memory for a store that has no disk.
+    pub bytes: u64,
+}
+
+/// Where everything lives.
+#[async_trait]
+pub trait Store: Log + Blobs + RunIndex {
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// How its blobs are named and cut. Fixed for the life of the store.
+    fn hashing(&self) -> &Hashing;
+
+    /// The store's URL, as a person would write it.
+    fn url(&self) -> String;
+
+    /// How much it holds.
+    async fn usage(&self) -> Result<Usage, StoreError>;
+
+    /// Waits for work in the background and closes what is open. The store can't be used afterwards.
+    async fn close(&self) -> Result<(), StoreError>;
+}

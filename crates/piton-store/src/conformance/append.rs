@@ -1,0 +1,214 @@
+//! Appending: numbers, parents, fences, races.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton_types::{EntryHash, Fence, Seq};
+
+use super::{Fixture, grow, next, run_id};
+use crate::{Head, Span, StoreError};
+
+/// A new run's log begins with entry 0 and nothing else.
+pub async fn a_run_starts_at_entry_zero(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("fresh");
+    assert_eq!(store.head(&run).await.unwrap(), None);
+    let commit = next(&run, None, 5);
+    store.append(commit.clone()).await.unwrap();
+    assert_eq!(store.head(&run).await.unwrap(), Some(Head { seq: Seq(0), hash: commit.hash, fence: commit.fence }));
+    assert_eq!(store.summary(&run).await.unwrap(), commit.index);
+}
+
+/// What was appended is what is read.
+pub async fn entries_come_back_in_order(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("ordered");
+    let mut commits = Vec::new();
+    let mut head = None;
+    for at in 0..20 {
+        let commit = next(&run, head, at);
+        head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
+        store.append(commit.clone()).await.unwrap();
+        commits.push(commit);
+    }
+    let records = store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap();
+    assert_eq!(records.len(), commits.len());
+    for (record, commit) in records.iter().zip(&commits) {
+        assert_eq!((record.seq, record.hash, record.fence), (commit.seq, commit.hash, commit.fence));
+        assert_eq!((&record.entry, &record.pack), (&commit.entry, &commit.pack));
+    }
+    let unknown = store.read(&run_id("unknown"), Span::ALL).await;
+    assert!(matches!(unknown, Err(StoreError::NotFound { .. })), "{unknown:?}");
+}
+
+/// A number that is taken can't be taken again.
+pub async fn a_used_number_conflicts(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("used");
+    let first = grow(&*store, &run, 1).await;
+    let second = next(&run, Some(first), 7);
+    store.append(second.clone()).await.unwrap();
+    let error = store.append(second.clone()).await.unwrap_err();
+    let StoreError::Conflict { wanted, head: Some(head), .. } = error else { panic!("{error}") };
+    assert_eq!((wanted, head.seq, head.hash), (second.seq, second.seq, second.hash));
+    let again = next(&run, None, 8);
+    assert!(matches!(store.append(again).await, Err(StoreError::Conflict { .. })), "entry 0 exists");
+}
+
+/// A log has no gaps.
+pub async fn a_skipped_number_conflicts(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("skipped");
+    let head = grow(&*store, &run, 3).await;
+    let mut commit = next(&run, Some(head), 7);
+    commit.seq = commit.seq.next();
+    assert!(matches!(store.append(commit).await, Err(StoreError::Conflict { .. })));
+    let mut first = next(&run_id("nobody"), None, 7);
+    first.seq = Seq(1);
+    assert!(matches!(store.append(first).await, Err(StoreError::Conflict { head: None, .. })));
+    assert_eq!(store.head(&run).await.unwrap(), Some(head));
+}
+
+/// An entry that doesn't follow the head's hash is refused, whatever its number.
+pub async fn a_wrong_parent_conflicts(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("parents");
+    let head = grow(&*store, &run, 3).await;
+    let mut commit = next(&run, Some(head), 7);
+    commit.parent = EntryHash::new([9; 32]);
+    assert!(matches!(store.append(commit).await, Err(StoreError::Conflict { .. })));
+    assert_eq!(store.head(&run).await.unwrap(), Some(head));
+}
+
+/// Without its index row a run could not be listed.
+pub async fn a_first_entry_needs_an_index_row(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("rowless");
+    let mut commit = next(&run, None, 7);
+    commit.index = None;
+    assert!(matches!(store.append(commit).await, Err(StoreError::Invalid { .. })));
+    assert_eq!(store.head(&run).await.unwrap(), None);
+}
+
+/// Promise 12: whoever was taken over can't write, and is told so.
+pub async fn a_lower_fence_is_fenced(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("fenced");
+    let head = grow(&*store, &run, 2).await;
+    let mut takeover = next(&run, Some(head), 7);
+    takeover.fence = Fence(head.fence.0 + 5);
+    store.append(takeover.clone()).await.unwrap();
+    let stale = next(&run, Some(head), 8);
+    let error = store.append(stale).await.unwrap_err();
+    let StoreError::Fenced { held, current, .. } = error else { panic!("{error}") };
+    assert_eq!((held, current), (head.fence, takeover.fence));
+    assert_eq!(store.head(&run).await.unwrap().unwrap().seq, takeover.seq);
+}
+
+/// Promise 11: of many writers for one number exactly one wins, and the others change nothing.
+pub async fn racing_appends_have_one_winner(fixture: &dyn Fixture) {
+    const WRITERS: i64 = 16;
+    let store = fixture.open().await;
+    let run = run_id("raced");
+    let mut head = grow(&*store, &run, 1).await;
+    for round in 0..10 {
+        let racers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (store, commit) = (Arc::clone(&store), next(&run, Some(head), round * WRITERS + writer));
+                tokio::spawn(async move { store.append(commit.clone()).await.map(|()| commit.hash) })
+            })
+            .collect();
+        let mut winners = Vec::new();
+        for racer in racers {
+            match racer.await.unwrap() {
+                Ok(hash) => winners.push(hash),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!(winners.len(), 1, "round {round}");
+        let now = store.head(&run).await.unwrap().unwrap();
+        assert_eq!((now.seq, now.hash), (head.seq.next(), winners[0]));
+        head = now;
+    }
+}
+
+/// The same for the creation of a run.
+pub async fn racing_creations_have_one_winner(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("born-once");
+    let racers: Vec<_> = (0..16)
+        .map(|at| {
+            let (store, commit) = (Arc::clone(&store), next(&run, None, at));
+            tokio::spawn(async move { store.append(commit).await.is_ok() })
+        })
+        .collect();
+    let mut winners = 0;
+    for racer in racers {
+        winners += u32::from(racer.await.unwrap());
+    }
+    assert_eq!(winners, 1);
+    assert_eq!(store.read(&run, Span::ALL).await.unwrap().len(), 1);
+}
+
+/// Many runs at once: each ends up with exactly its own entries.
+pub async fn parallel_runs_do_not_disturb_each_other(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let tasks: Vec<_> = (0..8)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { grow(&*store, &run_id(&format!("parallel-{n}")), 25).await })
+        })
+        .collect();
+    for (n, task) in tasks.into_iter().enumerate() {
+        let head = task.await.unwrap();
+        let run = run_id(&format!("parallel-{n}"));
+        assert_eq!(store.head(&run).await.unwrap(), Some(head));
+        for (record, seq) in store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap().iter().zip(0..) {
+            assert_eq!(record.seq, Seq(seq));
+            assert!(record.entry.starts_with(format!("entry {seq} of {run}").as_bytes()));
+            assert!(record.pack.starts_with(format!("pack {seq} of {run}").as_bytes()));
+        }
+    }
+}
+
+/// A caller that stops waiting leaves a whole entry or none.
+pub async fn a_dropped_append_is_whole_or_absent(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("dropped");
+    let mut head = grow(&*store, &run, 1).await;
+    for round in 0..40 {
+        let commit = next(&run, Some(head), round);
+        let busy = {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { grow(&*store, &run_id(&format!("noise-{round}")), 3).await })
+        };
+        let nanos = u64::try_from(round).unwrap() * 2_000;
+        let outcome = tokio::time::timeout(Duration::from_nanos(nanos), store.append(commit.clone())).await;
+        busy.await.unwrap();
+        // Whatever was queued comes before this one, which the store answers in full.
+        grow(&*store, &run_id("barrier"), 1).await;
+        let now = store.head(&run).await.unwrap().unwrap();
+        if now.seq == commit.seq {
+            let record = &store.read(&run, Span { packs: true, ..Span::newest(1) }).await.unwrap()[0];
+            assert_eq!((&record.entry, &record.pack, record.hash), (&commit.entry, &commit.pack, commit.hash));
+            head = now;
+        } else {
+            assert!(outcome.is_err(), "an acknowledged entry is missing");
+            assert_eq!(now, head);
+        }
+    }
+}
+
+/// Eight megabytes in one entry.
+pub async fn large_entries_come_back(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("large");
+    let mut commit = next(&run, None, 1);
+    commit.pack = (0..8_u32 << 20).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    store.append(commit.clone()).await.unwrap();
+    let small = next(&run, store.head(&run).await.unwrap(), 2);
+    store.append(small).await.unwrap();
+    let records = store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap();
+    assert_eq!(records[0].pack, commit.pack);
+}

@@ -1,0 +1,154 @@
+//! The index of runs: listing, paging, leases.
+
+use piton_types::{Fence, RunStatus, Timestamp};
+
+use super::{Fixture, grow, holder, next, run_id, summary};
+use crate::{Head, RunQuery, StoreError};
+
+/// Newest first, by when the log last grew, also for runs whose index row was not rewritten.
+pub async fn runs_are_listed_newest_first(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    for (name, at) in [("b", 20), ("c", 30), ("a", 10)] {
+        store.append(next(&run_id(name), None, at)).await.unwrap();
+    }
+    let order = |runs: Vec<piton_types::RunSummary>| {
+        runs.into_iter().map(|run| (run.id.to_string(), run.updated_at.as_millis())).collect::<Vec<_>>()
+    };
+    let all = || async { order(store.list(RunQuery::default()).await.unwrap()) };
+    assert_eq!(all().await, [("c".into(), 30), ("b".into(), 20), ("a".into(), 10)]);
+    let grown = next(&run_id("a"), store.head(&run_id("a")).await.unwrap(), 40);
+    store.append(grown).await.unwrap();
+    assert_eq!(all().await, [("a".into(), 40), ("c".into(), 30), ("b".into(), 20)]);
+    assert_eq!(store.summary(&run_id("a")).await.unwrap().unwrap().updated_at, Timestamp::from_millis(40));
+    let tied = next(&run_id("d"), None, 30);
+    store.append(tied).await.unwrap();
+    assert_eq!(all().await, [("a".into(), 40), ("d".into(), 30), ("c".into(), 30), ("b".into(), 20)]);
+}
+
+/// Filters by state, and a state that changes moves the run.
+pub async fn runs_are_listed_by_status(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    for (n, status) in RunStatus::ALL.into_iter().enumerate() {
+        let run = run_id(&format!("run-{status}"));
+        let mut commit = next(&run, None, i64::try_from(n).unwrap());
+        commit.index = Some(summary(&run, status, i64::try_from(n).unwrap()));
+        store.append(commit).await.unwrap();
+    }
+    for status in RunStatus::ALL {
+        let found = store.list(RunQuery { status: vec![status], ..RunQuery::default() }).await.unwrap();
+        assert_eq!(found.iter().map(|run| run.id.to_string()).collect::<Vec<_>>(), [format!("run-{status}")]);
+        assert_eq!(found[0].status, status);
+    }
+    let run = run_id("run-in_progress");
+    let mut commit = next(&run, store.head(&run).await.unwrap(), 99);
+    commit.index = Some(summary(&run, RunStatus::Completed, 99));
+    store.append(commit).await.unwrap();
+    let both = RunQuery { status: vec![RunStatus::InProgress, RunStatus::Completed], ..RunQuery::default() };
+    let found = store.list(both).await.unwrap();
+    assert_eq!(found.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), ["run-in_progress", "run-completed"]);
+    assert!(found.iter().all(|run| run.status == RunStatus::Completed));
+    // An entry that leaves the row alone still counts as activity of a run that had ended.
+    let after = next(&run_id("run-failed"), store.head(&run_id("run-failed")).await.unwrap(), 120);
+    store.append(after).await.unwrap();
+    assert_eq!(
+        store.list(RunQuery { limit: Some(1), ..RunQuery::default() }).await.unwrap()[0].id.as_str(),
+        "run-failed"
+    );
+}
+
+/// Pages cover everything once, whatever their size.
+pub async fn runs_are_listed_in_pages(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    for n in 0..23_i64 {
+        let run = run_id(&format!("p{n:02}"));
+        let mut commit = next(&run, None, n / 3);
+        let status = if n % 2 == 0 { RunStatus::InProgress } else { RunStatus::Paused };
+        commit.index = Some(summary(&run, status, n / 3));
+        store.append(commit).await.unwrap();
+    }
+    let all = store.list(RunQuery::default()).await.unwrap();
+    assert_eq!(all.len(), 23);
+    for size in [1, 4, 22, 23, 50] {
+        let mut paged = Vec::new();
+        loop {
+            let after = paged.last().map(|run: &piton_types::RunSummary| (run.updated_at, run.id.clone()));
+            let page = store.list(RunQuery { after, limit: Some(size), ..RunQuery::default() }).await.unwrap();
+            assert!(page.len() <= size);
+            if page.is_empty() {
+                break;
+            }
+            paged.extend(page);
+        }
+        assert_eq!(paged, all, "pages of {size}");
+    }
+    let found = store.list(RunQuery { id_prefix: "p1".into(), ..RunQuery::default() }).await.unwrap();
+    assert_eq!(found.len(), 10);
+}
+
+/// Promise 22: texts from users are never part of a command, a pattern or a path.
+pub async fn hostile_texts_are_only_texts(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let long = "x".repeat(300);
+    let hostile = [
+        "",
+        "../../x",
+        "a\0b",
+        "a\nb",
+        "'; DROP TABLE run; --",
+        "*",
+        "%",
+        "_",
+        "-rf",
+        "<script>",
+        "\u{202e}",
+        "\"",
+        "\\",
+        &long,
+    ];
+    let mut head: Option<Head> = None;
+    let run = run_id("hostile");
+    for text in hostile {
+        let mut commit = next(&run, head, 1);
+        let mut row = summary(&run, RunStatus::InProgress, 1);
+        row.name = text.to_owned();
+        row.folder = Some(text.to_owned());
+        commit.index = Some(row.clone());
+        head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
+        store.append(commit).await.unwrap();
+        assert_eq!(store.summary(&run).await.unwrap(), Some(row));
+        let found = store.list(RunQuery { id_prefix: text.to_owned(), ..RunQuery::default() }).await.unwrap();
+        assert_eq!(found.len(), usize::from(text.is_empty()), "{text:?} as a prefix");
+    }
+    assert_eq!(store.list(RunQuery::default()).await.unwrap().len(), 1);
+}
+
+/// Signs of life are counted, and a taken-over holder's are refused.
+pub async fn leases_count_beats_and_fence(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("leased");
+    let unknown = store.beat(&run, Fence(1), &holder()).await;
+    assert!(matches!(unknown, Err(StoreError::NotFound { .. })), "{unknown:?}");
+    grow(&*store, &run, 1).await;
+    assert_eq!(store.lease(&run).await.unwrap(), None);
+    let first = store.beat(&run, Fence(1), &holder()).await.unwrap();
+    let second = store.beat(&run, Fence(1), &holder()).await.unwrap();
+    assert!(second > first);
+    let lease = store.lease(&run).await.unwrap().unwrap();
+    assert_eq!((lease.fence, lease.holder, lease.beat), (Fence(1), holder(), second));
+
+    let mut other = holder();
+    other.pid = 8;
+    store.beat(&run, Fence(2), &other).await.unwrap();
+    let stale = store.beat(&run, Fence(1), &holder()).await;
+    assert!(matches!(stale, Err(StoreError::Fenced { current: Fence(2), .. })), "{stale:?}");
+    store.release(&run, Fence(1)).await.unwrap();
+    assert_eq!(store.lease(&run).await.unwrap().unwrap().holder, other, "only the holder lets go");
+    store.release(&run, Fence(2)).await.unwrap();
+    assert_eq!(store.lease(&run).await.unwrap(), None);
+
+    let mut takeover = next(&run, store.head(&run).await.unwrap(), 9);
+    takeover.fence = Fence(9);
+    store.append(takeover).await.unwrap();
+    let stale = store.beat(&run, Fence(2), &other).await;
+    assert!(matches!(stale, Err(StoreError::Fenced { current: Fence(9), .. })), "the log fences too: {stale:?}");
+}

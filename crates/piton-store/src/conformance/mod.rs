@@ -1,0 +1,161 @@
+//! What every store must do, one behaviour a function, over `dyn Store`. A store's tests stamp them into
+//! one named test each:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! use piton_store::conformance::Fixture;
+//! use piton_store::{MemoryStore, Store, async_trait};
+//!
+//! struct Memory(Arc<MemoryStore>);
+//!
+//! #[async_trait]
+//! impl Fixture for Memory {
+//!     async fn open(&self) -> Arc<dyn Store> {
+//!         self.0.clone()
+//!     }
+//! }
+//!
+//! piton_store::conformance!(Memory(Arc::new(MemoryStore::new())));
+//! ```
+
+mod append;
+mod index;
+mod log;
+mod segments;
+mod staging;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_types::{
+    BlobId, CheckpointRef, Durability, EntryHash, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp,
+};
+
+use crate::{Commit, Hashing, Head, Store};
+
+pub use append::*;
+pub use index::*;
+pub use log::*;
+pub use segments::*;
+pub use staging::*;
+
+/// Opens the store under test.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// Opens it, for the first time or again: what was stored through an earlier handle is there.
+    async fn open(&self) -> Arc<dyn Store>;
+}
+
+/// Stamps every behaviour into a test of its own, each with a fixture made by the given expression.
+#[macro_export]
+macro_rules! conformance {
+    ($fixture:expr) => {
+        $crate::conformance_each!($fixture;
+            a_run_starts_at_entry_zero
+            entries_come_back_in_order
+            a_used_number_conflicts
+            a_skipped_number_conflicts
+            a_wrong_parent_conflicts
+            a_first_entry_needs_an_index_row
+            a_lower_fence_is_fenced
+            racing_appends_have_one_winner
+            racing_creations_have_one_winner
+            parallel_runs_do_not_disturb_each_other
+            a_dropped_append_is_whole_or_absent
+            large_entries_come_back
+            entries_survive_reopening
+            spans_are_honoured
+            runs_are_listed_newest_first
+            runs_are_listed_by_status
+            runs_are_listed_in_pages
+            hostile_texts_are_only_texts
+            leases_count_beats_and_fence
+            folding_keeps_every_byte
+            folding_refuses_what_does_not_fit
+            segments_merge
+            staged_packs_are_found
+            a_commit_needs_its_staged_packs
+            states_of_every_entry_load
+            a_whole_value_saves_only_what_changed
+            damaged_parents_are_noticed
+            a_lost_answer_is_recognised
+            a_taken_over_writer_cannot_append
+            background_saves_are_acknowledged_in_order
+        );
+    };
+}
+
+/// The part of [`conformance!`] that repeats.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_each {
+    ($fixture:expr; $($behaviour:ident)*) => {$(
+        #[test]
+        fn $behaviour() {
+            let runtime = $crate::conformance::runtime();
+            runtime.block_on($crate::conformance::$behaviour(&$fixture));
+        }
+    )*};
+}
+
+/// The runtime that behaviours run on.
+#[doc(hidden)]
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime can be built")
+}
+
+fn run_id(name: &str) -> RunId {
+    name.parse().expect("a valid id")
+}
+
+fn holder() -> Holder {
+    Holder { host: "host".into(), boot: "boot".into(), pid: 7, started: 1 }
+}
+
+fn summary(run: &RunId, status: RunStatus, at: i64) -> RunSummary {
+    RunSummary {
+        id: run.clone(),
+        name: format!("name of {run}"),
+        kind: RunKind::Steps,
+        status,
+        created_at: Timestamp::from_millis(at),
+        updated_at: Timestamp::from_millis(at),
+        parent: Some(CheckpointRef { run: run_id("parent"), seq: Seq(3) }),
+        folder: Some("/some/folder".into()),
+    }
+}
+
+/// A commit that follows `head`, with content made from its number.
+fn next(run: &RunId, head: Option<Head>, at: i64) -> Commit {
+    let seq = head.map_or(Seq(0), |head| head.seq.next());
+    let entry = Bytes::from(format!("entry {seq} of {run}").repeat(3));
+    Commit {
+        run: run.clone(),
+        seq,
+        parent: head.map_or(EntryHash::ROOT, |head| head.hash),
+        hash: Hashing::PLAIN.entry(&[&entry, &at.to_le_bytes()]),
+        fence: head.map_or(Fence(1), |head| head.fence),
+        at: Timestamp::from_millis(at),
+        entry,
+        pack: Bytes::from(format!("pack {seq} of {run}").repeat(5)),
+        staged: Vec::new(),
+        index: head.is_none().then(|| summary(run, RunStatus::InProgress, at)),
+        durability: Durability::Relaxed,
+    }
+}
+
+/// Appends `count` entries to a new run and returns its head.
+async fn grow(store: &dyn Store, run: &RunId, count: u32) -> Head {
+    let mut head = store.head(run).await.expect("head");
+    for _ in 0..count {
+        let commit = next(run, head, 1_000 + i64::from(head.map_or(0, |head| head.seq.0)));
+        head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
+        store.append(commit).await.expect("append");
+    }
+    head.expect("at least one entry")
+}
+
+fn blob(text: &str) -> BlobId {
+    Hashing::PLAIN.blob(text.as_bytes())
+}

@@ -1,0 +1,260 @@
+//! Folding, and the typed log on top of any store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use piton_types::{Durability, EntryKind, Fence, Path, RunKind, RunStatus, Seq, Timestamp, Value};
+
+use super::{Fixture, grow, run_id};
+use crate::state::State;
+use crate::{Content, Draft, DraftPart, NewRun, RunLog, Section, Segment, SegmentInfo, Span, Store, StoreError};
+
+fn piece(first: u32, last: u32) -> Segment {
+    let info = SegmentInfo { first: Seq(first), last: Seq(last) };
+    let section = |name: &str| Bytes::from(format!("{name} of {info}").repeat(40));
+    Segment { info, entries: section("entries"), index: section("index"), nodes: section("nodes") }
+}
+
+async fn sections(store: &dyn Store, run: &str, info: SegmentInfo) -> Segment {
+    let run = run_id(run);
+    Segment {
+        info,
+        entries: store.section(&run, info, Section::Entries).await.unwrap(),
+        index: store.section(&run, info, Section::Index).await.unwrap(),
+        nodes: store.section(&run, info, Section::Nodes).await.unwrap(),
+    }
+}
+
+fn assert_same(a: &Segment, b: &Segment) {
+    assert_eq!((a.info, &a.entries, &a.index, &a.nodes), (b.info, &b.entries, &b.index, &b.nodes));
+}
+
+/// A segment takes the place of its entries; the rest of the log stays as it is and goes on.
+pub async fn folding_keeps_every_byte(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("folded");
+    let head = grow(&*store, &run, 10).await;
+    assert_eq!(store.segments(&run).await.unwrap(), []);
+    store.fold(&run, piece(0, 3)).await.unwrap();
+    store.fold(&run, piece(4, 5)).await.unwrap();
+    drop(store);
+    let store = fixture.open().await;
+    let infos = store.segments(&run).await.unwrap();
+    assert_eq!(infos, [piece(0, 3).info, piece(4, 5).info]);
+    assert_same(&sections(&*store, "folded", infos[0]).await, &piece(0, 3));
+    assert_same(&sections(&*store, "folded", infos[1]).await, &piece(4, 5));
+    let left: Vec<_> = store.read(&run, Span::ALL).await.unwrap().iter().map(|record| record.seq.0).collect();
+    assert_eq!(left, [6, 7, 8, 9]);
+    assert_eq!(store.head(&run).await.unwrap(), Some(head));
+    assert_eq!(grow(&*store, &run, 2).await.seq, Seq(11));
+}
+
+/// Nothing is dropped that the segment doesn't stand for.
+pub async fn folding_refuses_what_does_not_fit(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("misfit");
+    grow(&*store, &run, 10).await;
+    store.fold(&run, piece(2, 4)).await.unwrap();
+    for (first, last, why) in [
+        (5, 9, "the newest entry"),
+        (5, 20, "entries that don't exist"),
+        (3, 6, "half of a segment"),
+        (0, 3, "half of a segment, from before"),
+    ] {
+        let refused = store.fold(&run, piece(first, last)).await;
+        assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{why}: {refused:?}");
+    }
+    let unknown = store.fold(&run_id("unknown"), piece(0, 1)).await;
+    assert!(matches!(unknown, Err(StoreError::NotFound { .. })), "{unknown:?}");
+    assert_eq!(store.read(&run, Span::ALL).await.unwrap().len(), 7);
+    assert_eq!(store.segments(&run).await.unwrap(), [piece(2, 4).info]);
+}
+
+/// Segments and the entries around them become one larger segment.
+pub async fn segments_merge(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("merged");
+    grow(&*store, &run, 12).await;
+    store.fold(&run, piece(0, 3)).await.unwrap();
+    store.fold(&run, piece(4, 7)).await.unwrap();
+    store.fold(&run, piece(0, 8)).await.unwrap();
+    assert_eq!(store.segments(&run).await.unwrap(), [piece(0, 8).info]);
+    assert_same(&sections(&*store, "merged", piece(0, 8).info).await, &piece(0, 8));
+    let gone = store.section(&run, piece(0, 3).info, Section::Nodes).await;
+    assert!(matches!(gone, Err(StoreError::NotFound { .. })), "{gone:?}");
+    let left: Vec<_> = store.read(&run, Span::ALL).await.unwrap().iter().map(|record| record.seq.0).collect();
+    assert_eq!(left, [9, 10, 11]);
+}
+
+/// A new run with the given name.
+async fn new_log(store: Arc<dyn Store>, name: &str) -> Result<RunLog, StoreError> {
+    let new = NewRun {
+        id: run_id(name),
+        name: name.to_owned(),
+        kind: RunKind::Steps,
+        status: RunStatus::InProgress,
+        parent: None,
+        folder: None,
+        body: Value::map([("document", Value::from("text ".repeat(2_000)))]),
+        at: Timestamp::from_millis(1_000),
+        fence: Fence(1),
+        durability: Durability::Relaxed,
+    };
+    RunLog::create(store, new).await
+}
+
+fn checkpoint<'a>(label: String, content: Content<'a>) -> Draft<'a> {
+    Draft {
+        label,
+        body: Value::map([("note", Value::from("n".repeat(150)))]),
+        parts: vec![DraftPart { name: "app".into(), schema: "test".into(), version: 1, content }],
+        durability: Durability::Relaxed,
+        ..Draft::new(EntryKind::Checkpoint, Timestamp::from_millis(2_000))
+    }
+}
+
+fn message(n: u32) -> Value {
+    Value::map([("role", Value::from("user")), ("content", Value::from(format!("message {n} ").repeat(60)))])
+}
+
+/// Decision 6 on every store: hundreds of checkpoints of a growing state, folded and merged on the way;
+/// each of them loads, before and after reopening.
+pub async fn states_of_every_entry_load(fixture: &dyn Fixture) {
+    const COUNT: u32 = 330;
+    let store = fixture.open().await;
+    let mut log = new_log(Arc::clone(&store), "growing").await.unwrap();
+    let empty = Value::map([("messages", Value::List(Vec::new()))]);
+    let mut state = State::new(store.hashing(), &empty).unwrap();
+    let path: Path = "/messages".parse().unwrap();
+    for n in 0..COUNT {
+        state.push(&path, message(n)).await.unwrap();
+        let seq = log.append(checkpoint(format!("step {n}"), Content::State(&mut state))).await.unwrap();
+        assert_eq!(seq, Seq(n + 1));
+    }
+    let whole = Value::map([("messages", Value::List((0..COUNT).map(message).collect()))]);
+    assert_eq!(state.root(), crate::state::encode(store.hashing(), &whole).unwrap().root, "equal states, equal roots");
+    log.close().await.unwrap();
+    drop(store);
+
+    let store = fixture.open().await;
+    let log = RunLog::open(Arc::clone(&store), &run_id("growing")).await.unwrap();
+    if store.capabilities().fold {
+        let folded: u64 = store.segments(log.run()).await.unwrap().iter().map(SegmentInfo::len).sum();
+        assert!(folded >= 320, "{folded} of {COUNT} entries are folded");
+    }
+    let entries = log.entries(Span::ALL).await.unwrap();
+    assert_eq!(entries.len(), COUNT as usize + 1);
+    let document = log.body(&entries[0]).await.unwrap();
+    assert_eq!(document.field("document").and_then(Value::as_str).map(str::len), Some(10_000));
+    for (entry, n) in entries.iter().skip(1).zip(0..) {
+        assert_eq!((entry.seq, entry.label.as_str()), (Seq(n + 1), format!("step {n}").as_str()));
+        let loaded = log.load(entry.parts[&"app".into()].root).await.unwrap();
+        let messages = loaded.field("messages").and_then(Value::as_list).unwrap();
+        assert_eq!(messages.len(), n as usize + 1);
+        assert_eq!(messages[n as usize], message(n));
+    }
+    assert_eq!(log.load(entries[COUNT as usize].parts[&"app".into()].root).await.unwrap(), whole);
+    let newest = log.entries(Span::newest(5)).await.unwrap();
+    assert!(newest.iter().eq(entries.iter().rev().take(5)));
+    let middle = log.entries(Span { from: Seq(20), to: Seq(300), ..Span::ALL }).await.unwrap();
+    assert_eq!(middle, entries[20..=300]);
+
+    // A state opened in the middle of a segment goes on from there.
+    let mut old = log.state(entries[100].parts[&"app".into()].root);
+    old.push(&path, message(9_999)).await.unwrap();
+    assert_eq!(old.len(&path).await.unwrap(), Some(101));
+    assert_eq!(old.get(&"/messages/99".parse().unwrap()).await.unwrap(), Some(message(99)));
+}
+
+/// C4: a save through a whole value stores only the nodes that the save before it didn't have.
+pub async fn a_whole_value_saves_only_what_changed(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut log = new_log(Arc::clone(&store), "whole").await.unwrap();
+    let mut items: Vec<_> = (0..400).map(message).collect();
+    let mut sizes = Vec::new();
+    for n in 0..4 {
+        items[n * 50] = message(10_000 + u32::try_from(n).unwrap());
+        let value = Value::List(items.clone());
+        let seq = log.append(checkpoint(String::new(), Content::Value(&value))).await.unwrap();
+        let span = Span { from: seq, to: seq, packs: true, ..Span::ALL };
+        sizes.push(store.read(log.run(), span).await.unwrap()[0].pack.len());
+        let root = log.entry(seq).await.unwrap().parts[&"app".into()].root;
+        assert_eq!(log.load(root).await.unwrap(), value);
+    }
+    assert!(sizes[1..].iter().all(|size| (500..8_000).contains(size)), "{sizes:?}");
+}
+
+/// An entry that was put in behind the log's back is no part of it.
+pub async fn damaged_parents_are_noticed(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut log = new_log(Arc::clone(&store), "forged").await.unwrap();
+    log.append(checkpoint("one".into(), Content::Value(&Value::Null))).await.unwrap();
+    let head = store.head(log.run()).await.unwrap();
+    store.append(super::next(log.run(), head, 5_000)).await.unwrap();
+    let read = log.entries(Span::ALL).await;
+    assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
+    let opened = RunLog::open(Arc::clone(&store), log.run()).await.map(drop);
+    assert!(matches!(opened, Err(StoreError::Corrupt { .. })), "{opened:?}");
+}
+
+/// Decision 2: after a lost answer the head tells whether the commit took place.
+pub async fn a_lost_answer_is_recognised(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut log = new_log(Arc::clone(&store), "twice").await.unwrap();
+    let mut same = RunLog::open(Arc::clone(&store), log.run()).await.unwrap();
+    log.append(checkpoint("one".into(), Content::Value(&Value::Null))).await.unwrap();
+    // The same commit again, as a client repeats it that never got the answer.
+    assert_eq!(same.append(checkpoint("one".into(), Content::Value(&Value::Null))).await.unwrap(), Seq(1));
+    assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 2);
+    let other = same.append(checkpoint("two".into(), Content::Value(&Value::Null))).await.unwrap();
+    assert_eq!(other, Seq(2));
+    let stale = log.append(checkpoint("three".into(), Content::Value(&Value::Null))).await;
+    assert!(matches!(stale, Err(StoreError::Conflict { .. })), "{stale:?}");
+    assert_eq!(log.refresh().await.unwrap().len(), 1);
+    assert_eq!(log.append(checkpoint("three".into(), Content::Value(&Value::Null))).await.unwrap(), Seq(3));
+}
+
+/// Decision 2 again: taking over appends a higher fence, and the old writer learns of it.
+pub async fn a_taken_over_writer_cannot_append(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut old = new_log(Arc::clone(&store), "taken").await.unwrap();
+    let mut new = RunLog::open(Arc::clone(&store), old.run()).await.unwrap();
+    let claim = Draft { fence: Some(Fence(2)), ..Draft::new(EntryKind::Claimed, Timestamp::from_millis(1)) };
+    new.append(claim).await.unwrap();
+    let mut state = State::new(store.hashing(), &Value::from(7)).unwrap();
+    for _ in 0..2 {
+        let stale = old.append(checkpoint("late".into(), Content::State(&mut state))).await;
+        assert!(matches!(stale, Err(StoreError::Fenced { current: Fence(2), .. })), "{stale:?}");
+    }
+    // What could not be saved there is still unsaved, and can be saved elsewhere.
+    let seq = new.append(checkpoint("kept".into(), Content::State(&mut state))).await.unwrap();
+    let root = new.entry(seq).await.unwrap().parts[&"app".into()].root;
+    assert_eq!(new.load(root).await.unwrap(), Value::from(7));
+    assert_eq!(new.head().fence, Fence(2), "the fence stays for what follows");
+}
+
+/// Background saving: receipts at once, acknowledgements in order, nothing lost that was acknowledged.
+pub async fn background_saves_are_acknowledged_in_order(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut log = new_log(Arc::clone(&store), "background").await.unwrap();
+    let mut state = State::new(store.hashing(), &Value::List(Vec::new())).unwrap();
+    let mut receipts = Vec::new();
+    for n in 0..200 {
+        state.push(&Path::root(), message(n)).await.unwrap();
+        let draft = Draft { durability: Durability::Durable, ..checkpoint(format!("{n}"), Content::State(&mut state)) };
+        receipts.push(log.append_in_background(draft).await.unwrap());
+    }
+    let seq = log.append(checkpoint("last".into(), Content::State(&mut state))).await.unwrap();
+    assert_eq!(seq, Seq(201), "an append in the foreground waits its turn");
+    for (receipt, n) in receipts.into_iter().zip(1..) {
+        assert_eq!(receipt.seq(), Seq(n));
+        assert_eq!(receipt.acknowledged().await.unwrap().seq, Seq(n));
+    }
+    log.close().await.unwrap();
+    drop(store);
+    let store = fixture.open().await;
+    let log = RunLog::open(Arc::clone(&store), &run_id("background")).await.unwrap();
+    assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 202);
+    let root = log.entry(Seq(201)).await.unwrap().parts[&"app".into()].root;
+    assert_eq!(log.load(root).await.unwrap().as_list().map(<[Value]>::len), Some(200));
+}

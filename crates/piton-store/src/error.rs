@@ -1,0 +1,154 @@
+//! What can go wrong in a store. Each variant says what it means for the data; what to do about it is
+//! the shell's part to add.
+
+use piton_types::{Fence, InvalidId, RunId, Seq};
+
+use crate::Head;
+
+/// An error of a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// It isn't there.
+    #[error("{what} doesn't exist")]
+    NotFound {
+        /// What was looked for.
+        what: String,
+    },
+
+    /// Somebody else wrote first. Nothing was written.
+    #[error("entry {wanted} of run {run} can't be created: {}", match head { Some(head) => format!("the log ends at entry {}", head.seq), None => "the run doesn't exist".to_owned() })]
+    Conflict {
+        /// The run.
+        run: RunId,
+        /// The entry that was to be created.
+        wanted: Seq,
+        /// Where the log ends.
+        head: Option<Head>,
+    },
+
+    /// The run was taken over by somebody with a higher fence. Nothing was written, and nothing more
+    /// can be with this fence.
+    #[error("run {run} was taken over: fence {held} is behind {current}")]
+    Fenced {
+        /// The run.
+        run: RunId,
+        /// The caller's fence.
+        held: Fence,
+        /// The run's fence.
+        current: Fence,
+    },
+
+    /// What was read is not what was written.
+    #[error("{what} is damaged: {detail}")]
+    Corrupt {
+        /// Which record or file.
+        what: String,
+        /// How it shows.
+        detail: String,
+    },
+
+    /// Written by a newer Piton. Nothing was changed.
+    #[error("{what} has format {found}; this version knows formats up to {known}")]
+    TooNew {
+        /// Which record or file.
+        what: String,
+        /// Its format.
+        found: u64,
+        /// The newest format known here.
+        known: u64,
+    },
+
+    /// This store can't do that at all.
+    #[error("{store} can't {what}")]
+    Unsupported {
+        /// The kind of store.
+        store: &'static str,
+        /// What was asked.
+        what: &'static str,
+    },
+
+    /// It can't be reached or is too busy; trying again may help. Whether a write that got this answer
+    /// took place must be found out by reading the head.
+    #[error("the store can't be reached: {detail}")]
+    Unavailable {
+        /// What happened.
+        detail: String,
+    },
+
+    /// No space is left. What was stored before is intact.
+    #[error("no space is left for {what}: {detail}")]
+    Full {
+        /// What was to be written.
+        what: String,
+        /// What the system said.
+        detail: String,
+    },
+
+    /// The store can be read but not written.
+    #[error("{what} is read-only")]
+    ReadOnly {
+        /// The file or folder.
+        what: String,
+    },
+
+    /// The system doesn't let us.
+    #[error("access to {what} is denied: {detail}")]
+    Denied {
+        /// The file or folder.
+        what: String,
+        /// Why.
+        detail: String,
+    },
+
+    /// An earlier write failed in a way that leaves unknown what reached the disk, so this handle
+    /// takes no more writes. What was acknowledged is safe; open the store again to go on.
+    #[error("the store takes no more writes after a failed one: {cause}")]
+    Poisoned {
+        /// The failure.
+        cause: String,
+    },
+
+    /// What was asked for makes no sense.
+    #[error("{what} is not valid: {detail}")]
+    Invalid {
+        /// What.
+        what: String,
+        /// Why.
+        detail: String,
+    },
+
+    /// More than fits.
+    #[error("{what} has {size} bytes; at most {limit} are allowed")]
+    TooLarge {
+        /// What.
+        what: String,
+        /// Its size.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Full { .. })
+    }
+
+    /// Damage found in `what`.
+    pub fn corrupt(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::Corrupt { what: what.into(), detail: detail.into() }
+    }
+
+    /// A run that isn't there.
+    pub fn no_run(run: &RunId) -> Self {
+        Self::NotFound { what: format!("run {run}") }
+    }
+}
+
+impl From<InvalidId> for StoreError {
+    fn from(invalid: InvalidId) -> Self {
+        Self::Invalid { what: invalid.kind.to_owned(), detail: invalid.to_string() }
+    }
+}

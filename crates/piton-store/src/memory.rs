@@ -1,0 +1,246 @@
+//! The store that forgets: everything in this process's memory. For tests, and for runs whose owner
+//! wants steps without persistence. It is also the reference model of the conformance suite: each
+//! trait method does the obvious thing under one lock.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Seq};
+
+use crate::{
+    Blobs, Capabilities, Commit, Hashing, Head, Lease, Log, PackId, Record, RunIndex, RunQuery, Section, Segment,
+    SegmentInfo, Span, Store, StoreError, Usage,
+};
+
+/// A store in memory.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    runs: BTreeMap<RunId, Run>,
+    packs: BTreeMap<PackId, (Bytes, HashSet<BlobId>)>,
+    locations: HashMap<BlobId, PackId>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Run {
+    summary: RunSummary,
+    entries: BTreeMap<Seq, Record>,
+    segments: BTreeMap<Seq, Segment>,
+    lease: Option<Lease>,
+}
+
+impl Run {
+    fn head(&self) -> Head {
+        let (seq, record) = self.entries.last_key_value().expect("the newest entry is never folded");
+        Head { seq: *seq, hash: record.hash, fence: record.fence }
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>, StoreError> {
+        let inner = self.inner.lock().expect("no code that holds this lock panics");
+        if inner.closed {
+            return Err(StoreError::Unavailable { detail: "the store was closed".to_owned() });
+        }
+        Ok(inner)
+    }
+}
+
+#[async_trait]
+impl Log for MemoryStore {
+    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
+        let mut inner = self.lock()?;
+        let head = inner.runs.get(&commit.run).map(Run::head);
+        commit.check(head)?;
+        if let Some(gone) = commit.staged.iter().find(|pack| !inner.packs.contains_key(pack)) {
+            return Err(StoreError::NotFound { what: format!("staged pack {}", gone.0) });
+        }
+        let record =
+            Record { seq: commit.seq, hash: commit.hash, fence: commit.fence, entry: commit.entry, pack: commit.pack };
+        match inner.runs.get_mut(&commit.run) {
+            Some(run) => {
+                if let Some(summary) = commit.index {
+                    run.summary = summary;
+                }
+                run.summary.updated_at = commit.at;
+                run.entries.insert(commit.seq, record);
+            }
+            None => {
+                let summary = commit.index.expect("checked: entry 0 has an index row");
+                let run = Run {
+                    summary,
+                    entries: BTreeMap::from([(commit.seq, record)]),
+                    segments: BTreeMap::new(),
+                    lease: None,
+                };
+                inner.runs.insert(commit.run, run);
+            }
+        }
+        Ok(())
+    }
+
+    async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
+        Ok(self.lock()?.runs.get(run).map(Run::head))
+    }
+
+    async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
+        let inner = self.lock()?;
+        let Some(run) = inner.runs.get(run) else { return Err(StoreError::no_run(run)) };
+        if span.from > span.to {
+            return Ok(Vec::new());
+        }
+        let found = run.entries.range(span.from..=span.to).map(|(_, record)| Record {
+            pack: if span.packs { record.pack.clone() } else { Bytes::new() },
+            ..record.clone()
+        });
+        Ok(if span.newest_first { found.rev().take(span.limit).collect() } else { found.take(span.limit).collect() })
+    }
+
+    async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
+        let inner = self.lock()?;
+        let run = inner.runs.get(run).ok_or_else(|| StoreError::no_run(run))?;
+        Ok(run.segments.values().map(|segment| segment.info).collect())
+    }
+
+    async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
+        let inner = self.lock()?;
+        let found = inner.runs.get(run).and_then(|run| run.segments.get(&segment.first));
+        let Some(found) = found.filter(|found| found.info == segment) else {
+            return Err(StoreError::NotFound { what: format!("segment {segment} of run {run}") });
+        };
+        Ok(match section {
+            Section::Entries => found.entries.clone(),
+            Section::Index => found.index.clone(),
+            Section::Nodes => found.nodes.clone(),
+        })
+    }
+
+    async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
+        let mut inner = self.lock()?;
+        let id = run;
+        let run = inner.runs.get_mut(id).ok_or_else(|| StoreError::no_run(id))?;
+        let SegmentInfo { first, last } = segment.info;
+        let head = run.head();
+        let entries: Vec<Seq> = run.entries.range(first..=last).map(|(seq, _)| *seq).collect();
+        let segments: Vec<SegmentInfo> = run.segments.range(first..=last).map(|(_, segment)| segment.info).collect();
+        let covered = entries.len() as u64 + segments.iter().map(SegmentInfo::len).sum::<u64>();
+        if last >= head.seq || covered != segment.info.len() || segments.iter().any(|inner| inner.last > last) {
+            return Err(StoreError::Conflict { run: id.clone(), wanted: last, head: Some(head) });
+        }
+        run.entries.retain(|seq, _| !(first..=last).contains(seq));
+        run.segments.retain(|seq, _| !(first..=last).contains(seq));
+        run.segments.insert(first, segment);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Blobs for MemoryStore {
+    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
+        let mut inner = self.lock()?;
+        let id = PackId(inner.packs.last_key_value().map_or(1, |(last, _)| last.0 + 1));
+        inner.packs.insert(id, (pack, ids.iter().copied().collect()));
+        inner.locations.extend(ids.iter().map(|blob| (*blob, id)));
+        Ok(id)
+    }
+
+    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
+        let inner = self.lock()?;
+        Ok(ids.iter().map(|id| inner.locations.get(id).copied()).collect())
+    }
+
+    async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
+        let inner = self.lock()?;
+        let found = inner.packs.get(&pack).map(|(bytes, _)| bytes.clone());
+        found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) })
+    }
+}
+
+#[async_trait]
+impl RunIndex for MemoryStore {
+    async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
+        Ok(self.lock()?.runs.get(run).map(|run| run.summary.clone()))
+    }
+
+    async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
+        let inner = self.lock()?;
+        let mut found: Vec<_> = inner
+            .runs
+            .values()
+            .map(|run| &run.summary)
+            .filter(|run| query.status.is_empty() || query.status.contains(&run.status))
+            .filter(|run| run.id.as_str().starts_with(&query.id_prefix))
+            .filter(|run| query.after.as_ref().is_none_or(|(at, id)| (run.updated_at, &run.id) < (*at, id)))
+            .collect();
+        found.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
+        Ok(found.into_iter().take(query.limit.unwrap_or(usize::MAX)).cloned().collect())
+    }
+
+    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
+        Ok(self.lock()?.runs.get(run).and_then(|run| run.lease.clone()))
+    }
+
+    async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
+        let mut inner = self.lock()?;
+        let found = inner.runs.get_mut(run).ok_or_else(|| StoreError::no_run(run))?;
+        let current = found.lease.as_ref().map_or(found.head().fence, |lease| lease.fence.max(found.head().fence));
+        if current > fence {
+            return Err(StoreError::Fenced { run: run.clone(), held: fence, current });
+        }
+        let beat = found.lease.as_ref().map_or(0, |lease| lease.beat) + 1;
+        found.lease = Some(Lease { fence, holder: holder.clone(), beat });
+        Ok(beat)
+    }
+
+    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
+        let mut inner = self.lock()?;
+        if let Some(run) = inner.runs.get_mut(run)
+            && run.lease.as_ref().is_some_and(|lease| lease.fence == fence)
+        {
+            run.lease = None;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { persistent: false, shared: false, history: true, index: true, fold: true }
+    }
+
+    fn hashing(&self) -> &Hashing {
+        &Hashing::PLAIN
+    }
+
+    fn url(&self) -> String {
+        "memory:".to_owned()
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        let inner = self.lock()?;
+        let entries = inner.runs.values().flat_map(|run| run.entries.values()).map(|r| r.entry.len() + r.pack.len());
+        let segments = inner.runs.values().flat_map(|run| run.segments.values());
+        let segments = segments.map(|s| s.entries.len() + s.index.len() + s.nodes.len());
+        let packs = inner.packs.values().map(|(bytes, _)| bytes.len());
+        let bytes = entries.chain(segments).chain(packs).sum::<usize>() as u64;
+        Ok(Usage { runs: inner.runs.len() as u64, bytes })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.lock()?.closed = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! Appending: values become nodes, nodes a pack, the entry is sealed, and all of it is one commit.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use piton_types::{
+    BlobId, Durability, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunSummary, Seq, Timestamp, Value,
+};
+
+use super::{FIRST, RunLog};
+use crate::pack::Pack;
+use crate::sealed::{self, Fields, MAX_LABEL};
+use crate::state::{State, encode};
+use crate::{Commit, Hashing, Head, PackId, Store, StoreError};
+
+/// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
+/// commit itself stays short.
+const INLINE_PACK: usize = 256 << 10;
+
+/// How large a staged pack becomes before compression.
+const STAGED_PACK: usize = 1 << 20;
+
+/// Fast, because somebody is waiting; segments are packed more tightly later.
+const STAGED_LEVEL: i32 = 1;
+
+/// An entry to be appended.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// What it records.
+    pub kind: EntryKind,
+    /// What to show in a list; cut to 200 bytes.
+    pub label: String,
+    /// What the kind calls for.
+    pub body: Value,
+    /// The state of the run; with any part, the entry is a checkpoint.
+    pub parts: Vec<DraftPart<'a>>,
+    /// The run's new index row, if its state changed.
+    pub index: Option<RunSummary>,
+    /// The writer's fence; `None` keeps the log's.
+    pub fence: Option<Fence>,
+    /// When.
+    pub at: Timestamp,
+    /// What the acknowledgement must survive.
+    pub durability: Durability,
+}
+
+impl Draft<'_> {
+    /// An entry with nothing but a kind and a time.
+    pub fn new(kind: EntryKind, at: Timestamp) -> Self {
+        Self {
+            kind,
+            label: String::new(),
+            body: Value::Null,
+            parts: Vec::new(),
+            index: None,
+            fence: None,
+            at,
+            durability: Durability::Durable,
+        }
+    }
+}
+
+/// A part of the state to be saved.
+#[derive(Debug)]
+pub struct DraftPart<'a> {
+    /// Its name.
+    pub name: PartName,
+    /// The shape of the value.
+    pub schema: String,
+    /// The version of that shape.
+    pub version: u32,
+    /// The value.
+    pub content: Content<'a>,
+}
+
+/// Where a part's value comes from.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// A state that was edited: costs the change.
+    State(&'a mut State),
+    /// A whole value: costs a walk over it, and stores only what the last save didn't have.
+    Value(&'a Value),
+    /// What an earlier entry of this run has.
+    Stored(BlobId),
+}
+
+/// What the handle takes over once a commit is in the log.
+pub(super) struct Accepted {
+    pub(super) head: Head,
+    at: Timestamp,
+    pack: Option<Arc<Pack>>,
+    /// The ids of whole values, for the next save to leave out.
+    saved: Vec<(PartName, Vec<BlobId>)>,
+}
+
+/// Appends entry 0 of a new run.
+pub(super) async fn first(
+    store: &Arc<dyn Store>,
+    summary: &RunSummary,
+    body: Value,
+    fence: Fence,
+    durability: Durability,
+) -> Result<Head, StoreError> {
+    let encoded = encode(store.hashing(), &body)?;
+    let mut nodes = encoded.nodes;
+    let (_, top) = nodes.pop().expect("the root comes last");
+    let fields = Fields {
+        parent: EntryHash::ROOT,
+        fence,
+        at: summary.created_at,
+        kind: FIRST,
+        label: &summary.name[..summary.name.floor_char_boundary(MAX_LABEL)],
+        parts: &Parts::new(),
+        body: &top,
+    };
+    let (entry, hash) = sealed::seal(store.hashing(), &summary.id, Seq(0), &fields);
+    let (pack, staged, _) = pack_nodes(&**store, &nodes).await?;
+    let commit = Commit {
+        run: summary.id.clone(),
+        seq: Seq(0),
+        parent: EntryHash::ROOT,
+        hash,
+        fence,
+        at: summary.created_at,
+        entry,
+        pack,
+        staged,
+        index: Some(summary.clone()),
+        durability,
+    };
+    submit(&**store, commit).await
+}
+
+/// Commits. After an answer that leaves the outcome open, the head tells.
+pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, StoreError> {
+    let head = Head { seq: commit.seq, hash: commit.hash, fence: commit.fence };
+    let run = commit.run.clone();
+    let Err(error) = store.append(commit).await else { return Ok(head) };
+    let unclear = matches!(error, StoreError::Unavailable { .. } | StoreError::Conflict { .. });
+    // A conflict with ourselves is the answer to an append that was repeated after its first answer was lost.
+    if unclear && matches!(store.head(&run).await, Ok(Some(now)) if now == head) {
+        return Ok(head);
+    }
+    Err(error)
+}
+
+/// Nodes as a pack for the commit, or staged if they are large. Either way every node is hashed again
+/// from the bytes that will be stored.
+async fn pack_nodes(
+    store: &dyn Store,
+    nodes: &[(BlobId, Bytes)],
+) -> Result<(Bytes, Vec<PackId>, Option<Arc<Pack>>), StoreError> {
+    let hashing = store.hashing();
+    if nodes.is_empty() {
+        return Ok((Bytes::new(), Vec::new(), None));
+    }
+    if nodes.iter().map(|(_, node)| node.len() + 33).sum::<usize>() <= INLINE_PACK {
+        let (bytes, pack) = proven(hashing, nodes)?;
+        return Ok((bytes, Vec::new(), Some(Arc::new(pack))));
+    }
+    let mut staged = Vec::new();
+    let mut rest = nodes;
+    while !rest.is_empty() {
+        let mut size = 0;
+        let fitting = rest.iter().take_while(|(_, node)| {
+            let fits = size == 0 || size + node.len() <= STAGED_PACK;
+            size += node.len();
+            fits
+        });
+        let (now, later) = rest.split_at(fitting.count());
+        let (plain, _) = proven(hashing, now)?;
+        let packed = Pack::compress(hashing, &plain, STAGED_LEVEL)?;
+        let ids: Vec<_> = now.iter().map(|(id, _)| *id).collect();
+        staged.push(store.stage(packed, &ids).await?);
+        rest = later;
+    }
+    Ok((Bytes::new(), staged, None))
+}
+
+fn proven(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Result<(Bytes, Pack), StoreError> {
+    let bytes = Pack::build(hashing, nodes);
+    let pack = Pack::open(hashing, bytes.clone())?;
+    pack.verify(hashing)?;
+    Ok((bytes, pack))
+}
+
+impl RunLog {
+    /// Appends an entry and returns its number once it is as durable as the draft asks.
+    ///
+    /// On `Conflict` or `Fenced` nothing was written and the states in the draft are unsaved, as before.
+    pub async fn append(&mut self, mut draft: Draft<'_>) -> Result<Seq, StoreError> {
+        let (commit, accepted) = self.prepare(&mut draft).await?;
+        match &mut self.background {
+            None => submit(&*self.store, commit).await?,
+            // Behind what is already queued.
+            Some(background) => background.submit(commit).await?.acknowledged().await?,
+        };
+        let seq = accepted.head.seq;
+        self.accept(accepted, draft);
+        self.fold_if_due();
+        Ok(seq)
+    }
+
+    pub(super) async fn prepare(&mut self, draft: &mut Draft<'_>) -> Result<(Commit, Accepted), StoreError> {
+        if draft.kind == FIRST {
+            return Err(StoreError::Invalid {
+                what: format!("an entry of run {}", self.run),
+                detail: "only a run's first entry records its creation".to_owned(),
+            });
+        }
+        let hashing = self.store.hashing();
+        let encoded = encode(hashing, &draft.body)?;
+        let mut nodes = encoded.nodes;
+        let (_, top) = nodes.pop().expect("the root comes last");
+        let (mut parts, mut saved) = (Parts::new(), Vec::new());
+        for part in &mut draft.parts {
+            let root = match &mut part.content {
+                Content::Stored(root) => *root,
+                Content::State(state) => {
+                    nodes.extend(state.unsaved());
+                    state.root()
+                }
+                Content::Value(value) => {
+                    let encoded = encode(hashing, value)?;
+                    let known = self.known.get(&part.name).map_or(&[][..], Vec::as_slice);
+                    let new = encoded.nodes.iter().filter(|(id, _)| known.binary_search(id).is_err());
+                    nodes.extend(new.cloned());
+                    let mut ids: Vec<_> = encoded.nodes.iter().map(|(id, _)| *id).collect();
+                    ids.sort_unstable();
+                    saved.push((part.name.clone(), ids));
+                    encoded.root
+                }
+            };
+            let described = Part { schema: part.schema.clone(), version: part.version, root };
+            if parts.insert(part.name.clone(), described).is_some() {
+                return Err(StoreError::Invalid {
+                    what: format!("an entry of run {}", self.run),
+                    detail: format!("it has two parts named {:?}", part.name.0),
+                });
+            }
+        }
+        let at = draft.at.max(self.at);
+        let fence = draft.fence.unwrap_or(self.head.fence);
+        let seq = self.head.seq.next();
+        let fields = Fields {
+            parent: self.head.hash,
+            fence,
+            at,
+            kind: draft.kind,
+            label: &draft.label[..draft.label.floor_char_boundary(MAX_LABEL)],
+            parts: &parts,
+            body: &top,
+        };
+        let (entry, hash) = sealed::seal(hashing, &self.run, seq, &fields);
+        let (bytes, staged, pack) = pack_nodes(&*self.store, &nodes).await?;
+        let commit = Commit {
+            run: self.run.clone(),
+            seq,
+            parent: self.head.hash,
+            hash,
+            fence,
+            at,
+            entry,
+            pack: bytes,
+            staged,
+            index: draft.index.take(),
+            durability: draft.durability,
+        };
+        Ok((commit, Accepted { head: Head { seq, hash, fence }, at, pack, saved }))
+    }
+
+    /// The commit is in the log, or queued to get there in order.
+    pub(super) fn accept(&mut self, accepted: Accepted, draft: Draft<'_>) {
+        self.head = accepted.head;
+        self.at = accepted.at;
+        if let Some(pack) = accepted.pack {
+            self.blobs.add(accepted.head.seq, pack);
+        }
+        for part in draft.parts {
+            if let Content::State(state) = part.content {
+                state.saved();
+            }
+        }
+        self.known.extend(accepted.saved);
+    }
+}

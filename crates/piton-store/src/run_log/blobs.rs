@@ -1,0 +1,264 @@
+//! Finding the nodes of a run: in the packs of its newest entries, in its segments, in staged packs, in
+//! the run that it was forked from.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_types::{BlobId, RunId, Seq};
+
+use crate::pack::Pack;
+use crate::segment::{SegmentIndex, SegmentNodes};
+use crate::state::NodeSource;
+use crate::{PackId, Section, SegmentInfo, Span, Store, StoreError};
+
+/// What opened segments and staged packs may take in memory before they are dropped.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Something that holds nodes, opened.
+#[derive(Clone)]
+pub(super) enum Holding {
+    Pack(Arc<Pack>),
+    Segment(Arc<SegmentNodes>),
+}
+
+impl Holding {
+    /// Whether both are the same one.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pack(a), Self::Pack(b)) => Arc::ptr_eq(a, b),
+            (Self::Segment(a), Self::Segment(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// Where the nodes of one run are.
+pub(super) struct RunBlobs {
+    store: Arc<dyn Store>,
+    run: RunId,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// Packs of entries that aren't folded.
+    packs: BTreeMap<Seq, Arc<Pack>>,
+    /// All of the tail has been read once; what was added since came through this handle or a refresh.
+    tail_read: bool,
+    segments: Option<Vec<(SegmentInfo, Arc<SegmentIndex>)>>,
+    nodes: HashMap<SegmentInfo, Arc<SegmentNodes>>,
+    staged: HashMap<PackId, Arc<Pack>>,
+}
+
+impl RunBlobs {
+    pub(super) fn new(store: Arc<dyn Store>, run: RunId) -> Self {
+        Self { store, run, cache: Mutex::default() }
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().expect("no code that holds this lock panics")
+    }
+
+    /// Remembers the pack of a new entry.
+    pub(super) fn add(&self, seq: Seq, pack: Arc<Pack>) {
+        self.cache().packs.insert(seq, pack);
+    }
+
+    /// Drops what has been folded into a segment.
+    pub(super) fn forget_folded(&self, info: SegmentInfo) {
+        let mut cache = self.cache();
+        cache.packs.retain(|seq, _| !(info.first..=info.last).contains(seq));
+        cache.segments = None;
+    }
+
+    /// Finds a node.
+    pub(super) async fn find(&self, id: BlobId) -> Result<(Holding, u32), StoreError> {
+        // A fork's older nodes are in the run it came from, and so on up.
+        let mut run = self.run.clone();
+        loop {
+            let found = if run == self.run {
+                self.find_here(id).await?
+            } else {
+                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_here(id)).await?
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            let parent = self.store.summary(&run).await?.and_then(|summary| summary.parent);
+            match parent {
+                Some(parent) if parent.run != run => run = parent.run,
+                _ => break,
+            }
+        }
+        Err(StoreError::corrupt(format!("run {}", self.run), format!("blob {id} is missing")))
+    }
+
+    async fn find_here(&self, id: BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+        if let Some(found) = self.cache().find(&id) {
+            return Ok(Some(found));
+        }
+        self.read_tail().await?;
+        for fresh in [false, true] {
+            if let Some(found) = self.cache().find(&id) {
+                return Ok(Some(found));
+            }
+            self.read_indexes(fresh).await?;
+            if let Some(found) = self.find_indexed(&id).await? {
+                return Ok(Some(found));
+            }
+            if let [Some(pack)] = self.store.locate(&[id]).await?.as_slice() {
+                let opened = Arc::new(Pack::open(self.store.hashing(), self.store.pack(*pack).await?)?);
+                if let Some(place) = opened.place(&id) {
+                    self.cache().keep_pack(*pack, &opened);
+                    return Ok(Some((Holding::Pack(opened), place)));
+                }
+            }
+            // Something may have been folded between the two reads: once more, from the start.
+            self.cache().tail_read = false;
+            self.read_tail().await?;
+        }
+        self.find_unindexed(&id).await
+    }
+
+    async fn read_tail(&self) -> Result<(), StoreError> {
+        if self.cache().tail_read {
+            return Ok(());
+        }
+        let records = match self.store.read(&self.run, Span { packs: true, ..Span::ALL }).await {
+            Err(StoreError::NotFound { .. }) => Vec::new(),
+            other => other?,
+        };
+        for record in records.into_iter().filter(|record| !record.pack.is_empty()) {
+            let known = self.cache().packs.contains_key(&record.seq);
+            if !known {
+                let pack = Pack::open(self.store.hashing(), record.pack).map_err(|error| {
+                    StoreError::corrupt(
+                        format!("the pack of entry {} of run {}", record.seq, self.run),
+                        error.to_string(),
+                    )
+                })?;
+                self.add(record.seq, Arc::new(pack));
+            }
+        }
+        self.cache().tail_read = true;
+        Ok(())
+    }
+
+    async fn read_indexes(&self, fresh: bool) -> Result<(), StoreError> {
+        if !fresh && self.cache().segments.is_some() {
+            return Ok(());
+        }
+        let segments = match self.store.segments(&self.run).await {
+            Err(StoreError::NotFound { .. }) => Vec::new(),
+            other => other?,
+        };
+        let known: HashMap<_, _> = self.cache().segments.take().into_iter().flatten().collect();
+        let mut indexes = Vec::with_capacity(segments.len());
+        for info in segments {
+            let index = match known.get(&info) {
+                Some(index) => Arc::clone(index),
+                None => match self.store.section(&self.run, info, Section::Index).await {
+                    // Merged into a larger one meanwhile, which a fresh look will find.
+                    Err(StoreError::NotFound { .. }) => continue,
+                    bytes => Arc::new(SegmentIndex::open(self.store.hashing(), &self.run, info, &bytes?)?),
+                },
+            };
+            indexes.push((info, index));
+        }
+        self.cache().segments = Some(indexes);
+        Ok(())
+    }
+
+    async fn find_indexed(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+        let candidates: Vec<(SegmentInfo, u32)> = {
+            let cache = self.cache();
+            let newest_first = cache.segments.iter().flatten().rev();
+            newest_first.flat_map(|(info, index)| index.find(id).map(|place| (*info, place))).collect()
+        };
+        // A prefix of eight bytes that two ids share is all but impossible; whole ids decide then.
+        let certain = candidates.len() == 1;
+        for (info, place) in candidates {
+            let Some(nodes) = self.segment(info).await? else { return Ok(None) };
+            if place as usize >= nodes.len() {
+                return Err(StoreError::corrupt(
+                    format!("segment {info} of run {}", self.run),
+                    "its index leads nowhere",
+                ));
+            }
+            if certain || nodes.ids(self.store.hashing())?[place as usize] == *id {
+                return Ok(Some((Holding::Segment(nodes), place)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slow way: every id of every segment is computed. Only for a node that no entry's state had at
+    /// the end of its segment, asked for by a state that was opened in the middle of it.
+    async fn find_unindexed(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+        let segments: Vec<_> = self.cache().segments.iter().flatten().map(|(info, _)| *info).collect();
+        for info in segments.into_iter().rev() {
+            let Some(nodes) = self.segment(info).await? else { continue };
+            if let Some(place) = nodes.ids(self.store.hashing())?.iter().position(|found| found == id) {
+                let place = u32::try_from(place).expect("a segment has far fewer nodes");
+                return Ok(Some((Holding::Segment(nodes), place)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An opened segment, or `None` if it has been merged meanwhile.
+    async fn segment(&self, info: SegmentInfo) -> Result<Option<Arc<SegmentNodes>>, StoreError> {
+        if let Some(nodes) = self.cache().nodes.get(&info) {
+            return Ok(Some(Arc::clone(nodes)));
+        }
+        let bytes = match self.store.section(&self.run, info, Section::Nodes).await {
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            other => other?,
+        };
+        let nodes = Arc::new(SegmentNodes::open(self.store.hashing(), &self.run, info, &bytes)?);
+        self.cache().keep_segment(info, &nodes);
+        Ok(Some(nodes))
+    }
+}
+
+impl Cache {
+    fn find(&self, id: &BlobId) -> Option<(Holding, u32)> {
+        self.packs
+            .values()
+            .rev()
+            .chain(self.staged.values())
+            .find_map(|pack| pack.place(id).map(|place| (Holding::Pack(Arc::clone(pack)), place)))
+    }
+
+    fn keep_pack(&mut self, id: PackId, pack: &Arc<Pack>) {
+        self.make_room(pack.size());
+        self.staged.insert(id, Arc::clone(pack));
+    }
+
+    fn keep_segment(&mut self, info: SegmentInfo, nodes: &Arc<SegmentNodes>) {
+        self.make_room(nodes.size());
+        self.nodes.insert(info, Arc::clone(nodes));
+    }
+
+    /// Drops everything when full: what is needed again is read again, and a long-lived handle stays small.
+    fn make_room(&mut self, size: usize) {
+        let used: usize = self.staged.values().map(|pack| pack.size()).sum::<usize>()
+            + self.nodes.values().map(|nodes| nodes.size()).sum::<usize>();
+        if used + size > CACHE_BYTES {
+            self.staged.clear();
+            self.nodes.clear();
+        }
+    }
+}
+
+#[async_trait]
+impl NodeSource for RunBlobs {
+    async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
+        match self.find(id).await? {
+            (Holding::Pack(pack), place) => Ok(Bytes::copy_from_slice(pack.node(place))),
+            (Holding::Segment(nodes), place) => nodes.canonical(self.store.hashing(), place),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Folding: 32 entries become a segment, 8 segments of 32 one of 256, 8 of those one of 2,048. It goes
+//! on in the background; a crash in it changes nothing, because the old form is replaced in one commit.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use piton_types::{RunId, Seq};
+use tokio::task::JoinHandle;
+
+use super::RunLog;
+use super::blobs::RunBlobs;
+use crate::pack::Pack;
+use crate::segment::{self, SegmentEntries, SegmentNodes, Source};
+use crate::{Hashing, Section, Segment, SegmentInfo, Span, Store, StoreError, sealed};
+
+/// Entries in the smallest segment.
+const SMALL: u32 = 32;
+
+/// Segments that become one of the next size.
+const FAN_IN: usize = 8;
+
+/// Entries in the largest segment.
+const LARGEST: u64 = 2048;
+
+/// How many entries stay unfolded while a run is at work, so that what is read most is at hand.
+const LEAVE: u32 = 32;
+
+/// How tightly a segment of so many entries is compressed: the larger ones are written once and kept.
+const fn level(entries: u64) -> i32 {
+    if entries <= SMALL as u64 { 3 } else { 12 }
+}
+
+/// What to fold next, given the segments of a log and its newest entry.
+fn plan(segments: &[SegmentInfo], head: Seq, leave: u32) -> Option<SegmentInfo> {
+    let next = segments.last().map_or(0, |last| last.last.0 + 1);
+    // The newest entry is never folded, so `head` itself doesn't count.
+    if head.0.saturating_sub(next) >= SMALL + leave {
+        return Some(SegmentInfo { first: Seq(next), last: Seq(next + SMALL - 1) });
+    }
+    let same_size = |group: &[SegmentInfo]| group.iter().all(|segment| segment.len() == group[0].len());
+    let group = segments.windows(FAN_IN).find(|group| same_size(group) && group[0].len() < LARGEST)?;
+    Some(SegmentInfo { first: group[0].first, last: group[FAN_IN - 1].last })
+}
+
+/// Folds all that is due and returns the first entry that isn't folded.
+pub(super) async fn fold(
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    blobs: &Arc<RunBlobs>,
+    leave: u32,
+) -> Result<Seq, StoreError> {
+    if !store.capabilities().fold {
+        return Ok(Seq(0));
+    }
+    loop {
+        let segments = store.segments(run).await?;
+        let head = store.head(run).await?.ok_or_else(|| StoreError::no_run(run))?;
+        let next = segments.last().map_or(Seq(0), |last| last.last.next());
+        let Some(info) = plan(&segments, head.seq, leave) else { return Ok(next) };
+        let folded = build(store, run, info, &segments).await;
+        match folded {
+            Ok(segment) => match store.fold(run, segment).await {
+                // Somebody else folded first; look again.
+                Err(StoreError::Conflict { .. }) => {}
+                other => other?,
+            },
+            Err(StoreError::NotFound { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        blobs.forget_folded(info);
+    }
+}
+
+async fn build(
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    info: SegmentInfo,
+    segments: &[SegmentInfo],
+) -> Result<Segment, StoreError> {
+    let covered: Vec<_> =
+        segments.iter().filter(|segment| segment.first >= info.first && segment.last <= info.last).copied().collect();
+    let mut sections = Vec::with_capacity(covered.len());
+    for part in covered {
+        let entries = store.section(run, part, Section::Entries).await?;
+        sections.push((part, entries, store.section(run, part, Section::Nodes).await?));
+    }
+    let span = Span { from: info.first, to: info.last, packs: true, ..Span::ALL };
+    let records = if sections.is_empty() { store.read(run, span).await? } else { Vec::new() };
+    let (hashing, run) = (store.hashing().clone(), run.clone());
+    let work = move || -> Result<Segment, StoreError> {
+        let mut source = Source { run: &run, info, entries: Vec::new(), nodes: Vec::new() };
+        let mut seen = HashSet::new();
+        for (part, entries, nodes) in &sections {
+            source.entries.extend(SegmentEntries::open(&hashing, &run, *part, entries)?);
+            let nodes = SegmentNodes::open(&hashing, &run, *part, nodes)?;
+            for (place, id) in (0..).zip(nodes.ids(&hashing)?) {
+                if seen.insert(*id) {
+                    source.nodes.push((*id, nodes.canonical(&hashing, place)?));
+                }
+            }
+        }
+        for record in records {
+            if !record.pack.is_empty() {
+                let pack = Pack::open(&hashing, record.pack.clone())?;
+                source.nodes.extend(pack.nodes().filter(|(id, _)| seen.insert(*id)));
+            }
+            let entry = sealed::open(&hashing, &run, &record)?;
+            source.entries.push((record, entry));
+        }
+        if source.entries.len() as u64 != info.len() {
+            return Err(StoreError::NotFound { what: format!("entries {info} of run {run}") });
+        }
+        check_chain(&hashing, &source)?;
+        segment::build(&hashing, &source, level(info.len()))
+    };
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime
+            .spawn_blocking(work)
+            .await
+            .unwrap_or_else(|panic| Err(StoreError::Invalid { what: "folding".to_owned(), detail: panic.to_string() })),
+        Err(_) => work(),
+    }
+}
+
+/// Damage must not be folded into something that looks whole.
+fn check_chain(_hashing: &Hashing, source: &Source<'_>) -> Result<(), StoreError> {
+    for pair in source.entries.windows(2) {
+        if pair[1].1.parent != pair[0].1.hash {
+            return Err(StoreError::corrupt(
+                format!("run {}", source.run),
+                format!("entry {} doesn't follow entry {}", pair[1].1.seq, pair[0].1.seq),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a handle knows of the folding of its log.
+#[derive(Default)]
+pub(super) struct Folder {
+    /// The first entry that isn't folded.
+    next: Arc<AtomicU32>,
+    /// Set once folding failed: it isn't worth trying again with every append.
+    failed: Arc<AtomicBool>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl From<Seq> for Folder {
+    fn from(next: Seq) -> Self {
+        Self { next: Arc::new(AtomicU32::new(next.0)), ..Self::default() }
+    }
+}
+
+impl Folder {
+    pub(super) async fn finish(&mut self) {
+        if let Some(task) = self.task.take() {
+            // A panic in there was the task's own; the log is as it was.
+            drop(task.await);
+        }
+    }
+}
+
+impl RunLog {
+    /// Starts folding if enough has come together and nothing is being folded.
+    pub(super) fn fold_if_due(&mut self) {
+        let next = self.folder.next.load(Ordering::Relaxed);
+        let due = self.head.seq.0.saturating_sub(next) >= SMALL + LEAVE;
+        let idle = self.folder.task.as_ref().is_none_or(JoinHandle::is_finished);
+        if !due || !idle || self.folder.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (store, run, blobs) = (Arc::clone(&self.store), self.run.clone(), Arc::clone(&self.blobs));
+        let (next, failed) = (Arc::clone(&self.folder.next), Arc::clone(&self.folder.failed));
+        self.folder.task = Some(runtime.spawn(async move {
+            match fold(&store, &run, &blobs, LEAVE).await {
+                Ok(folded) => next.store(folded.0, Ordering::Relaxed),
+                Err(error) => {
+                    tracing::warn!(%run, %error, "folding failed; the log is whole but stays larger");
+                    failed.store(true, Ordering::Relaxed);
+                }
+            }
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(first: u32, last: u32) -> SegmentInfo {
+        SegmentInfo { first: Seq(first), last: Seq(last) }
+    }
+
+    #[test]
+    fn plans_small_segments_first_and_never_the_newest_entry() {
+        assert_eq!(plan(&[], Seq(31), 0), None);
+        assert_eq!(plan(&[], Seq(32), 0), Some(info(0, 31)));
+        assert_eq!(plan(&[], Seq(63), LEAVE), None);
+        assert_eq!(plan(&[], Seq(64), LEAVE), Some(info(0, 31)));
+        assert_eq!(plan(&[info(0, 31)], Seq(64), 0), Some(info(32, 63)));
+    }
+
+    #[test]
+    fn eight_of_a_size_merge_until_they_are_large() {
+        let mut segments = Vec::new();
+        let mut folds = 0;
+        while let Some(next) = plan(&segments, Seq(10_000), 0) {
+            segments.retain(|segment: &SegmentInfo| segment.first < next.first || segment.first > next.last);
+            segments.push(next);
+            segments.sort_by_key(|segment| segment.first);
+            folds += 1;
+        }
+        let sizes: Vec<_> = segments.iter().map(SegmentInfo::len).collect();
+        assert_eq!(sizes, [vec![2048; 4], vec![256; 7], vec![32; 0]].concat());
+        assert_eq!(segments.iter().map(SegmentInfo::len).sum::<u64>(), 9_984);
+        assert_eq!(folds, 312 + 39 + 4, "every entry is folded once per size");
+    }
+}

@@ -1,0 +1,284 @@
+//! The log of one run, typed: entries are sealed and verified, values become nodes, old entries are
+//! folded into segments in the background. It is the same over every store.
+//!
+//! The handle knows where the log ended when it last looked and appends just there. Whoever else wrote
+//! meanwhile makes the append fail with `Conflict` or `Fenced`; [`RunLog::refresh`] looks again.
+
+mod append;
+mod background;
+mod blobs;
+mod fold;
+mod load;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use piton_types::{
+    BlobId, CheckpointRef, Durability, EntryKind, Fence, PartName, RunId, RunKind, RunStatus, RunSummary, Seq,
+    Timestamp, Value,
+};
+
+pub use append::{Content, Draft, DraftPart};
+pub use background::Receipt;
+
+use crate::sealed::{self, SealedEntry};
+use crate::segment::SegmentEntries;
+use crate::state::{NodeSource, State};
+use crate::{Head, Section, Span, Store, StoreError};
+use background::Background;
+use blobs::RunBlobs;
+
+/// The log of one run.
+pub struct RunLog {
+    store: Arc<dyn Store>,
+    run: RunId,
+    head: Head,
+    /// Time never goes back within a log, whatever the wall clock does.
+    at: Timestamp,
+    blobs: Arc<RunBlobs>,
+    /// The ids of the whole values that were saved last, so that the next save stores only what is new.
+    known: HashMap<PartName, Vec<BlobId>>,
+    folder: fold::Folder,
+    background: Option<Background>,
+}
+
+/// A run to be created.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    /// Its id.
+    pub id: RunId,
+    /// What it is called.
+    pub name: String,
+    /// What kind of work it is.
+    pub kind: RunKind,
+    /// The state it begins in.
+    pub status: RunStatus,
+    /// For a fork, where it branched off.
+    pub parent: Option<CheckpointRef>,
+    /// The working directory it belongs to.
+    pub folder: Option<String>,
+    /// The document and the inputs.
+    pub body: Value,
+    /// When.
+    pub at: Timestamp,
+    /// The fence of whoever creates it.
+    pub fence: Fence,
+    /// What the acknowledgement must survive.
+    pub durability: Durability,
+}
+
+impl RunLog {
+    /// Creates a run. `Conflict` if there is one of that id.
+    pub async fn create(store: Arc<dyn Store>, new: NewRun) -> Result<Self, StoreError> {
+        let summary = RunSummary {
+            id: new.id.clone(),
+            name: new.name,
+            kind: new.kind,
+            status: new.status,
+            created_at: new.at,
+            updated_at: new.at,
+            parent: new.parent,
+            folder: new.folder,
+        };
+        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), new.id.clone()));
+        let first = append::first(&store, &summary, new.body, new.fence, new.durability).await?;
+        Ok(Self {
+            store,
+            run: new.id,
+            head: first,
+            at: new.at,
+            blobs,
+            known: HashMap::new(),
+            folder: fold::Folder::default(),
+            background: None,
+        })
+    }
+
+    /// Opens the log of a run that exists.
+    pub async fn open(store: Arc<dyn Store>, run: &RunId) -> Result<Self, StoreError> {
+        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), run.clone()));
+        let newest = store.read(run, Span::newest(1)).await?;
+        let [newest] = newest.as_slice() else {
+            return Err(StoreError::corrupt(format!("run {run}"), "its newest entry is missing"));
+        };
+        let entry = sealed::open(store.hashing(), run, newest)?;
+        let folded = store.segments(run).await?.last().map_or(Seq(0), |last| last.last.next());
+        Ok(Self {
+            head: Head { seq: entry.seq, hash: entry.hash, fence: entry.fence },
+            at: entry.at,
+            store,
+            run: run.clone(),
+            blobs,
+            known: HashMap::new(),
+            folder: fold::Folder::from(folded),
+            background: None,
+        })
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// Where the log ends, as far as this handle knows.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The run's row in the index.
+    pub async fn summary(&self) -> Result<RunSummary, StoreError> {
+        self.store.summary(&self.run).await?.ok_or_else(|| StoreError::no_run(&self.run))
+    }
+
+    /// Looks where the log ends now, and returns the entries that others have added since.
+    pub async fn refresh(&mut self) -> Result<Vec<SealedEntry>, StoreError> {
+        let before = self.head;
+        let added = self.entries(Span { from: before.seq.next(), ..Span::ALL }).await?;
+        if let Some(newest) = added.last() {
+            self.head = Head { seq: newest.seq, hash: newest.hash, fence: newest.fence };
+            self.at = self.at.max(newest.at);
+        }
+        Ok(added)
+    }
+
+    /// Entries in the order that `span` asks for, verified, from segments and tail alike. Consecutive
+    /// ones are also checked to be parent and child.
+    pub async fn entries(&self, span: Span) -> Result<Vec<SealedEntry>, StoreError> {
+        let hashing = self.store.hashing();
+        for _ in 0..RETRIES {
+            // Segments first: what is folded between the two reads is then seen in neither, and the gap
+            // shows; the other way round it would be seen twice.
+            let segments = self.store.segments(&self.run).await?;
+            let tail = self.store.read(&self.run, Span { packs: false, ..span }).await?;
+            let tail =
+                tail.iter().map(|record| sealed::open(hashing, &self.run, record)).collect::<Result<Vec<_>, _>>()?;
+            let mut wanted = span.limit;
+            let mut found = Vec::new();
+            let overlapping = segments.iter().filter(|segment| segment.first <= span.to && segment.last >= span.from);
+            let ordered: Vec<_> =
+                if span.newest_first { overlapping.rev().copied().collect() } else { overlapping.copied().collect() };
+            if span.newest_first {
+                wanted -= tail.len().min(wanted);
+            }
+            let mut stale = false;
+            for info in ordered {
+                if wanted == 0 {
+                    break;
+                }
+                let bytes = match self.store.section(&self.run, info, Section::Entries).await {
+                    Err(StoreError::NotFound { .. }) => {
+                        stale = true;
+                        break;
+                    }
+                    other => other?,
+                };
+                let mut part = SegmentEntries::open(hashing, &self.run, info, &bytes)?;
+                part.retain(|(record, _)| (span.from..=span.to).contains(&record.seq));
+                if span.newest_first {
+                    part.reverse();
+                }
+                part.truncate(wanted);
+                wanted -= part.len();
+                found.extend(part.into_iter().map(|(_, entry)| entry));
+            }
+            let mut entries = if span.newest_first { [tail, found].concat() } else { [found, tail].concat() };
+            entries.truncate(span.limit);
+            if stale || self.has_gap(&entries, span)? {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            return Ok(entries);
+        }
+        Err(StoreError::corrupt(format!("run {}", self.run), "entries of its log are missing"))
+    }
+
+    /// Whether entries are missing because they were folded while we read. A pair that is consecutive
+    /// but not parent and child is damage.
+    fn has_gap(&self, entries: &[SealedEntry], span: Span) -> Result<bool, StoreError> {
+        for pair in entries.windows(2) {
+            let (older, newer) = if span.newest_first { (&pair[1], &pair[0]) } else { (&pair[0], &pair[1]) };
+            if older.seq.next() != newer.seq {
+                if self.store.capabilities().history {
+                    return Ok(true);
+                }
+                continue;
+            }
+            if newer.parent != older.hash {
+                return Err(StoreError::corrupt(
+                    format!("run {}", self.run),
+                    format!("entry {} doesn't follow entry {}", newer.seq, older.seq),
+                ));
+            }
+        }
+        Ok(false)
+    }
+
+    /// One entry.
+    pub async fn entry(&self, seq: Seq) -> Result<SealedEntry, StoreError> {
+        let found = self.entries(Span { from: seq, to: seq, ..Span::ALL }).await?;
+        found
+            .into_iter()
+            .next()
+            .ok_or_else(|| StoreError::NotFound { what: format!("entry {seq} of run {}", self.run) })
+    }
+
+    /// The newest entry that is a checkpoint, if there is one.
+    pub async fn newest_checkpoint(&self) -> Result<Option<SealedEntry>, StoreError> {
+        let mut to = self.head.seq;
+        loop {
+            let page = self.entries(Span { to, ..Span::newest(64) }).await?;
+            let Some(oldest) = page.last().map(|entry| entry.seq) else { return Ok(None) };
+            if let Some(found) = page.into_iter().find(|entry| !entry.parts.is_empty()) {
+                return Ok(Some(found));
+            }
+            let Some(before) = oldest.0.checked_sub(1) else { return Ok(None) };
+            to = Seq(before);
+        }
+    }
+
+    /// The body of an entry.
+    pub async fn body(&self, entry: &SealedEntry) -> Result<Value, StoreError> {
+        self.blobs.load_inline(entry.body.clone()).await
+    }
+
+    /// A whole value by its root.
+    pub async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
+        self.blobs.load(root).await
+    }
+
+    /// A value by its root, of which parts are loaded as they are needed.
+    pub fn state(&self, root: BlobId) -> State {
+        State::open(self.store.hashing().clone(), root, Some(self.source()))
+    }
+
+    /// Where the nodes of this run's values come from.
+    pub fn source(&self) -> Arc<dyn NodeSource> {
+        Arc::clone(&self.blobs) as Arc<dyn NodeSource>
+    }
+
+    /// Waits for saves and folding in the background, and folds what is due.
+    pub async fn close(mut self) -> Result<(), StoreError> {
+        if let Some(background) = self.background.take() {
+            background.finish().await?;
+        }
+        self.folder.finish().await;
+        fold::fold(&self.store, &self.run, &self.blobs, 0).await.map(drop)
+    }
+}
+
+impl std::fmt::Debug for RunLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunLog").field("run", &self.run).field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+/// How often a read is repeated that found the log being folded under it.
+const RETRIES: u32 = 20;
+
+/// The kind that only entry 0 has.
+const FIRST: EntryKind = EntryKind::Created;

@@ -1,0 +1,396 @@
+//! A value that lives in its encoded form and is edited by path.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_types::{BlobId, Path, Value};
+
+use super::cache::{Cache, IdMap, IdSet};
+use super::cut::Sink;
+use super::edit::{Edit, apply, find};
+use super::encode::Encoder;
+use super::grammar::{Kind, Reader, reference_offsets};
+use super::load::{NodeSource, load_node};
+use super::node::{Entries, Node};
+use super::splice::{Fail, Shelf};
+use crate::{Hashing, StoreError};
+
+/// Nodes that edits left behind are dropped when the unsaved ones have grown by this much and doubled.
+const SWEEP_MIN: usize = 1 << 20;
+
+/// A persistent value, edited by path. An edit, and a save after it, costs the change and not the size.
+///
+/// Equal states have equal [roots](Self::root), whatever edits led to them, and the same as
+/// [`encode`](super::encode) gives. An edit that returns an error has changed nothing. A clone shares
+/// its nodes and goes its own way.
+///
+/// ```
+/// use piton_store::{Hashing, state::State};
+/// use piton_types::Value;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), piton_store::StoreError> {
+/// let messages = "/messages".parse().unwrap();
+/// let mut state = State::new(&Hashing::PLAIN, &Value::map([("messages", Value::List(vec![]))]))?;
+/// state.push(&messages, Value::from("hello")).await?;
+/// state.set(&"/turn".parse().unwrap(), Value::from(1)).await?;
+/// assert_eq!(state.len(&messages).await?, Some(1));
+///
+/// // Saving: store these, then say so.
+/// let nodes = state.unsaved();
+/// assert_eq!(nodes.last().unwrap().0, state.root());
+/// state.saved();
+/// assert!(state.unsaved().is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct State {
+    hashing: Hashing,
+    root: BlobId,
+    fresh: Fresh,
+    /// Stored nodes of a state without a source, which couldn't be had back.
+    kept: IdMap<Bytes>,
+    cache: Arc<Mutex<Cache>>,
+    source: Option<Arc<dyn NodeSource>>,
+}
+
+/// Nodes that aren't stored yet; some of them may be left from earlier edits.
+#[derive(Clone, Default)]
+struct Fresh {
+    nodes: IdMap<Bytes>,
+    bytes: usize,
+    /// How many bytes there may be before those out of use are looked for.
+    limit: usize,
+}
+
+impl Fresh {
+    fn insert(&mut self, id: BlobId, node: Bytes) {
+        self.bytes += node.len();
+        self.nodes.insert(id, node);
+    }
+}
+
+/// The nodes at hand during one call.
+struct View<'a> {
+    fresh: &'a IdMap<Bytes>,
+    kept: &'a IdMap<Bytes>,
+    cache: &'a Mutex<Cache>,
+    /// What this call has fetched. It stays until the call ends, so that each attempt gets further
+    /// than the one before, however small the cache is.
+    fetched: &'a IdMap<Bytes>,
+}
+
+impl Shelf for View<'_> {
+    fn node(&self, id: BlobId) -> Result<Bytes, Fail> {
+        let known = self.fresh.get(&id).or_else(|| self.kept.get(&id)).or_else(|| self.fetched.get(&id)).cloned();
+        known.or_else(|| lock(self.cache).get(id)).ok_or(Fail::Missing(id))
+    }
+}
+
+/// The same, with a place for new nodes.
+struct Desk<'a> {
+    hashing: &'a Hashing,
+    fresh: &'a mut Fresh,
+    kept: &'a IdMap<Bytes>,
+    cache: &'a Mutex<Cache>,
+    fetched: &'a IdMap<Bytes>,
+    /// Stored nodes that were read on the way, so they belong to the state as it is.
+    read: RefCell<IdSet>,
+}
+
+impl Shelf for Desk<'_> {
+    fn node(&self, id: BlobId) -> Result<Bytes, Fail> {
+        if let Some(node) = self.fresh.nodes.get(&id) {
+            return Ok(node.clone());
+        }
+        self.read.borrow_mut().insert(id);
+        View { fresh: &self.fresh.nodes, kept: self.kept, cache: self.cache, fetched: self.fetched }.node(id)
+    }
+}
+
+impl Sink for Desk<'_> {
+    fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId {
+        let node = Bytes::from([head, body].concat());
+        let id = self.hashing.blob(&node);
+        // Not everything that was stored once counts: a node that left the state may have been collected
+        // since, though the cache still has it. What belongs to the state is there.
+        if !self.read.borrow().contains(&id) && !self.fresh.nodes.contains_key(&id) {
+            self.fresh.insert(id, node);
+        }
+        id
+    }
+}
+
+impl State {
+    /// A new state, of which nothing is stored.
+    ///
+    /// An error means that containers nest more than 128 deep.
+    pub fn new(hashing: &Hashing, value: &Value) -> Result<Self, StoreError> {
+        let encoded = super::encode(hashing, value)?;
+        let mut fresh = Fresh::default();
+        for (id, node) in encoded.nodes {
+            fresh.insert(id, node);
+        }
+        fresh.limit = fresh.bytes * 2 + SWEEP_MIN;
+        Ok(Self {
+            hashing: hashing.clone(),
+            root: encoded.root,
+            fresh,
+            kept: IdMap::default(),
+            cache: Arc::default(),
+            source: None,
+        })
+    }
+
+    /// A stored state. Nothing is loaded before it is needed, and then it is checked against its id.
+    /// Without a `source` what is needed can't be had, but a state can still be replaced as a whole.
+    pub fn open(hashing: Hashing, root: BlobId, source: Option<Arc<dyn NodeSource>>) -> Self {
+        Self {
+            hashing,
+            root,
+            fresh: Fresh { limit: SWEEP_MIN, ..Fresh::default() },
+            kept: IdMap::default(),
+            cache: Arc::default(),
+            source,
+        }
+    }
+
+    /// Says where stored nodes can be had from, so that they needn't stay in memory. `source` must
+    /// have what was [saved](Self::saved) so far.
+    pub fn set_source(&mut self, source: Arc<dyn NodeSource>) {
+        self.source = Some(source);
+        let mut cache = lock(&self.cache);
+        for (id, node) in self.kept.drain() {
+            cache.insert(id, &node);
+        }
+    }
+
+    /// The name of the whole value.
+    pub const fn root(&self) -> BlobId {
+        self.root
+    }
+
+    /// The value at `path`. Only what is on the way and below is loaded.
+    pub async fn get(&self, path: &Path) -> Result<Option<Value>, StoreError> {
+        match self.find(path).await? {
+            Some(node) => load_node(self, node).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The whole value.
+    pub async fn value(&self) -> Result<Value, StoreError> {
+        load_node(self, self.fetch(self.root).await?).await
+    }
+
+    /// How many items or entries the list or map at `path` has; `None` if there is none.
+    pub async fn len(&self, path: &Path) -> Result<Option<usize>, StoreError> {
+        let Some(bytes) = self.find(path).await? else { return Ok(None) };
+        match Node::parse(&bytes)? {
+            Some(node) if matches!(node.kind(), Kind::List | Kind::Map) => Ok(usize::try_from(node.items()?).ok()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Replaces what is at `path`, or creates it: an entry of a map, or the item behind the last of a
+    /// list. What is around it must exist. The empty path replaces the whole state.
+    pub async fn set(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
+        if path.segments().is_empty() {
+            let mut encoder = Encoder::new(&self.hashing);
+            let mut slot = Vec::new();
+            encoder.slot(&value, 0, &mut slot)?;
+            self.root = encoder.root(&slot);
+            let nodes = encoder.finish();
+            self.keep(nodes);
+            return Ok(());
+        }
+        let slot = self.slot(&value, path.segments().len())?;
+        self.edit(path, &Edit::Set(slot)).await.map(drop)
+    }
+
+    /// Appends to the list at `path`.
+    pub async fn push(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
+        self.extend(path, vec![value]).await
+    }
+
+    /// Appends to the list at `path`, at the cost of one edit.
+    pub async fn extend(&mut self, path: &Path, values: Vec<Value>) -> Result<(), StoreError> {
+        let mut encoder = Encoder::new(&self.hashing);
+        let mut entries = Entries::default();
+        let mut slot = Vec::new();
+        for value in &values {
+            slot.clear();
+            encoder.slot(value, path.segments().len() + 1, &mut slot)?;
+            entries.push_slot(&slot);
+        }
+        let nodes = encoder.finish();
+        self.keep(nodes);
+        self.edit(path, &Edit::Extend(entries)).await.map(drop)
+    }
+
+    /// Puts an item into a list at the index that ends `path`; those from there on move up.
+    pub async fn insert(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
+        let slot = self.slot(&value, path.segments().len())?;
+        self.edit(path, &Edit::Insert(slot)).await.map(drop)
+    }
+
+    /// Takes out an entry of a map, or an item of a list, where those behind it move down. Says whether
+    /// there was one.
+    pub async fn remove(&mut self, path: &Path) -> Result<bool, StoreError> {
+        self.edit(path, &Edit::Remove).await
+    }
+
+    /// Appends to the string at `path`. Of a long one the last few kilobytes are cut anew.
+    pub async fn append_text(&mut self, path: &Path, text: &str) -> Result<(), StoreError> {
+        self.edit(path, &Edit::AppendText(text)).await.map(drop)
+    }
+
+    /// The nodes of this state that aren't stored yet, each after those it refers to.
+    ///
+    /// Store them, then call [`saved`](Self::saved).
+    pub fn unsaved(&self) -> Vec<(BlobId, Bytes)> {
+        let mut nodes = Vec::new();
+        let mut seen = IdSet::default();
+        let mut stack = vec![(self.root, false)];
+        while let Some((id, expanded)) = stack.pop() {
+            // What a stored node refers to is stored.
+            let Some(node) = self.fresh.nodes.get(&id) else { continue };
+            if expanded {
+                nodes.push((id, node.clone()));
+            } else if seen.insert(id) {
+                stack.push((id, true));
+                let offsets = reference_offsets(node).expect("a node that was made here is well formed");
+                let children = offsets.iter().rev().filter_map(|&at| Reader::at(node, at).id().ok());
+                stack.extend(children.map(|child| (child, false)));
+            }
+        }
+        nodes
+    }
+
+    /// What [`unsaved`](Self::unsaved) returns is stored now.
+    pub fn saved(&mut self) {
+        for (id, node) in self.unsaved() {
+            if self.source.is_some() {
+                lock(&self.cache).insert(id, &node);
+            } else {
+                self.kept.insert(id, node);
+            }
+        }
+        self.fresh = Fresh { limit: SWEEP_MIN, ..Fresh::default() };
+    }
+
+    /// How many bytes of unsaved nodes are in memory.
+    #[cfg(test)]
+    pub(super) const fn held(&self) -> usize {
+        self.fresh.bytes
+    }
+
+    async fn find(&self, path: &Path) -> Result<Option<Bytes>, StoreError> {
+        let mut fetched = IdMap::default();
+        loop {
+            let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &fetched };
+            let id = match find(&view, self.root, path) {
+                Ok(node) => return Ok(node),
+                Err(Fail::Missing(id)) => id,
+                Err(Fail::Error(error)) => return Err(error),
+            };
+            fetched.insert(id, self.fetch(id).await?);
+        }
+    }
+
+    /// Says whether anything was done.
+    async fn edit(&mut self, path: &Path, edit: &Edit<'_>) -> Result<bool, StoreError> {
+        let mut fetched = IdMap::default();
+        loop {
+            let mut desk = Desk {
+                hashing: &self.hashing,
+                fresh: &mut self.fresh,
+                kept: &self.kept,
+                cache: &self.cache,
+                fetched: &fetched,
+                read: RefCell::default(),
+            };
+            let id = match apply(&self.hashing, &mut desk, self.root, path, edit) {
+                Ok(None) => return Ok(false),
+                Ok(Some(root)) => {
+                    self.root = root;
+                    self.sweep();
+                    return Ok(true);
+                }
+                Err(Fail::Missing(id)) => id,
+                Err(Fail::Error(error)) => return Err(error),
+            };
+            fetched.insert(id, self.fetch(id).await?);
+        }
+    }
+
+    /// Encodes a value that will have `depth` containers around it.
+    fn slot(&mut self, value: &Value, depth: usize) -> Result<Vec<u8>, StoreError> {
+        let mut encoder = Encoder::new(&self.hashing);
+        let mut slot = Vec::new();
+        encoder.slot(value, depth, &mut slot)?;
+        let nodes = encoder.finish();
+        self.keep(nodes);
+        Ok(slot)
+    }
+
+    fn keep(&mut self, nodes: Vec<(BlobId, Bytes)>) {
+        for (id, node) in nodes {
+            if !self.fresh.nodes.contains_key(&id) {
+                self.fresh.insert(id, node);
+            }
+        }
+    }
+
+    /// Drops unsaved nodes that earlier edits left behind, once there are so many that the walk is
+    /// small beside the edits that made them.
+    fn sweep(&mut self) {
+        if self.fresh.bytes <= self.fresh.limit {
+            return;
+        }
+        let mut live = Fresh::default();
+        for (id, node) in self.unsaved() {
+            live.insert(id, node);
+        }
+        live.limit = live.bytes * 2 + SWEEP_MIN;
+        self.fresh = live;
+    }
+}
+
+/// Nodes of the state itself, stored or not.
+#[async_trait]
+impl NodeSource for State {
+    async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
+        let empty = IdMap::default();
+        let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
+        if let Ok(node) = view.node(id) {
+            return Ok(node);
+        }
+        let Some(source) = &self.source else {
+            return Err(StoreError::NotFound { what: format!("node {id} of the state") });
+        };
+        let node = source.fetch(id).await?;
+        if self.hashing.blob(&node) != id {
+            return Err(StoreError::corrupt(format!("node {id} of the state"), "its bytes don't match its id"));
+        }
+        lock(&self.cache).insert(id, &node);
+        Ok(node)
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("root", &self.root)
+            .field("unsaved", &self.fresh.nodes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A panic elsewhere can't leave a cache half changed in a way that matters.
+fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,102 @@
+//! Entries of a run's log. Everything that happens to a run is one of these, in order; nothing is ever
+//! rewritten.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{EntryHash, Fence, Parts, Seq, Timestamp, Value};
+
+/// What an entry records.
+///
+/// The number is part of the stored format: never reuse one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum EntryKind {
+    /// The run came to be; the body has its document and inputs. Always entry 0, and only there.
+    Created = 0,
+    /// Somebody took the run, with a higher fence.
+    Claimed = 1,
+    /// The run moved to another state; the body is the [`RunState`](crate::RunState).
+    StateChanged = 2,
+    /// A step ended, well or badly.
+    StepDone = 3,
+    /// An effect on the world is about to be attempted.
+    EffectIntent = 4,
+    /// How an effect ended.
+    EffectReceipt = 5,
+    /// Somebody answered a question.
+    Answer = 6,
+    /// A checkpoint that is nothing else.
+    Checkpoint = 7,
+    /// The run was put back to an earlier checkpoint.
+    Restored = 8,
+}
+
+impl EntryKind {
+    /// Every kind, at the place of its number.
+    pub const ALL: [Self; 9] = [
+        Self::Created,
+        Self::Claimed,
+        Self::StateChanged,
+        Self::StepDone,
+        Self::EffectIntent,
+        Self::EffectReceipt,
+        Self::Answer,
+        Self::Checkpoint,
+        Self::Restored,
+    ];
+
+    /// The kind with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// One entry of a run's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place in the log.
+    pub seq: Seq,
+    /// The hash of the entry before it.
+    pub parent: EntryHash,
+    /// The fence of whoever wrote it.
+    pub fence: Fence,
+    /// When it was written, by the writer's wall clock.
+    pub at: Timestamp,
+    /// What it records.
+    pub kind: EntryKind,
+    /// What to show in a list: a step's name, a description. At most 200 bytes.
+    pub label: String,
+    /// What the kind calls for.
+    pub body: Value,
+    /// The state of the run as of this entry; an entry with parts is a checkpoint.
+    pub parts: Parts,
+}
+
+/// Who drives a run: enough to say so to a person, and to find out on the same host whether it still
+/// lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The host's name.
+    pub host: String,
+    /// The host's boot, so that a process id of before a reboot isn't mistaken for one of now.
+    pub boot: String,
+    /// The process.
+    pub pid: u32,
+    /// When the process started, in the kernel's own ticks: process ids are used again.
+    pub started: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_sit_at_their_numbers() {
+        for (number, kind) in EntryKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+            assert_eq!(EntryKind::from_number(u8::try_from(number).unwrap()), Some(kind));
+        }
+        assert_eq!(EntryKind::from_number(9), None);
+    }
+}
