@@ -1,0 +1,230 @@
+//! A store that dies at a chosen call, so that a test can loop over every call of a piece of work.
+//!
+//! ```text
+//! let calls = { run the work on CrashStore::new(inner, Fault::None); store.calls() };
+//! for n in 1..=calls {
+//!     for fault in [Fault::CrashBefore(n), Fault::CrashAfter(n)] {
+//!         run the work on CrashStore::new(inner, fault);  // it fails somewhere
+//!         drop all that the work held; continue on `inner`; compare with the uninterrupted work
+//!     }
+//! }
+//! ```
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_store::{
+    Blobs, Capabilities, Commit, Hashing, Head, Lease, Log, PackId, Record, RunIndex, RunQuery, Section, Segment,
+    SegmentInfo, Span, Store, StoreError, Usage,
+};
+use piton_types::{BlobId, Fence, Holder, RunId, RunSummary};
+
+/// What goes wrong, and at which call. Calls count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: for counting the calls.
+    None,
+    /// The process dies just before this call: it isn't performed, and no call is from then on.
+    CrashBefore(u64),
+    /// The process dies just after this call: it is performed, but its answer is lost, and no call is
+    /// performed from then on.
+    CrashAfter(u64),
+    /// The store can't be reached for `calls` calls from call `from` on; then it is back.
+    Away {
+        /// The first call that fails.
+        from: u64,
+        /// How many fail.
+        calls: u64,
+        /// The calls reach the store all the same; only their answers are lost.
+        performed: bool,
+    },
+}
+
+/// What the fault makes of one call.
+#[derive(Clone, Copy)]
+enum Fate {
+    Answered,
+    AnswerLost(&'static str),
+    NotPerformed(&'static str),
+}
+
+/// A decorator that passes every call to the store below it until its [`Fault`] strikes. Calls that
+/// fail by it get [`StoreError::Unavailable`].
+///
+/// What needs no I/O (`capabilities`, `hashing`, `url`) is not counted and never fails.
+pub struct CrashStore {
+    inner: Arc<dyn Store>,
+    fault: Fault,
+    calls: AtomicU64,
+    away: AtomicBool,
+    names: Mutex<Vec<&'static str>>,
+}
+
+impl CrashStore {
+    /// A store that works like `inner` until `fault` strikes.
+    pub fn new(inner: Arc<dyn Store>, fault: Fault) -> Self {
+        Self { inner, fault, calls: AtomicU64::new(0), away: AtomicBool::new(false), names: Mutex::default() }
+    }
+
+    /// How many calls were made, failed ones included.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// The methods called so far, in order: for the message of a failed test.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.names.lock().expect("no holder of this lock can panic").clone()
+    }
+
+    /// Whether the fault has struck.
+    pub fn struck(&self) -> bool {
+        match self.fault {
+            Fault::None => false,
+            Fault::CrashBefore(at) | Fault::CrashAfter(at) | Fault::Away { from: at, .. } => self.calls() >= at,
+        }
+    }
+
+    /// Takes the store away, or brings it back, by hand; calls made meanwhile fail and still count.
+    pub fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// The store below, which survives the crash.
+    pub fn inner(&self) -> &Arc<dyn Store> {
+        &self.inner
+    }
+
+    fn fate(&self, call: u64) -> Fate {
+        const CRASHED: &str = "crashed";
+        const AWAY: &str = "away";
+        if self.away.load(Ordering::SeqCst) {
+            return Fate::NotPerformed(AWAY);
+        }
+        match self.fault {
+            Fault::CrashBefore(at) if call >= at => Fate::NotPerformed(CRASHED),
+            Fault::CrashAfter(at) if call == at => Fate::AnswerLost(CRASHED),
+            Fault::CrashAfter(at) if call > at => Fate::NotPerformed(CRASHED),
+            Fault::Away { from, calls, performed } if call >= from && call - from < calls => {
+                if performed {
+                    Fate::AnswerLost(AWAY)
+                } else {
+                    Fate::NotPerformed(AWAY)
+                }
+            }
+            _ => Fate::Answered,
+        }
+    }
+
+    /// Futures do nothing before they are polled, so one that is dropped here was not performed.
+    async fn pass<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let number = {
+            let mut names = self.names.lock().expect("no holder of this lock can panic");
+            names.push(name);
+            self.calls.fetch_add(1, Ordering::SeqCst) + 1
+        };
+        let why = match self.fate(number) {
+            Fate::Answered => return call.await,
+            Fate::AnswerLost(why) => {
+                drop(call.await);
+                why
+            }
+            Fate::NotPerformed(why) => why,
+        };
+        Err(StoreError::Unavailable { detail: format!("{why} at call {number} ({name})") })
+    }
+}
+
+#[async_trait]
+impl Log for CrashStore {
+    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
+        self.pass("append", self.inner.append(commit)).await
+    }
+
+    async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
+        self.pass("head", self.inner.head(run)).await
+    }
+
+    async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
+        self.pass("read", self.inner.read(run, span)).await
+    }
+
+    async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
+        self.pass("segments", self.inner.segments(run)).await
+    }
+
+    async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
+        self.pass("section", self.inner.section(run, segment, section)).await
+    }
+
+    async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
+        self.pass("fold", self.inner.fold(run, segment)).await
+    }
+}
+
+#[async_trait]
+impl Blobs for CrashStore {
+    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
+        self.pass("stage", self.inner.stage(pack, ids)).await
+    }
+
+    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
+        self.pass("locate", self.inner.locate(ids)).await
+    }
+
+    async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
+        self.pass("pack", self.inner.pack(pack)).await
+    }
+}
+
+#[async_trait]
+impl RunIndex for CrashStore {
+    async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
+        self.pass("summary", self.inner.summary(run)).await
+    }
+
+    async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
+        self.pass("list", self.inner.list(query)).await
+    }
+
+    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
+        self.pass("lease", self.inner.lease(run)).await
+    }
+
+    async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
+        self.pass("beat", self.inner.beat(run, fence, holder)).await
+    }
+
+    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
+        self.pass("release", self.inner.release(run, fence)).await
+    }
+}
+
+#[async_trait]
+impl Store for CrashStore {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn hashing(&self) -> &Hashing {
+        self.inner.hashing()
+    }
+
+    fn url(&self) -> String {
+        self.inner.url()
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        self.pass("usage", self.inner.usage()).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.pass("close", self.inner.close()).await
+    }
+}

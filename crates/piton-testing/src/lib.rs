@@ -1,0 +1,26 @@
+//! Faults for the tests of Piton, and what is needed to make them repeatable.
+//!
+//! - [`ManualClock`] and [`SeededRandom`]: time and chance in the test's hands.
+//! - [`CrashStore`]: a store that dies, or goes away for a while, at a chosen call.
+//! - [`strace`]: a real process killed, or its system call failed, at a chosen system call.
+//! - [`power`]: what a disk may hold after a power cut, for any moment of a recorded run.
+//! - [`flip`]: every byte of a folder damaged in turn, and what became of it.
+//! - [`process`] and [`scratch`]: children that can't hang a test, folders that vanish, a tiny disk.
+//!
+//! Everything here panics with a message when the machine can't do what a test needs: a fault test
+//! that could not inject its fault has failed. Each harness is itself tested against a journal with
+//! deliberate flaws (`victim/`), which it must find.
+
+pub mod flip;
+pub mod power;
+pub mod process;
+pub mod scratch;
+pub mod strace;
+
+mod clock;
+mod crash_store;
+mod random;
+
+pub use clock::ManualClock;
+pub use crash_store::{CrashStore, Fault};
+pub use random::SeededRandom;
