@@ -31,7 +31,7 @@ pub(crate) struct Pack {
 
 impl Pack {
     /// A plain pack of these nodes, children before parents.
-    pub(crate) fn build(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Bytes {
+    pub(crate) fn build(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Self {
         let size: usize = nodes.iter().map(|(_, node)| node.len() + 35).sum();
         let mut out = Vec::with_capacity(size + 38);
         out.push(PLAIN);
@@ -41,12 +41,21 @@ impl Pack {
             out.extend_from_slice(id.as_bytes());
             put_varint(&mut out, node.len() as u64);
         }
-        for (_, node) in nodes {
+        let mut ranges = Vec::with_capacity(nodes.len());
+        let mut places = IdMap::with_capacity_and_hasher(nodes.len(), Default::default());
+        for (place, (id, node)) in (0..).zip(nodes) {
+            ranges.push((*id, out.len()..out.len() + node.len()));
+            places.insert(*id, place);
             out.extend_from_slice(node);
         }
         let checksum = hashing.blob(&out[33..]);
         out[1..33].copy_from_slice(checksum.as_bytes());
-        out.into()
+        Self { body: out.into(), nodes: ranges, places }
+    }
+
+    /// The pack as it is stored.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.body
     }
 
     /// The same pack, compressed.
@@ -168,7 +177,7 @@ mod tests {
 
     #[test]
     fn both_forms_give_the_nodes_back() {
-        let plain = Pack::build(&HASHING, &sample());
+        let plain = Pack::build(&HASHING, &sample()).bytes().clone();
         let packed = Pack::compress(&HASHING, &plain, 3).unwrap();
         for bytes in [plain, packed] {
             let pack = Pack::open(&HASHING, bytes).unwrap();
@@ -182,7 +191,7 @@ mod tests {
     /// Promise 5: no flipped byte goes unseen, in either form.
     #[test]
     fn every_flipped_byte_is_found() {
-        let plain = Pack::build(&HASHING, &sample());
+        let plain = Pack::build(&HASHING, &sample()).bytes().clone();
         let packed = Pack::compress(&HASHING, &plain, 3).unwrap();
         for bytes in [plain, packed] {
             for at in 0..bytes.len() {
@@ -197,7 +206,7 @@ mod tests {
     #[test]
     fn an_id_that_does_not_fit_is_found_before_the_commit() {
         let wrong = [(HASHING.blob(b"x"), Bytes::from_static(b"y"))];
-        let pack = Pack::open(&HASHING, Pack::build(&HASHING, &wrong)).unwrap();
+        let pack = Pack::build(&HASHING, &wrong);
         assert!(matches!(pack.verify(&HASHING), Err(StoreError::Corrupt { .. })));
     }
 

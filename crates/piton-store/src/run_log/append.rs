@@ -155,8 +155,8 @@ async fn pack_nodes(
         return Ok((Bytes::new(), Vec::new(), None));
     }
     if nodes.iter().map(|(_, node)| node.len() + 33).sum::<usize>() <= INLINE_PACK {
-        let (bytes, pack) = proven(hashing, nodes)?;
-        return Ok((bytes, Vec::new(), Some(Arc::new(pack))));
+        let pack = proven(hashing, nodes)?;
+        return Ok((pack.bytes().clone(), Vec::new(), Some(Arc::new(pack))));
     }
     let mut staged = Vec::new();
     let mut rest = nodes;
@@ -168,8 +168,8 @@ async fn pack_nodes(
             fits
         });
         let (now, later) = rest.split_at(fitting.count());
-        let (plain, _) = proven(hashing, now)?;
-        let packed = Pack::compress(hashing, &plain, STAGED_LEVEL)?;
+        let plain = proven(hashing, now)?;
+        let packed = Pack::compress(hashing, plain.bytes(), STAGED_LEVEL)?;
         let ids: Vec<_> = now.iter().map(|(id, _)| *id).collect();
         staged.push(store.stage(packed, &ids).await?);
         rest = later;
@@ -177,11 +177,10 @@ async fn pack_nodes(
     Ok((Bytes::new(), staged, None))
 }
 
-fn proven(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Result<(Bytes, Pack), StoreError> {
-    let bytes = Pack::build(hashing, nodes);
-    let pack = Pack::open(hashing, bytes.clone())?;
+fn proven(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Result<Pack, StoreError> {
+    let pack = Pack::build(hashing, nodes);
     pack.verify(hashing)?;
-    Ok((bytes, pack))
+    Ok(pack)
 }
 
 impl RunLog {

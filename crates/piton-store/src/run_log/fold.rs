@@ -1,5 +1,8 @@
-//! Folding: 32 entries become a segment, 8 segments of 32 one of 256, 8 of those one of 2,048. It goes
-//! on in the background; a crash in it changes nothing, because the old form is replaced in one commit.
+//! Folding: 128 entries become a segment, 8 segments one larger one, 8 of those a large one. It goes on
+//! in the background; a crash in it changes nothing, because the old form is replaced in one commit.
+//!
+//! 128 and not fewer, because a fold is a transaction that other commits may have to wait for: at one in
+//! 128 it stays out of the slowest hundredth of them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,32 +17,67 @@ use crate::pack::Pack;
 use crate::segment::{self, SegmentEntries, SegmentNodes, Source};
 use crate::{Hashing, Section, Segment, SegmentInfo, Span, Store, StoreError, sealed};
 
-/// Entries in the smallest segment.
-const SMALL: u32 = 32;
+/// Entries that are folded at a time.
+const SMALL: u32 = 128;
+
+/// Fewer than these are not worth a segment of their own when a log is closed.
+const LEAST: u32 = 32;
 
 /// Segments that become one of the next size.
 const FAN_IN: usize = 8;
 
-/// Entries in the largest segment.
-const LARGEST: u64 = 2048;
-
 /// How many entries stay unfolded while a run is at work, so that what is read most is at hand.
-const LEAVE: u32 = 32;
+const LEAVE: u32 = 64;
 
-/// How tightly a segment of so many entries is compressed: the larger ones are written once and kept.
-const fn level(entries: u64) -> i32 {
-    if entries <= SMALL as u64 { 3 } else { 12 }
+/// When to fold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// While the run is at work.
+    Working,
+    /// At the end, when nothing more comes for now.
+    Closing,
+}
+
+/// Segments of a size are merged with each other only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Small,
+    Medium,
+    Large,
+}
+
+impl Size {
+    const fn of(segment: SegmentInfo) -> Self {
+        match segment.last.0 - segment.first.0 {
+            0..255 => Self::Small,
+            255..2047 => Self::Medium,
+            _ => Self::Large,
+        }
+    }
+
+    /// How tightly it is compressed: the larger ones are written once and kept.
+    const fn level(self) -> i32 {
+        match self {
+            Self::Small => 3,
+            Self::Medium | Self::Large => 12,
+        }
+    }
 }
 
 /// What to fold next, given the segments of a log and its newest entry.
-fn plan(segments: &[SegmentInfo], head: Seq, leave: u32) -> Option<SegmentInfo> {
+fn plan(segments: &[SegmentInfo], head: Seq, when: When) -> Option<SegmentInfo> {
     let next = segments.last().map_or(0, |last| last.last.0 + 1);
     // The newest entry is never folded, so `head` itself doesn't count.
-    if head.0.saturating_sub(next) >= SMALL + leave {
-        return Some(SegmentInfo { first: Seq(next), last: Seq(next + SMALL - 1) });
+    let waiting = head.0.saturating_sub(next);
+    let due = match when {
+        When::Working => waiting >= SMALL + LEAVE,
+        When::Closing => waiting >= LEAST,
+    };
+    if due {
+        return Some(SegmentInfo { first: Seq(next), last: Seq(next + waiting.min(SMALL) - 1) });
     }
-    let same_size = |group: &[SegmentInfo]| group.iter().all(|segment| segment.len() == group[0].len());
-    let group = segments.windows(FAN_IN).find(|group| same_size(group) && group[0].len() < LARGEST)?;
+    let alike = |group: &[SegmentInfo]| group.iter().all(|segment| Size::of(*segment) == Size::of(group[0]));
+    let group = segments.windows(FAN_IN).find(|group| alike(group) && Size::of(group[0]) != Size::Large)?;
     Some(SegmentInfo { first: group[0].first, last: group[FAN_IN - 1].last })
 }
 
@@ -48,7 +86,7 @@ pub(super) async fn fold(
     store: &Arc<dyn Store>,
     run: &RunId,
     blobs: &Arc<RunBlobs>,
-    leave: u32,
+    when: When,
 ) -> Result<Seq, StoreError> {
     if !store.capabilities().fold {
         return Ok(Seq(0));
@@ -57,7 +95,7 @@ pub(super) async fn fold(
         let segments = store.segments(run).await?;
         let head = store.head(run).await?.ok_or_else(|| StoreError::no_run(run))?;
         let next = segments.last().map_or(Seq(0), |last| last.last.next());
-        let Some(info) = plan(&segments, head.seq, leave) else { return Ok(next) };
+        let Some(info) = plan(&segments, head.seq, when) else { return Ok(next) };
         let folded = build(store, run, info, &segments).await;
         match folded {
             Ok(segment) => match store.fold(run, segment).await {
@@ -112,7 +150,7 @@ async fn build(
             return Err(StoreError::NotFound { what: format!("entries {info} of run {run}") });
         }
         check_chain(&hashing, &source)?;
-        segment::build(&hashing, &source, level(info.len()))
+        segment::build(&hashing, &source, Size::of(info).level())
     };
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime
@@ -174,7 +212,7 @@ impl RunLog {
         let (store, run, blobs) = (Arc::clone(&self.store), self.run.clone(), Arc::clone(&self.blobs));
         let (next, failed) = (Arc::clone(&self.folder.next), Arc::clone(&self.folder.failed));
         self.folder.task = Some(runtime.spawn(async move {
-            match fold(&store, &run, &blobs, LEAVE).await {
+            match fold(&store, &run, &blobs, When::Working).await {
                 Ok(folded) => next.store(folded.0, Ordering::Relaxed),
                 Err(error) => {
                     tracing::warn!(%run, %error, "folding failed; the log is whole but stays larger");
@@ -194,27 +232,29 @@ mod tests {
     }
 
     #[test]
-    fn plans_small_segments_first_and_never_the_newest_entry() {
-        assert_eq!(plan(&[], Seq(31), 0), None);
-        assert_eq!(plan(&[], Seq(32), 0), Some(info(0, 31)));
-        assert_eq!(plan(&[], Seq(63), LEAVE), None);
-        assert_eq!(plan(&[], Seq(64), LEAVE), Some(info(0, 31)));
-        assert_eq!(plan(&[info(0, 31)], Seq(64), 0), Some(info(32, 63)));
+    fn plans_new_segments_first_and_never_the_newest_entry() {
+        assert_eq!(plan(&[], Seq(31), When::Closing), None);
+        assert_eq!(plan(&[], Seq(32), When::Closing), Some(info(0, 31)));
+        assert_eq!(plan(&[], Seq(500), When::Closing), Some(info(0, 127)));
+        assert_eq!(plan(&[], Seq(191), When::Working), None);
+        assert_eq!(plan(&[], Seq(192), When::Working), Some(info(0, 127)));
+        assert_eq!(plan(&[info(0, 127)], Seq(160), When::Closing), Some(info(128, 159)));
     }
 
     #[test]
     fn eight_of_a_size_merge_until_they_are_large() {
         let mut segments = Vec::new();
-        let mut folds = 0;
-        while let Some(next) = plan(&segments, Seq(10_000), 0) {
+        let mut written = 0;
+        while let Some(next) = plan(&segments, Seq(20_000), When::Closing) {
             segments.retain(|segment: &SegmentInfo| segment.first < next.first || segment.first > next.last);
             segments.push(next);
             segments.sort_by_key(|segment| segment.first);
-            folds += 1;
+            written += next.len();
         }
-        let sizes: Vec<_> = segments.iter().map(SegmentInfo::len).collect();
-        assert_eq!(sizes, [vec![2048; 4], vec![256; 7], vec![32; 0]].concat());
-        assert_eq!(segments.iter().map(SegmentInfo::len).sum::<u64>(), 9_984);
-        assert_eq!(folds, 312 + 39 + 4, "every entry is folded once per size");
+        let sizes: Vec<_> = segments.iter().map(|segment| Size::of(*segment)).collect();
+        assert_eq!(sizes, [vec![Size::Large; 2], vec![Size::Medium; 3], vec![Size::Small; 5]].concat());
+        assert!(segments.windows(2).all(|pair| pair[0].last.next() == pair[1].first));
+        assert_eq!(segments.last().unwrap().last, Seq(19_999));
+        assert!(written < 3 * 20_000, "each entry is written at most once per size");
     }
 }

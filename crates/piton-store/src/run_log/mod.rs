@@ -267,7 +267,7 @@ impl RunLog {
             background.finish().await?;
         }
         self.folder.finish().await;
-        fold::fold(&self.store, &self.run, &self.blobs, 0).await.map(drop)
+        fold::fold(&self.store, &self.run, &self.blobs, fold::When::Closing).await.map(drop)
     }
 }
 

@@ -5,11 +5,14 @@ use crate::state::grammar::{
     BYTES, CHUNK, FALSE, FLOAT, Head, Kind, MAX_DEPTH, Malformed, NATURAL, NEGATIVE, NULL, REFERENCE, STRING, TRUE,
 };
 
+/// Takes a reference from the reader and writes its new form.
+type Rewrite<'a> = &'a mut dyn FnMut(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), Malformed>;
+
 /// Copies `node` to `out`; `reference` takes each reference from the reader and writes its new form.
 pub(super) fn transcode(
     node: &[u8],
     out: &mut Vec<u8>,
-    reference: &mut dyn FnMut(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), Malformed>,
+    reference: Rewrite<'_>,
 ) -> Result<(), Malformed> {
     let mut reader = Reader::new(node);
     value(&mut reader, out, reference, 0)?;
@@ -20,7 +23,7 @@ pub(super) fn transcode(
 fn value(
     reader: &mut Reader<'_>,
     out: &mut Vec<u8>,
-    reference: &mut dyn FnMut(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), Malformed>,
+    reference: Rewrite<'_>,
     depth: usize,
 ) -> Result<(), Malformed> {
     if depth > MAX_DEPTH {

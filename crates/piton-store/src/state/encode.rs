@@ -50,10 +50,13 @@ pub fn encode(hashing: &Hashing, value: &Value) -> Result<Encoded, StoreError> {
     Ok(Encoded { root, nodes: encoder.finish() })
 }
 
-/// Collects nodes in one buffer, which they share.
+/// Collects nodes in one buffer, which they share. (Several of bounded size would save the copying when
+/// it grows, but an allocator that hands many middling buffers back to the system and asks for them
+/// again at the next save costs more: measured at a third of the whole.)
 pub(super) struct Encoder<'h> {
     hashing: &'h Hashing,
-    arena: Vec<u8>,
+    buffer: Vec<u8>,
+    /// The nodes in the buffer, with where they start.
     nodes: Vec<(BlobId, usize)>,
     seen: IdSet,
     /// Buffers that containers used and later ones use again.
@@ -62,14 +65,14 @@ pub(super) struct Encoder<'h> {
 
 impl Sink for Encoder<'_> {
     fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(head);
-        self.arena.extend_from_slice(body);
-        let id = self.hashing.blob(&self.arena[start..]);
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(head);
+        self.buffer.extend_from_slice(body);
+        let id = self.hashing.blob(&self.buffer[start..]);
         if self.seen.insert(id) {
             self.nodes.push((id, start));
         } else {
-            self.arena.truncate(start);
+            self.buffer.truncate(start);
         }
         id
     }
@@ -77,25 +80,15 @@ impl Sink for Encoder<'_> {
 
 impl<'h> Encoder<'h> {
     pub(super) fn new(hashing: &'h Hashing) -> Self {
-        Self { hashing, arena: Vec::new(), nodes: Vec::new(), seen: IdSet::default(), spare: Vec::new() }
+        Self { hashing, buffer: Vec::new(), nodes: Vec::new(), seen: IdSet::default(), spare: Vec::new() }
     }
 
     /// The nodes, each after those it refers to.
     pub(super) fn finish(self) -> Vec<(BlobId, Bytes)> {
-        let mut end = self.arena.len();
-        let arena = Bytes::from(self.arena);
-        let mut nodes: Vec<_> = self
-            .nodes
-            .iter()
-            .rev()
-            .map(|&(id, start)| {
-                let node = arena.slice(start..end);
-                end = start;
-                (id, node)
-            })
-            .collect();
-        nodes.reverse();
-        nodes
+        let len = self.buffer.len();
+        let buffer = Bytes::from(self.buffer);
+        let ends = self.nodes.iter().skip(1).map(|(_, start)| *start).chain([len]);
+        self.nodes.iter().zip(ends).map(|(&(id, start), end)| (id, buffer.slice(start..end))).collect()
     }
 
     /// The id of the value that `slot` holds, which becomes a node of its own if it isn't one.

@@ -11,8 +11,8 @@ use crate::StoreError;
 /// Where stored nodes come from.
 #[async_trait]
 pub trait NodeSource: Send + Sync {
-    /// The bytes of a node. [`State`](super::State) checks them against the id; [`load`] and
-    /// [`diff`](super::diff) take the source's word for it.
+    /// The bytes of a node. [`State`](super::State) checks them against the id; [`load()`] and
+    /// [`diff`](super::diff()) take the source's word for it.
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError>;
 }
 

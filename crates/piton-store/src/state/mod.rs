@@ -5,8 +5,8 @@
 //! trees of nodes of about 512 bytes. Equal values have equal roots in every process, whatever edits
 //! led to them, so what two checkpoints have in common is stored once and compared by one look.
 //!
-//! Two entrances: [`encode`] takes a whole value, [`State`] is edited by path and saves at the cost of
-//! the change. [`load`] and [`diff`] read what was stored.
+//! Two entrances: [`encode()`] takes a whole value, [`State`] is edited by path and saves at the cost of
+//! the change. [`load()`] and [`diff()`] read what was stored.
 
 mod cache;
 mod cut;

@@ -1,7 +1,7 @@
 //! Replacing entries of a tree, with the nodes above rewritten and everything else left alone.
 //!
 //! On each level the entries are cut anew from the start of the first node that changes, up to where a
-//! new cut meets an old one. The result is the tree that [`encode`](super::encode) would have made.
+//! new cut meets an old one. The result is the tree that [`encode`](super::encode()) would have made.
 
 use std::rc::Rc;
 

@@ -23,7 +23,7 @@ const SWEEP_MIN: usize = 1 << 20;
 /// A persistent value, edited by path. An edit, and a save after it, costs the change and not the size.
 ///
 /// Equal states have equal [roots](Self::root), whatever edits led to them, and the same as
-/// [`encode`](super::encode) gives. An edit that returns an error has changed nothing. A clone shares
+/// [`encode`](super::encode()) gives. An edit that returns an error has changed nothing. A clone shares
 /// its nodes and goes its own way.
 ///
 /// ```

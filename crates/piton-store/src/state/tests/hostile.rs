@@ -54,16 +54,14 @@ proptest! {
 /// Hands `node` to everything that reads nodes.
 fn feed(node: Bytes, nodes: Vec<Bytes>) {
     let _ = reference_offsets(&node);
-    // A node that was read must be the only way to write what came out.
     let memory = Memory::default();
     memory.store(nodes.iter().map(|node| (Hashing::PLAIN.blob(node), node.clone())).collect());
     let id = Hashing::PLAIN.blob(&node);
     memory.store(vec![(id, node.clone())]);
+    // The cuts aren't checked, so what is read may have another root; but it is a value like any other.
     if let Ok(value) = now(load(&memory, id)) {
-        let back = encode(&Hashing::PLAIN, &value).unwrap();
-        if back.root == id {
-            assert_eq!(back.nodes.last().unwrap().1, node);
-        }
+        let (again, root) = Memory::of(&value);
+        assert!(now(load(&again, root)).unwrap() == value);
     }
     let mut state = State::open(Hashing::PLAIN, id, Some(std::sync::Arc::new(memory)));
     let _ = now(state.push(&Path::root(), Value::Null));

@@ -1,0 +1,76 @@
+//! What an append costs beside a bare insert of the same bytes into a plain SQLite database, on the same
+//! disk. The rounds are interleaved and the medians compared, because the times of a sync have two humps.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints, and fails by panicking")]
+
+#[path = "../tests/it/support.rs"]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_types::Durability;
+use support::{Line, block_on, open};
+
+const ROUNDS: usize = 15;
+
+/// A plain database with the log grown to the same size.
+fn plain(folder: &tempfile::TempDir, synchronous: &str) -> rusqlite::Connection {
+    let conn = rusqlite::Connection::open(folder.path().join("plain.db")).unwrap();
+    conn.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous};
+         CREATE TABLE t(key INTEGER PRIMARY KEY, entry BLOB, pack BLOB);
+         INSERT INTO t(entry, pack) VALUES ('', zeroblob(4000000)); DELETE FROM t; PRAGMA wal_checkpoint(RESTART);"
+    ))
+    .unwrap();
+    conn
+}
+
+fn median(times: &mut [Duration]) -> f64 {
+    times.sort();
+    times[times.len() / 2].as_secs_f64() * 1e6
+}
+
+fn main() {
+    for (durability, synchronous, count) in [(Durability::Durable, "FULL", 100), (Durability::Relaxed, "NORMAL", 3000)]
+    {
+        for size in [300, 3000] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = open(&folder);
+            let mut line = Line::new("run");
+            (line.durability, line.size) = (durability, size);
+            // Past the point where the log is grown, and once round it.
+            block_on(line.grow(&store, 100));
+            std::thread::sleep(Duration::from_millis(200));
+            line.durability = Durability::Relaxed;
+            block_on(line.grow(&store, 1500));
+            line.durability = durability;
+            let conn = plain(&folder, synchronous);
+            let (mut ours, mut bare) = (Vec::new(), Vec::new());
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for _ in 0..ROUNDS {
+                for _ in 0..count {
+                    let commit = line.next();
+                    line.advance(&commit);
+                    let started = Instant::now();
+                    runtime.block_on(piton_store::Log::append(&store, commit)).unwrap();
+                    ours.push(started.elapsed());
+                }
+                for _ in 0..count {
+                    let commit = line.next();
+                    let started = Instant::now();
+                    conn.prepare_cached("INSERT INTO t(entry, pack) VALUES (?1, ?2)")
+                        .unwrap()
+                        .execute(rusqlite::params![&commit.entry[..], &commit.pack[..]])
+                        .unwrap();
+                    bare.push(started.elapsed());
+                }
+            }
+            let (ours, bare) = (median(&mut ours), median(&mut bare));
+            println!(
+                "{synchronous:6} {size:5} bytes: append {ours:8.1} µs, bare insert {bare:8.1} µs, {:.2} x",
+                ours / bare
+            );
+            println!("       {:?}", store.counters());
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! One append inside a transaction: what is checked, and the rows that it writes.
+
+use piton_store::{Commit, Head, StoreError};
+use piton_types::{EntryHash, Fence, RunId, RunSummary, Seq};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::index::{kind_number, status_number};
+use crate::schema::{MAX_ROW, MAX_RUN, key, pack_state, seq_of};
+use crate::writer::Failure;
+
+/// What can be said of a commit without looking at the store.
+pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
+    if commit.index.as_ref().is_some_and(|index| index.id != commit.run) {
+        let what = format!("entry {} of run {}", commit.seq, commit.run);
+        return Err(StoreError::Invalid { what, detail: "its index row is another run's".to_owned() });
+    }
+    let size = (commit.entry.len() + commit.pack.len()) as u64;
+    if size > MAX_ROW {
+        let what = format!("entry {} of run {} with its values", commit.seq, commit.run);
+        return Err(StoreError::TooLarge { what, size, limit: MAX_ROW });
+    }
+    Ok(())
+}
+
+/// Appends inside the caller's transaction; gives the run's number. If it refuses, the caller takes
+/// back what was written so far.
+///
+/// An append to a run in progress writes exactly one row. The index row is left alone then: its time is
+/// that of the newest entry.
+pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> Result<i64, Failure> {
+    let number = match known {
+        Some(number) => Some(number),
+        None => run_number(conn, &commit.run)?,
+    };
+    let head = match number {
+        Some(number) => head(conn, number)?,
+        None => None,
+    };
+    commit.check(head)?;
+    for pack in &commit.staged {
+        let mut keep = conn.prepare_cached("UPDATE pack SET state = ?2 WHERE no = ?1")?;
+        if keep.execute(params![pack.0.cast_signed(), pack_state::KEPT])? == 0 {
+            return Err(StoreError::NotFound { what: format!("staged pack {}", pack.0) }.into());
+        }
+    }
+    let number = match (number, &commit.index) {
+        (Some(number), Some(index)) => {
+            update_row(conn, number, index, commit)?;
+            number
+        }
+        (Some(number), None) => {
+            // Changes nothing, and costs no page, while the run is in progress.
+            conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1 AND status <> 1")?
+                .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
+            number
+        }
+        (None, Some(index)) => insert_row(conn, index)?,
+        (None, None) => return Err(StoreError::no_run(&commit.run).into()),
+    };
+    conn.prepare_cached("INSERT INTO entry(key, at, fence, hash, entry, pack) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![
+            key(number, commit.seq),
+            commit.at.as_millis(),
+            commit.fence.0.cast_signed(),
+            &commit.hash.as_bytes()[..],
+            &commit.entry[..],
+            &commit.pack[..],
+        ])?;
+    Ok(number)
+}
+
+fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commit) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE run SET status = ?2, updated_at = ?3, as_of = ?4, created_at = ?5, kind = ?6, name = ?7, parent = ?8,
+         folder = ?9 WHERE no = ?1",
+    )?
+    .execute(params![
+        number,
+        status_number(index.status),
+        commit.at.as_millis(),
+        commit.seq.0,
+        index.created_at.as_millis(),
+        kind_number(index.kind),
+        index.name,
+        index.parent.as_ref().map(ToString::to_string),
+        index.folder,
+    ])
+    .map(drop)
+}
+
+fn insert_row(conn: &Connection, index: &RunSummary) -> Result<i64, Failure> {
+    conn.prepare_cached(
+        "INSERT INTO run(id, status, updated_at, as_of, created_at, kind, name, parent, folder)
+         VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        index.id.as_str(),
+        status_number(index.status),
+        index.updated_at.as_millis(),
+        index.created_at.as_millis(),
+        kind_number(index.kind),
+        index.name,
+        index.parent.as_ref().map(ToString::to_string),
+        index.folder,
+    ])?;
+    let number = conn.last_insert_rowid();
+    if number > MAX_RUN {
+        let (size, limit) = (number.cast_unsigned(), MAX_RUN.cast_unsigned());
+        return Err(StoreError::TooLarge { what: "the number of runs".to_owned(), size, limit }.into());
+    }
+    Ok(number)
+}
+
+/// The number of a run, if it exists.
+pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached("SELECT no FROM run WHERE id = ?1")?.query_row([run.as_str()], |row| row.get(0)).optional()
+}
+
+/// The newest entry of a run. It is never folded, so it is always a row of its own.
+pub(crate) fn head(conn: &Connection, run: i64) -> rusqlite::Result<Option<Head>> {
+    conn.prepare_cached("SELECT key, fence, hash FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1")?
+        .query_row([key(run, Seq(0)), key(run, Seq(u32::MAX))], |row| {
+            Ok(Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? })
+        })
+        .optional()
+}
+
+/// A fence in a row.
+pub(crate) fn fence(row: &Row<'_>, column: usize) -> rusqlite::Result<Fence> {
+    Ok(Fence(row.get::<_, i64>(column)?.cast_unsigned()))
+}
+
+/// A hash in a row.
+pub(crate) fn hash(row: &Row<'_>, column: usize) -> rusqlite::Result<EntryHash> {
+    row.get(column).map(EntryHash::new)
+}

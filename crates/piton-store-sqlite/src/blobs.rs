@@ -1,0 +1,111 @@
+//! Packs that are stored ahead of the commit that needs them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_store::{Blobs, PackId, StoreError};
+use piton_types::BlobId;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::SqliteStore;
+use crate::log::bytes;
+use crate::schema::{MAX_ROW, pack_state};
+
+#[async_trait]
+impl Blobs for SqliteStore {
+    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
+        let size = (pack.len() + size_of_val(ids)) as u64;
+        if size > MAX_ROW {
+            return Err(StoreError::TooLarge { what: "a pack".to_owned(), size, limit: MAX_ROW });
+        }
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        let stage = move |conn: &Connection| {
+            conn.prepare_cached("INSERT INTO pack(state, ids, bytes) VALUES (?1, ?2, ?3)")?.execute(params![
+                pack_state::PINNED,
+                ids.iter().flat_map(|id| *id.as_bytes()).collect::<Vec<_>>(),
+                &pack[..]
+            ])?;
+            let number = conn.last_insert_rowid();
+            let mut blob = conn.prepare_cached("INSERT OR IGNORE INTO blob(prefix, pack) VALUES (?1, ?2)")?;
+            for id in &ids {
+                blob.execute([prefix(id.as_bytes()), number])?;
+            }
+            Ok(PackId(number.cast_unsigned()))
+        };
+        self.core.write(stage).await
+    }
+
+    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
+        self.core.read(|conn| {
+            // Two ids may be made to begin alike, so the pack's own list decides.
+            let mut lists = HashMap::new();
+            let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1")?;
+            let mut list = conn.prepare_cached("SELECT ids FROM pack WHERE no = ?1")?;
+            let mut places = Vec::with_capacity(ids.len());
+            for id in ids {
+                let mut place = None;
+                let mut rows = candidates.query([prefix(id.as_bytes())])?;
+                while let Some(row) = rows.next()? {
+                    let number: i64 = row.get(0)?;
+                    let listed = match lists.entry(number) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(unknown) => {
+                            unknown.insert(list.query_row([number], |row| bytes(row, 0)).optional()?)
+                        }
+                    };
+                    if listed.as_ref().is_some_and(|listed| lists_id(listed, id)) {
+                        place = Some(PackId(number.cast_unsigned()));
+                        break;
+                    }
+                }
+                places.push(place);
+            }
+            Ok(places)
+        })
+    }
+
+    async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
+        self.core.read(|conn| {
+            let found = conn
+                .prepare_cached("SELECT bytes FROM pack WHERE no = ?1")?
+                .query_row([pack.0.cast_signed()], |row| bytes(row, 0))
+                .optional()?;
+            found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) }.into())
+        })
+    }
+}
+
+fn prefix(id: &[u8]) -> i64 {
+    i64::from_be_bytes(id[..8].try_into().expect("an id has 32 bytes"))
+}
+
+/// Whether a pack's sorted list has this id.
+fn lists_id(list: &[u8], id: &BlobId) -> bool {
+    let (ids, _) = list.as_chunks::<32>();
+    ids.binary_search(id.as_bytes()).is_ok()
+}
+
+/// Removes packs that were staged and never committed. Only to be called while nobody else has the
+/// store open: then nobody is left who could commit them.
+pub(crate) fn remove_pinned(conn: &Connection) -> rusqlite::Result<usize> {
+    let mut removed = 0;
+    while let Some((number, ids)) = conn
+        .query_row("SELECT no, ids FROM pack WHERE state = 0 ORDER BY no LIMIT 1", (), |row| {
+            Ok((row.get::<_, i64>(0)?, bytes(row, 1)?))
+        })
+        .optional()?
+    {
+        let transaction = conn.unchecked_transaction()?;
+        for id in ids.as_chunks::<32>().0 {
+            conn.prepare_cached("DELETE FROM blob WHERE prefix = ?1 AND pack = ?2")?.execute([prefix(id), number])?;
+        }
+        conn.execute("DELETE FROM pack WHERE no = ?1", [number])?;
+        transaction.commit()?;
+        removed += 1;
+    }
+    Ok(removed)
+}

@@ -1,0 +1,164 @@
+//! The index of runs, and who drives them.
+
+use async_trait::async_trait;
+use piton_store::{Lease, RunIndex, RunQuery, StoreError};
+use piton_types::{Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::SqliteStore;
+use crate::append::{fence, head, run_number};
+use crate::list::list;
+use crate::schema::key;
+use crate::writer::Failure;
+
+#[async_trait]
+impl RunIndex for SqliteStore {
+    async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
+        self.core.read(|conn| Ok(summary(conn, run)?))
+    }
+
+    async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
+        self.core.read(|conn| Ok(list(conn, &query)?))
+    }
+
+    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
+        self.core.read(|conn| match self.core.run(conn, run)? {
+            Some(number) => Ok(lease(conn, number)?),
+            None => Ok(None),
+        })
+    }
+
+    async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
+        let run = run.clone();
+        let holder = serde_json::to_string(holder)
+            .map_err(|error| StoreError::Invalid { what: "a holder".to_owned(), detail: error.to_string() })?;
+        self.core.write(move |conn| beat(conn, &run, fence, &holder)).await
+    }
+
+    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
+        let run = run.clone();
+        let release = move |conn: &Connection| {
+            if let Some(number) = run_number(conn, &run)? {
+                // The fence and the beat stay, so that neither ever goes back.
+                conn.prepare_cached("UPDATE lease SET holder = NULL WHERE run = ?1 AND fence = ?2")?
+                    .execute([number, fence.0.cast_signed()])?;
+            }
+            Ok(())
+        };
+        self.core.write(release).await
+    }
+}
+
+/// The columns of a run that [`summary_of`] reads. The time of a run in progress is that of its newest
+/// entry, unless that entry wrote the row.
+pub(crate) const COLUMNS: &str = "id, status, updated_at, as_of, created_at, kind, name, parent, folder, no";
+
+fn summary(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<RunSummary>> {
+    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM run WHERE id = ?1"))?
+        .query_row([run.as_str()], |row| summary_of(conn, row))
+        .optional()
+}
+
+/// A run's summary from its row.
+pub(crate) fn summary_of(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+    let status = usize::from(row.get::<_, u8>(1)?);
+    let kind = usize::from(row.get::<_, u8>(5)?);
+    let mut summary = RunSummary {
+        id: parse(row, 0)?,
+        name: row.get(6)?,
+        kind: *KINDS.get(kind).ok_or_else(|| nonsense(5, "no such kind"))?,
+        status: *RunStatus::ALL.get(status).ok_or_else(|| nonsense(1, "no such status"))?,
+        created_at: Timestamp::from_millis(row.get(4)?),
+        updated_at: Timestamp::from_millis(row.get(2)?),
+        parent: match row.get::<_, Option<String>>(7)? {
+            Some(_) => Some(parse(row, 7)?),
+            None => None,
+        },
+        folder: row.get(8)?,
+    };
+    if summary.status == RunStatus::InProgress {
+        let (number, as_of): (i64, u32) = (row.get(9)?, row.get(3)?);
+        let newest = conn
+            .prepare_cached("SELECT at FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1")?
+            .query_row([key(number, Seq(as_of)) + 1, key(number, Seq(u32::MAX))], |row| row.get(0))
+            .optional()?;
+        if let Some(at) = newest {
+            summary.updated_at = Timestamp::from_millis(at);
+        }
+    }
+    Ok(summary)
+}
+
+fn parse<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<T> {
+    let text = row.get_ref(column)?.as_str()?;
+    text.parse().map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+}
+
+fn nonsense(column: usize, detail: &'static str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, detail.into())
+}
+
+/// The number of a status, as it is stored.
+pub(crate) const fn status_number(status: RunStatus) -> u8 {
+    status as u8
+}
+
+/// The kinds of runs, at the places of the numbers that are stored for them.
+const KINDS: [RunKind; 4] = [RunKind::Steps, RunKind::Workflow, RunKind::Guard, RunKind::Embedded];
+
+/// The number of a kind, as it is stored.
+pub(crate) const fn kind_number(kind: RunKind) -> u8 {
+    match kind {
+        RunKind::Steps => 0,
+        RunKind::Workflow => 1,
+        RunKind::Guard => 2,
+        RunKind::Embedded => 3,
+    }
+}
+
+fn lease(conn: &Connection, run: i64) -> rusqlite::Result<Option<Lease>> {
+    conn.prepare_cached("SELECT fence, beat, holder FROM lease WHERE run = ?1 AND holder IS NOT NULL")?
+        .query_row([run], |row| {
+            let holder = serde_json::from_str(row.get_ref(2)?.as_str()?)
+                .map_err(|error| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, Box::new(error)))?;
+            Ok(Lease { fence: fence(row, 0)?, beat: row.get::<_, i64>(1)?.cast_unsigned(), holder })
+        })
+        .optional()
+}
+
+fn beat(conn: &Connection, run: &RunId, held: Fence, holder: &str) -> Result<u64, Failure> {
+    let number = run_number(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
+    let seen = conn
+        .prepare_cached("SELECT fence FROM lease WHERE run = ?1")?
+        .query_row([number], |row| fence(row, 0))
+        .optional()?;
+    let written = head(conn, number)?.map(|head| head.fence);
+    if let Some(current) = seen.max(written)
+        && current > held
+    {
+        return Err(StoreError::Fenced { run: run.clone(), held, current }.into());
+    }
+    let beat: i64 = conn
+        .prepare_cached(
+            "INSERT INTO lease(run, fence, beat, holder) VALUES (?1, ?2, 1, ?3)
+             ON CONFLICT(run) DO UPDATE SET fence = ?2, beat = beat + 1, holder = ?3 RETURNING beat",
+        )?
+        .query_row(params![number, held.0.cast_signed(), holder], |row| row.get(0))?;
+    Ok(beat.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_sit_at_their_numbers() {
+        for (number, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!(usize::from(kind_number(kind)), number);
+        }
+    }
+}

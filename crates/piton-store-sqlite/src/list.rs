@@ -1,0 +1,88 @@
+//! Lists of runs, newest first.
+//!
+//! Runs that are not in progress come from one index scan per status, each of which stops at the
+//! limit. Those in progress have no exact time in the index, so all of them are looked up: their
+//! number is bounded by what is unfinished, not by what the store holds.
+
+use piton_store::RunQuery;
+use piton_types::{RunStatus, RunSummary};
+use rusqlite::{Connection, params};
+
+use crate::index::{COLUMNS, status_number, summary_of};
+
+/// Rows of one status that come after a place in the list.
+const BY_STATUS: &str = "FROM run INDEXED BY run_listing
+    WHERE status = ?1 AND (updated_at, id) < (?2, ?3) ORDER BY updated_at DESC, id DESC LIMIT ?4";
+/// Rows in progress.
+const IN_PROGRESS: &str = "FROM run INDEXED BY run_listing WHERE status = 1";
+/// Rows whose id begins in a certain way: `?1` is the beginning, `?2` the least text behind it.
+const BY_PREFIX: &str = "FROM run WHERE id >= ?1 AND id < ?2";
+
+/// Behind every id, which consists of ASCII.
+const BEHIND_IDS: &str = "\u{7f}";
+
+pub(crate) fn list(conn: &Connection, query: &RunQuery) -> rusqlite::Result<Vec<RunSummary>> {
+    // One snapshot for all of the statements.
+    let snapshot = conn.unchecked_transaction()?;
+    let wanted = |status: RunStatus| query.status.is_empty() || query.status.contains(&status);
+    let mut runs = Vec::new();
+    if !query.id_prefix.is_empty() {
+        let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_PREFIX}"))?;
+        let end = format!("{}{BEHIND_IDS}", query.id_prefix);
+        for run in statement.query_map([&query.id_prefix, &end], |row| summary_of(conn, row))? {
+            runs.push(run?);
+        }
+    } else {
+        if wanted(RunStatus::InProgress) {
+            let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {IN_PROGRESS}"))?;
+            for run in statement.query_map((), |row| summary_of(conn, row))? {
+                runs.push(run?);
+            }
+        }
+        let (at, id) = match &query.after {
+            Some((at, id)) => (at.as_millis(), id.as_str()),
+            None => (i64::MAX, BEHIND_IDS),
+        };
+        let limit = query.limit.map_or(i64::MAX, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+        let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_STATUS}"))?;
+        for status in RunStatus::ALL.into_iter().filter(|s| *s != RunStatus::InProgress && wanted(*s)) {
+            let rows = params![status_number(status), at, id, limit];
+            for run in statement.query_map(rows, |row| summary_of(conn, row))? {
+                runs.push(run?);
+            }
+        }
+    }
+    snapshot.finish()?;
+    runs.retain(|run| {
+        let after = query.after.as_ref().is_none_or(|(at, id)| (run.updated_at, &run.id) < (*at, id));
+        after && wanted(run.status) && run.id.as_str().starts_with(&query.id_prefix)
+    });
+    runs.sort_unstable_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
+    runs.truncate(query.limit.unwrap_or(usize::MAX));
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+
+    /// The statements search an index and never sort or scan.
+    #[test]
+    fn no_statement_scans() {
+        let conn = Connection::open_in_memory().unwrap();
+        schema::create(&conn).unwrap();
+        for (sql, plan) in [
+            (BY_STATUS, "SEARCH run USING INDEX run_listing (status=? AND (updated_at,id)<(?,?))"),
+            (IN_PROGRESS, "SEARCH run USING INDEX run_listing (status=?)"),
+            (BY_PREFIX, "SEARCH run USING INDEX sqlite_autoindex_run_1 (id>? AND id<?)"),
+        ] {
+            let sql = format!("EXPLAIN QUERY PLAN SELECT {COLUMNS} {sql}");
+            let mut statement = conn.prepare(&sql).unwrap();
+            let count = statement.parameter_count();
+            let rows =
+                statement.query_map(rusqlite::params_from_iter(vec![0; count]), |row| row.get::<_, String>(3)).unwrap();
+            assert_eq!(rows.map(Result::unwrap).collect::<Vec<_>>(), [plan]);
+        }
+    }
+}

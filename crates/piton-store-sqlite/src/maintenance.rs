@@ -1,0 +1,259 @@
+//! What has to be done now and then, on a thread of its own and never by an append:
+//!
+//! - **Checkpoints.** Past [`LOG_PAGES`] the log is moved into the database, first beside running
+//!   writers, then, for the rest of the moment, while they are kept out: only a log that is moved as a
+//!   whole is begun again from its start. Otherwise it would grow for as long as somebody writes.
+//! - **Growing the log.** A commit that lengthens a file waits for the file system's journal as well.
+//!   A handle that has committed [`GROW_AFTER`] times writes zeros behind the log once, so that later
+//!   commits overwrite. SQLite ignores what doesn't fit its checksums. Short commands never pay for it.
+//! - **Vacuum.** Folding leaves free pages. The next appends reuse them; if there are far more than
+//!   that, some are given back to the file system, in short transactions.
+//!
+//! A crash in any of it loses nothing: a checkpoint is repeated, zeros mean nothing, and a step of the
+//! vacuum is a transaction.
+
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, MAIN_DB};
+
+use crate::counters::Tally;
+use crate::errors::{is_busy, poisons};
+use crate::writer::{Core, locked};
+use crate::{connect, files};
+
+/// Pages of the log that are worth a checkpoint.
+const LOG_PAGES: u64 = 1000;
+/// Commits of a handle after which its log is grown.
+const GROW_AFTER: u64 = 64;
+/// How far it is grown: about `LOG_PAGES`.
+const GROWN: u64 = 4 << 20;
+/// Free pages that are never given back.
+const SPARE_PAGES: u64 = 512;
+/// Pages that are given back in one transaction.
+const VACUUM_STEP: u64 = 128;
+/// Pages that are given back when a handle that folded is closed: 32 MiB, some milliseconds.
+const VACUUM_CLOSING: u64 = 8192;
+
+/// What there is to do.
+#[derive(Debug, Clone, Copy, Default)]
+struct Due {
+    checkpoint: bool,
+    grow: bool,
+    vacuum: bool,
+    stop: bool,
+}
+
+/// What there is to do, and who waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Chores {
+    due: Mutex<Due>,
+    changed: Condvar,
+    /// The length of the log at which the next checkpoint is due, less `LOG_PAGES`. Above zero while a
+    /// reader keeps the log from being begun again: then a checkpoint per commit would help nobody.
+    backlog: AtomicU64,
+}
+
+impl Chores {
+    fn note(&self, change: impl FnOnce(&mut Due)) {
+        change(&mut locked(&self.due));
+        self.changed.notify_one();
+    }
+
+    /// Called after each transaction that committed.
+    pub(crate) fn after_commit(&self, tally: &Tally, appends: u64) {
+        let pages = tally.wal_pages.load(Ordering::Relaxed);
+        let backlog = self.backlog.load(Ordering::Relaxed);
+        if pages < backlog {
+            self.backlog.store(0, Ordering::Relaxed);
+        } else if pages >= backlog + LOG_PAGES {
+            self.backlog.store(pages, Ordering::Relaxed);
+            self.note(|due| due.checkpoint = true);
+        }
+        let commits = tally.commits.load(Ordering::Relaxed);
+        if commits >= GROW_AFTER && commits - appends < GROW_AFTER && appends > 0 {
+            self.note(|due| due.grow = true);
+        }
+    }
+
+    pub(crate) fn after_fold(&self) {
+        self.note(|due| due.vacuum = true);
+    }
+
+    /// Lets the thread end.
+    pub(crate) fn stop(&self) {
+        self.note(|due| due.stop = true);
+    }
+
+    fn stopping(&self) -> bool {
+        locked(&self.due).stop
+    }
+
+    /// Waits for something to do.
+    fn next(&self) -> Due {
+        let mut due = locked(&self.due);
+        while !(due.checkpoint || due.grow || due.vacuum || due.stop) {
+            due = self.changed.wait(due).unwrap_or_else(PoisonError::into_inner);
+        }
+        let now = *due;
+        *due = Due { stop: now.stop, ..Due::default() };
+        now
+    }
+}
+
+impl Core {
+    /// Does the chores until it is told to stop.
+    pub(crate) fn do_chores(self: Arc<Self>) {
+        // Opened when it is first needed, and closed with the thread.
+        let mut conn = None;
+        loop {
+            let due = self.chores.next();
+            if due.stop {
+                return;
+            }
+            if self.poison.get().is_some() {
+                continue;
+            }
+            let done: rusqlite::Result<()> = (|| {
+                if due.grow {
+                    self.grow_log()?;
+                }
+                if due.vacuum {
+                    self.vacuum()?;
+                }
+                if due.checkpoint {
+                    if conn.is_none() {
+                        conn = Some(self.pool.target().writer()?);
+                    }
+                    conn.as_ref().map_or(Ok(()), |conn| self.checkpoint(conn))?;
+                }
+                Ok(())
+            })();
+            match done {
+                Ok(()) => {}
+                // A checkpoint whose sync failed must not be tried again: the next sync may succeed
+                // without the pages, and then the log, which has them, would be overwritten.
+                Err(error) if poisons(&error, false) => {
+                    if let Some(conn) = &conn {
+                        connect::keep_log(conn);
+                    }
+                    self.poison(&error);
+                }
+                // Nothing is lost, and later commits ask for it again.
+                Err(error) => {
+                    tracing::warn!(%error, store = %self.files.database.display(), "maintenance failed");
+                }
+            }
+        }
+    }
+
+    fn checkpoint(&self, conn: &Connection) -> rusqlite::Result<()> {
+        let (log, moved) = match conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE) {
+            Err(error) if is_busy(&error) => return Ok(()),
+            done => done?,
+        };
+        Tally::add(&self.tally.checkpoints, 1);
+        let length = self.tally.wal_pages.load(Ordering::Relaxed);
+        if log == moved && u64::try_from(log) == Ok(length) {
+            return Ok(());
+        }
+        // The little that was written meanwhile, with every writer of every process kept out.
+        let mut guard = locked(&self.writer);
+        let Some(writer) = guard.as_mut() else { return Ok(()) };
+        match writer.begin(false) {
+            Err(error) if is_busy(&error) => return Ok(()),
+            begun => begun?,
+        }
+        let done = conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE);
+        writer.run("ROLLBACK")?;
+        match done {
+            Err(error) if is_busy(&error) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    /// Writes zeros behind the log. Nobody else writes to it meanwhile; the sync comes after that.
+    fn grow_log(&self) -> rusqlite::Result<()> {
+        let mut guard = locked(&self.writer);
+        let Some(writer) = guard.as_mut() else { return Ok(()) };
+        match writer.begin(false) {
+            Err(error) if is_busy(&error) => return Ok(()),
+            begun => begun?,
+        }
+        let grown = (|| {
+            let mut log = files::options().write(true).open(self.files.wal())?;
+            let mut at = log.seek(SeekFrom::End(0))?;
+            let zeros = vec![0; 1 << 16];
+            while at > 0 && at < GROWN {
+                let length = zeros.len().min(usize::try_from(GROWN - at).unwrap_or(usize::MAX));
+                log.write_all(&zeros[..length])?;
+                at += length as u64;
+            }
+            std::io::Result::Ok(log)
+        })();
+        writer.run("ROLLBACK")?;
+        drop(guard);
+        match grown.and_then(|log| log.sync_all()) {
+            Ok(()) => Tally::add(&self.tally.wal_grown, 1),
+            // No space, for instance. It is only for speed.
+            Err(error) => tracing::debug!(%error, "the log can't be grown"),
+        }
+        Ok(())
+    }
+
+    fn vacuum(&self) -> rusqlite::Result<()> {
+        let mut started = false;
+        while !self.chores.stopping() {
+            let mut guard = locked(&self.writer);
+            let Some(writer) = guard.as_mut() else { return Ok(()) };
+            let (free, pages) = (number(&writer.conn, "freelist_count")?, number(&writer.conn, "page_count")?);
+            // Begins at a quarter, ends at an eighth.
+            let enough = if started { pages / 8 } else { pages / 4 };
+            if free <= enough.max(SPARE_PAGES) {
+                return Ok(());
+            }
+            started = true;
+            writer.set_durable(false)?;
+            match give_back(&writer.conn, VACUUM_STEP) {
+                Err(error) if is_busy(&error) => return Ok(()),
+                Err(error) => {
+                    // It is a write like any other.
+                    drop(self.abandon(writer, &error, true));
+                    return Err(error);
+                }
+                Ok(()) => {}
+            }
+            Tally::add(&self.tally.vacuumed, free.saturating_sub(number(&writer.conn, "freelist_count")?));
+            drop(guard);
+            self.after_commit(0);
+            // Whoever waits for the writer goes first.
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+/// A number that SQLite knows about the database.
+fn number(conn: &Connection, name: &str) -> rusqlite::Result<u64> {
+    conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+}
+
+/// Gives free pages back to the file system, at most so many.
+fn give_back(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+    let mut rows = statement.query(())?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
+/// What is left to do for a handle that is about to close: nobody waits for its writer any more, so what
+/// its folds freed is given back.
+pub(crate) fn before_closing(conn: &Connection, tally: &Tally) {
+    if tally.folds.load(Ordering::Relaxed) > 0
+        && let Err(error) = give_back(conn, VACUUM_CLOSING)
+    {
+        tracing::debug!(%error, "free pages stay in the file");
+    }
+}

@@ -1,0 +1,232 @@
+//! Opening a store: in which order files are looked at, locked, checked and changed.
+//!
+//! 1. Look at the files, and refuse what isn't a Piton store, before anything is created.
+//! 2. Lock `PATH-lock`. Whoever gets it exclusively is alone: he checks the log that a crash may have
+//!    left, makes a new store if there is none, and removes staged packs that nobody will commit.
+//! 3. Go on with a shared lock, held until the handle is closed.
+//!
+//! A new store is made under another name and renamed, so that a database that exists is complete.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::time::{Duration, Instant};
+
+use piton_store::StoreError;
+use rusqlite::Connection;
+
+use crate::connect::Target;
+use crate::errors::{from_io, is_busy, translate};
+use crate::files::{self, Files, Found, invalid};
+use crate::schema::{APPLICATION_ID, FORMAT, PAGE, RESERVED};
+use crate::{SqliteOptions, blobs, set_aside, version, vfs};
+
+/// An open database.
+pub(crate) struct Opened {
+    pub(crate) files: Files,
+    pub(crate) target: Target,
+    /// The connection that writes; `None` if the store can only be read.
+    pub(crate) writer: Option<Connection>,
+    /// Holds the shared lock.
+    pub(crate) lock: Option<File>,
+}
+
+/// Opens the store at `path`.
+pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Opened, StoreError> {
+    if !version::is_safe(rusqlite::version_number()) {
+        let detail = "it can lose commits (the WAL-reset bug); 3.51.3 or newer is needed".to_owned();
+        return Err(StoreError::Invalid { what: format!("SQLite {}", rusqlite::version()), detail });
+    }
+    vfs::register().map_err(|code| StoreError::Unavailable { detail: format!("SQLite can't start: code {code}") })?;
+    let files = Files::of(path, options.create)?;
+    let mut target = Target::new(&files.database, options);
+    let found = files.inspect()?;
+    match found {
+        Found::File => identify(&target, &files)?,
+        _ if options.create => {}
+        _ => return Err(StoreError::NotFound { what: files.database.display().to_string() }),
+    }
+    let read_only = !files.writable(found);
+    let lock = open_lock(&files, read_only)?;
+    let alone = match &lock {
+        Some(lock) => take(lock, &files, options.patience)?,
+        None => false,
+    };
+    let found = files.inspect()?;
+    if found != Found::File {
+        if read_only {
+            return Err(StoreError::ReadOnly { what: files.folder.display().to_string() });
+        }
+        if !alone {
+            let detail = format!("{} is missing although somebody has it open", files.database.display());
+            return Err(StoreError::Unavailable { detail });
+        }
+        create(&files, options)?;
+    }
+    if !read_only {
+        files.tighten()?;
+    }
+    if alone && options.scan_wal {
+        set_aside::check(&files, options, read_only)?;
+    }
+    let writer = if read_only {
+        target.immutable = needs_no_locks(&target, &files)?;
+        None
+    } else {
+        let writer = patiently(options.patience, || {
+            let conn = target.writer()?;
+            Ok((touch(&conn)?, conn))
+        });
+        let (format, writer) = writer.map_err(|error| translate(&error, &files.database))?;
+        know(format, &files)?;
+        Some(writer)
+    };
+    if let (true, Some(writer)) = (alone, &writer) {
+        blobs::remove_pinned(writer).map_err(|error| translate(&error, &files.database))?;
+    }
+    if let (true, Some(lock)) = (alone, &lock) {
+        // Not atomic: somebody else may be alone in between. He finds a whole store and changes
+        // nothing in it, and we have staged nothing yet.
+        share(lock, &files, options.patience)?;
+    }
+    Ok(Opened { files, target, writer, lock })
+}
+
+/// Refuses a file that is something else or newer than we know, without changing anything.
+fn identify(target: &Target, files: &Files) -> Result<(), StoreError> {
+    let fail = |error: rusqlite::Error| translate(&error, &files.database);
+    let conn = target.peek().map_err(fail)?;
+    let not_ours = |detail: &str| Err(invalid(&files.database, &format!("it is not a Piton store: {detail}")));
+    let Some(header) = vfs::header(&conn) else { return not_ours("it is too short") };
+    let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    if &header[..16] != b"SQLite format 3\0" {
+        return not_ours("it is not an SQLite database");
+    }
+    if number(68) != APPLICATION_ID {
+        return not_ours("it is a database of another application");
+    }
+    know(number(60), files)?;
+    let page = usize::from(u16::from_be_bytes([header[16], header[17]]));
+    if number(60) == 0 || page != PAGE || header[20] != RESERVED {
+        return Err(StoreError::corrupt(files.database.display().to_string(), "its header makes no sense"));
+    }
+    Ok(())
+}
+
+/// Refuses a format that is newer than we know.
+fn know(format: u32, files: &Files) -> Result<(), StoreError> {
+    if format <= FORMAT {
+        return Ok(());
+    }
+    let (what, found) = (files.database.display().to_string(), u64::from(format));
+    Err(StoreError::TooNew { what, found, known: u64::from(FORMAT) })
+}
+
+/// Reads the first page, so that whatever is wrong shows now. Gives the format, which may be newer in
+/// the log than in the file's header.
+fn touch(conn: &Connection) -> rusqlite::Result<u32> {
+    conn.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()))?;
+    conn.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Whether a store that can only be read has to be opened without locks, because SQLite can't make
+/// the files for them.
+fn needs_no_locks(target: &Target, files: &Files) -> Result<bool, StoreError> {
+    let Err(error) = target.reader().and_then(|conn| touch(&conn)) else { return Ok(false) };
+    if !matches!(
+        error.sqlite_error_code(),
+        Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::SystemIoFailure)
+    ) {
+        return Err(translate(&error, &files.database));
+    }
+    if fs::symlink_metadata(files.wal()).is_ok_and(|data| data.len() > 0) {
+        let detail = "a crash left a log that can't be recovered in a read-only folder".to_owned();
+        return Err(StoreError::Denied { what: files.database.display().to_string(), detail });
+    }
+    let mut immutable = target.clone();
+    immutable.immutable = true;
+    immutable.reader().and_then(|conn| touch(&conn)).map_err(|error| translate(&error, &files.database))?;
+    Ok(true)
+}
+
+/// Makes a new store. A crash before the rename leaves nothing but `PATH-new`, which the next one that
+/// gets here replaces; one after it leaves a whole store.
+fn create(files: &Files, options: &SqliteOptions) -> Result<(), StoreError> {
+    let new = files.beside("-new");
+    let fail = |error: io::Error| from_io(&error, &new);
+    if fs::symlink_metadata(files.wal()).is_ok_and(|data| data.len() > 0) {
+        let detail = "the database is missing or empty, but its log isn't";
+        return Err(StoreError::corrupt(files.wal().display().to_string(), detail));
+    }
+    for suffix in ["-new", "-new-wal", "-new-shm", "-new-journal"] {
+        let path = files.beside(suffix);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(from_io(&error, &path)),
+            _ => {}
+        }
+    }
+    let file = files::options().read(true).write(true).create_new(true).open(&new).map_err(fail)?;
+    Target::new(&new, options).create().map_err(|error| translate(&error, &new))?;
+    file.sync_all().map_err(fail)?;
+    fs::rename(&new, &files.database).map_err(fail)?;
+    files.sync_folder()
+}
+
+fn open_lock(files: &Files, read_only: bool) -> Result<Option<File>, StoreError> {
+    let path = files.beside("-lock");
+    if !read_only {
+        let lock = files::options().read(true).write(true).create(true).truncate(false).open(&path);
+        return lock.map(Some).map_err(|error| from_io(&error, &path));
+    }
+    match files::options().read(true).open(&path) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(from_io(&error, &path)),
+    }
+}
+
+/// Locks: exclusively (`true`) if nobody else has the store open, else shared.
+fn take(lock: &File, files: &Files, patience: Duration) -> Result<bool, StoreError> {
+    match lock.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => share(lock, files, patience).map(|()| false),
+        Err(TryLockError::Error(error)) => Err(from_io(&error, &files.beside("-lock"))),
+    }
+}
+
+/// Locks shared. Whoever is alone is so for a moment only.
+fn share(lock: &File, files: &Files, patience: Duration) -> Result<(), StoreError> {
+    let started = Instant::now();
+    loop {
+        match lock.try_lock_shared() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if started.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let detail = format!("{} is being opened by another process", files.database.display());
+                return Err(StoreError::Unavailable { detail });
+            }
+            Err(TryLockError::Error(error)) => return Err(from_io(&error, &files.beside("-lock"))),
+        }
+    }
+}
+
+/// Tries again while somebody else is in the way.
+pub(crate) fn patiently<T>(
+    patience: Duration,
+    mut attempt: impl FnMut() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let mut pause = Duration::from_micros(50);
+    let mut left = patience;
+    loop {
+        match attempt() {
+            Err(error) if is_busy(&error) && !left.is_zero() => {
+                let now = pause.min(left);
+                std::thread::sleep(now);
+                left -= now;
+                pause = (pause * 2).min(Duration::from_millis(2));
+            }
+            done => return done,
+        }
+    }
+}

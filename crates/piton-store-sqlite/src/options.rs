@@ -1,0 +1,67 @@
+//! What can be chosen when a store is opened.
+
+use std::time::Duration;
+
+/// How to open a store.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SqliteOptions {
+    /// Make the store if there is none; otherwise that is `NotFound`.
+    pub create: bool,
+    /// How long to wait for another process that is writing.
+    pub patience: Duration,
+    /// What to do about a damaged log that a crash left.
+    pub damaged_wal: DamagedWal,
+    /// Check pages as they are read. Off only as the negative control of the damage tests.
+    #[doc(hidden)]
+    pub verify_pages: bool,
+    /// Check the log that a crash left. Off only as the negative control of the damage tests.
+    #[doc(hidden)]
+    pub scan_wal: bool,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            create: true,
+            patience: Duration::from_secs(10),
+            damaged_wal: DamagedWal::Refuse,
+            verify_pages: true,
+            scan_wal: true,
+        }
+    }
+}
+
+impl SqliteOptions {
+    /// Whether to make the store if there is none.
+    #[must_use]
+    pub fn with_create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// How long to wait for another process that is writing.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// What to do about a damaged log that a crash left.
+    #[must_use]
+    pub fn with_damaged_wal(mut self, damaged_wal: DamagedWal) -> Self {
+        self.damaged_wal = damaged_wal;
+        self
+    }
+}
+
+/// What to do about a log that a crash left and in which acknowledged commits lie behind damage. Either
+/// way its bytes are first copied to `PATH-wal.damaged-N`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DamagedWal {
+    /// Don't open the store.
+    #[default]
+    Refuse,
+    /// Go on with the commits before the damage; those behind it are given up.
+    KeepPrefix,
+}

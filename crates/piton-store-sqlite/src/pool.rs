@@ -1,0 +1,96 @@
+//! Connections that read. A read takes one, uses it on the calling thread and puts it back; they are
+//! opened as they are needed.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use piton_store::StoreError;
+use rusqlite::Connection;
+
+use crate::connect::{self, Target};
+use crate::writer::{Core, Failure, locked};
+
+/// Connections that are kept for the next read.
+const KEPT: usize = 4;
+
+/// The connections that nobody uses at the moment.
+pub(crate) struct Pool {
+    target: Target,
+    free: Mutex<Vec<Connection>>,
+    closed: AtomicBool,
+    keep_log: AtomicBool,
+}
+
+impl Pool {
+    pub(crate) fn new(target: Target) -> Self {
+        Self { target, free: Mutex::default(), closed: AtomicBool::new(false), keep_log: AtomicBool::new(false) }
+    }
+
+    /// How its connections reach the database.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn take(&self) -> rusqlite::Result<Connection> {
+        if let Some(conn) = locked(&self.free).pop() {
+            return Ok(conn);
+        }
+        self.target.reader()
+    }
+
+    fn put_back(&self, conn: Connection) {
+        if self.keep_log.load(Ordering::Acquire) {
+            connect::keep_log(&conn);
+        }
+        let mut free = locked(&self.free);
+        if free.len() < KEPT && !self.closed.load(Ordering::Acquire) {
+            free.push(conn);
+        }
+    }
+
+    /// See [`connect::keep_log`].
+    pub(crate) fn keep_log(&self) {
+        self.keep_log.store(true, Ordering::Release);
+        locked(&self.free).iter().for_each(connect::keep_log);
+    }
+
+    /// Closes the connections that nobody uses; the others are closed when they come back.
+    pub(crate) fn close(&self) {
+        let mut free = locked(&self.free);
+        self.closed.store(true, Ordering::Release);
+        free.clear();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Core {
+    /// Reads.
+    pub(crate) fn read<T>(&self, op: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, StoreError> {
+        if self.pool.is_closed() {
+            return Err(self.closed());
+        }
+        let fail = |error: rusqlite::Error| crate::errors::translate(&error, &self.files.database);
+        let conn = self.pool.take().map_err(fail)?;
+        let read = op(&conn);
+        self.pool.put_back(conn);
+        read.map_err(|failure| match failure {
+            Failure::Refused(refusal) => refusal,
+            Failure::Sql(error) => fail(error),
+        })
+    }
+
+    /// The number of a run.
+    pub(crate) fn run(&self, conn: &Connection, run: &piton_types::RunId) -> Result<Option<i64>, Failure> {
+        if let Some(number) = self.known_run(run) {
+            return Ok(Some(number));
+        }
+        let number = crate::append::run_number(conn, run)?;
+        if let Some(number) = number {
+            self.remember_run(run, number);
+        }
+        Ok(number)
+    }
+}

@@ -1,0 +1,90 @@
+//! The tables. Their shape is part of the format; `FORMAT` counts up when it changes.
+
+use piton_types::Seq;
+use rusqlite::Connection;
+
+/// Marks a database as a Piton store: "Pitn".
+pub(crate) const APPLICATION_ID: u32 = 0x5069_746e;
+/// The newest format that this version reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+/// Bytes in a page.
+pub(crate) const PAGE: usize = 4096;
+/// Bytes at the end of each page that hold its checksum.
+pub(crate) const RESERVED: u8 = 8;
+/// SQLite's limit on a row, less some room for the other columns.
+pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
+
+/// States of a staged pack.
+pub(crate) mod pack_state {
+    /// Staged by a process that has not committed it yet; if no process has the store open, nobody will.
+    pub(crate) const PINNED: i64 = 0;
+    /// A commit relies on it.
+    pub(crate) const KEPT: i64 = 1;
+}
+
+/// In every table the large columns come last, so that the others are read without overflow pages.
+///
+/// `run.updated_at` is exact unless the run is in progress: then an append doesn't touch the row, and
+/// the time is that of the newest entry, or the row's own if that entry (`as_of`) wrote it.
+/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes.
+const TABLES: &str = "
+    CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+    CREATE TABLE run(
+        no INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        status INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        as_of INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        kind INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        parent TEXT,
+        folder TEXT);
+    CREATE INDEX run_listing ON run(status, updated_at, id);
+    CREATE TABLE entry(
+        key INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL,
+        fence INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        entry BLOB NOT NULL,
+        pack BLOB NOT NULL);
+    CREATE TABLE segment(
+        key INTEGER PRIMARY KEY,
+        last INTEGER NOT NULL,
+        entries BLOB NOT NULL,
+        idx BLOB NOT NULL,
+        nodes BLOB NOT NULL);
+    CREATE TABLE pack(
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
+        state INTEGER NOT NULL,
+        ids BLOB NOT NULL,
+        bytes BLOB NOT NULL);
+    CREATE INDEX pack_pinned ON pack(no) WHERE state = 0;
+    CREATE TABLE blob(prefix INTEGER NOT NULL, pack INTEGER NOT NULL, PRIMARY KEY(prefix, pack)) WITHOUT ROWID;
+    CREATE TABLE lease(
+        run INTEGER PRIMARY KEY,
+        fence INTEGER NOT NULL,
+        beat INTEGER NOT NULL,
+        holder TEXT);
+    INSERT INTO meta VALUES ('store', lower(hex(randomblob(16))));
+";
+
+/// Makes the tables of a new store in an empty database.
+pub(crate) fn create(conn: &Connection) -> rusqlite::Result<()> {
+    conn.execute_batch(&format!(
+        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+    ))
+}
+
+/// The key of an entry or segment: the run's number, then the entry's.
+pub(crate) fn key(run: i64, seq: Seq) -> i64 {
+    run << 32 | i64::from(seq.0)
+}
+
+/// The entry's number in a key.
+pub(crate) fn seq_of(key: i64) -> Seq {
+    Seq(u32::try_from(key & 0xffff_ffff).expect("32 bits are left"))
+}
+
+/// The largest run number that leaves room for the entry's.
+pub(crate) const MAX_RUN: i64 = i32::MAX as i64;

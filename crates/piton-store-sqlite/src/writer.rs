@@ -1,0 +1,255 @@
+//! The one connection that writes, and what becomes of it when a write fails.
+//!
+//! Two ways lead to it. Whoever finds it free and nothing waiting uses it on his own thread. Everybody
+//! else, and whoever finds another *process* writing, puts his work into the queue, which a thread of
+//! its own serves in order (see [`group`](crate::group)).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+
+use piton_store::StoreError;
+use piton_types::RunId;
+use rusqlite::Connection;
+
+use crate::counters::Tally;
+use crate::errors::{is_busy, poisons, translate};
+use crate::files::Files;
+use crate::group::{Job, Queue};
+use crate::maintenance::Chores;
+use crate::open::patiently;
+use crate::pool::Pool;
+use crate::{SqliteOptions, connect};
+
+/// Why a transaction was not committed.
+pub(crate) enum Failure {
+    /// The store refuses it.
+    Refused(StoreError),
+    /// SQLite failed.
+    Sql(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// The connection that writes.
+pub(crate) struct Writer {
+    pub(crate) conn: Connection,
+    /// Whether commits wait for the disk at present.
+    durable: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(conn: Connection) -> Self {
+        Self { conn, durable: true }
+    }
+
+    /// Lets commits wait for the disk, or not. Not inside a transaction.
+    pub(crate) fn set_durable(&mut self, durable: bool) -> rusqlite::Result<()> {
+        if self.durable != durable {
+            let sql = if durable { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+            self.conn.execute_batch(sql)?;
+            self.durable = durable;
+        }
+        Ok(())
+    }
+
+    /// Begins a transaction and takes the database's write lock with it.
+    pub(crate) fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
+        self.set_durable(durable)?;
+        self.run("BEGIN IMMEDIATE")
+    }
+
+    /// Executes a statement that takes and gives nothing.
+    pub(crate) fn run(&self, sql: &str) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute(()).map(drop)
+    }
+}
+
+/// What all parts of an open store share.
+pub(crate) struct Core {
+    pub(crate) files: Files,
+    pub(crate) options: SqliteOptions,
+    /// `None` if the store can only be read, or is closed.
+    pub(crate) writer: Mutex<Option<Writer>>,
+    pub(crate) read_only: bool,
+    pub(crate) queue: Queue,
+    pub(crate) pool: Pool,
+    pub(crate) chores: Chores,
+    pub(crate) tally: Arc<Tally>,
+    /// Why no more writes are taken.
+    pub(crate) poison: OnceLock<String>,
+    /// The numbers of runs, which never change.
+    runs: Mutex<HashMap<RunId, i64>>,
+}
+
+/// A lock whose holder panicked is as good as any: a transaction that he left open is rolled back by
+/// whoever finds it.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// How many runs' numbers are remembered.
+    const REMEMBERED: usize = 1 << 16;
+
+    pub(crate) fn new(
+        files: Files,
+        options: SqliteOptions,
+        writer: Option<Writer>,
+        pool: Pool,
+        tally: Arc<Tally>,
+    ) -> Self {
+        Self {
+            files,
+            options,
+            read_only: writer.is_none(),
+            writer: Mutex::new(writer),
+            queue: Queue::default(),
+            pool,
+            chores: Chores::default(),
+            tally,
+            poison: OnceLock::new(),
+            runs: Mutex::default(),
+        }
+    }
+
+    /// Fails if nothing can be written.
+    pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
+        if let Some(cause) = self.poison.get() {
+            return Err(StoreError::Poisoned { cause: cause.clone() });
+        }
+        if self.read_only {
+            return Err(StoreError::ReadOnly { what: self.files.database.display().to_string() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn closed(&self) -> StoreError {
+        StoreError::Unavailable { detail: format!("{} was closed", self.files.database.display()) }
+    }
+
+    /// The writer, if it is free and nothing is waiting for it.
+    pub(crate) fn free_writer(&self) -> Option<MutexGuard<'_, Option<Writer>>> {
+        if !self.queue.is_empty() {
+            return None;
+        }
+        match self.writer.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(writer)) => Some(writer.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The run's number if it is remembered.
+    pub(crate) fn known_run(&self, run: &RunId) -> Option<i64> {
+        locked(&self.runs).get(run).copied()
+    }
+
+    /// Remembers the number of a run that is committed.
+    pub(crate) fn remember_run(&self, run: &RunId, number: i64) {
+        let mut runs = locked(&self.runs);
+        if runs.len() >= Self::REMEMBERED {
+            runs.clear();
+        }
+        runs.insert(run.clone(), number);
+    }
+
+    /// Takes a failed transaction back, and says what the failure means.
+    pub(crate) fn abandon(&self, writer: &Writer, error: &rusqlite::Error, committing: bool) -> StoreError {
+        let undone = writer.conn.is_autocommit() || writer.run("ROLLBACK").is_ok();
+        if undone && !poisons(error, committing) {
+            return translate(error, &self.files.database);
+        }
+        connect::keep_log(&writer.conn);
+        self.poison(error)
+    }
+
+    /// Takes no more writes. The caller sees to it that his connection leaves the log alone.
+    pub(crate) fn poison(&self, error: &rusqlite::Error) -> StoreError {
+        let path = self.files.database.display();
+        let cause = self.poison.get_or_init(|| match self.files.wal().symlink_metadata() {
+            Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => format!("{path}: its log was deleted"),
+            _ => format!("{path}: {error}"),
+        });
+        tracing::error!(cause, "the store takes no more writes");
+        self.pool.keep_log();
+        StoreError::Poisoned { cause: cause.clone() }
+    }
+
+    /// Runs `op` in a transaction of its own, which doesn't wait for the disk, and commits it.
+    pub(crate) async fn write<T: Send + 'static>(
+        self: &Arc<Self>,
+        op: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.check_writable()?;
+        let op = match self.write_if_free(op) {
+            Ok(done) => return done,
+            Err(op) => op,
+        };
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let core = Arc::clone(self);
+        let task = move || {
+            // Nobody listens any more if the future was dropped.
+            drop(answer.send(core.write_patiently(op)));
+        };
+        if !self.queue.push(Job::Task(Box::new(task))) {
+            return Err(self.closed());
+        }
+        answered.await.unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// As `write`, but gives `op` back if that would mean to wait.
+    fn write_if_free<T, F: FnOnce(&Connection) -> Result<T, Failure>>(
+        &self,
+        op: F,
+    ) -> Result<Result<T, StoreError>, F> {
+        let Some(mut guard) = self.free_writer() else { return Err(op) };
+        let Some(writer) = guard.as_mut() else { return Ok(Err(self.closed())) };
+        match writer.begin(false) {
+            Ok(()) => Ok(self.finish(writer, op)),
+            Err(error) if is_busy(&error) => Err(op),
+            Err(error) => Ok(Err(self.abandon(writer, &error, false))),
+        }
+    }
+
+    fn write_patiently<T>(&self, op: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, StoreError> {
+        self.check_writable()?;
+        let mut guard = locked(&self.writer);
+        let Some(writer) = guard.as_mut() else { return Err(self.closed()) };
+        match patiently(self.options.patience, || writer.begin(false)) {
+            Ok(()) => self.finish(writer, op),
+            Err(error) => Err(self.abandon(writer, &error, false)),
+        }
+    }
+
+    fn finish<T>(&self, writer: &Writer, op: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, StoreError> {
+        match op(&writer.conn) {
+            Ok(value) => match writer.run("COMMIT") {
+                Ok(()) => {
+                    self.after_commit(0);
+                    Ok(value)
+                }
+                Err(error) => Err(self.abandon(writer, &error, true)),
+            },
+            Err(Failure::Sql(error)) => Err(self.abandon(writer, &error, false)),
+            Err(Failure::Refused(refusal)) => match writer.run("ROLLBACK") {
+                Ok(()) => Err(refusal),
+                Err(error) => Err(self.abandon(writer, &error, false)),
+            },
+        }
+    }
+
+    /// Notices what the maintenance thread has to do after a transaction with so many appends.
+    pub(crate) fn after_commit(&self, appends: u64) {
+        self.chores.after_commit(&self.tally, appends);
+    }
+}

@@ -1,0 +1,233 @@
+//! Files that are not what they should be. Nothing of it may block, follow a link or change anything.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use piton_store::{Store as _, StoreError};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+
+use crate::child::{Process, command};
+use crate::support::{Line, block_on, open};
+
+fn attempt(path: impl AsRef<Path>) -> StoreError {
+    SqliteStore::open(path, SqliteOptions::default()).expect_err("it must be refused")
+}
+
+fn is_invalid(error: &StoreError, says: &str) -> bool {
+    matches!(error, StoreError::Invalid { detail, .. } if detail.contains(says))
+}
+
+#[test]
+fn things_that_are_not_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+    let _socket = UnixListener::bind(at("socket")).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    drop(SqliteStore::open(at("real"), SqliteOptions::default()).unwrap());
+    symlink(at("real"), at("link")).unwrap();
+    symlink(at("nowhere"), at("dangling")).unwrap();
+    for (name, says) in [
+        ("pipe", "a pipe"),
+        ("socket", "a socket"),
+        ("folder", "a folder"),
+        ("link", "a symbolic link"),
+        ("dangling", "a symbolic link"),
+    ] {
+        let error = attempt(at(name));
+        assert!(is_invalid(&error, says), "{name}: {error}");
+        assert!(!at(&format!("{name}-lock")).exists());
+    }
+    assert!(is_invalid(&attempt("/dev/null"), "a device"));
+    assert!(is_invalid(&attempt("/"), "doesn't name a file"));
+    assert!(matches!(attempt("/dev/null/x"), StoreError::Unavailable { .. }));
+    // The same for the files beside it.
+    for suffix in ["-wal", "-shm", "-lock"] {
+        let path = at("beside");
+        assert!(Command::new("mkfifo").arg(at(&format!("beside{suffix}"))).status().unwrap().success());
+        assert!(is_invalid(&attempt(&path), "a pipe"), "{suffix}");
+        fs::remove_file(at(&format!("beside{suffix}"))).unwrap();
+    }
+}
+
+#[test]
+fn folders_may_be_links() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("there")).unwrap();
+    symlink("there", folder.path().join("here")).unwrap();
+    let store = SqliteStore::open(folder.path().join("here/store.db"), SqliteOptions::default()).unwrap();
+    block_on(Line::new("run").grow(&store, 1));
+    assert!(folder.path().join("there/store.db").exists());
+}
+
+#[test]
+fn other_files_are_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let database = |pragma: &str| {
+        drop(fs::remove_file(&path));
+        let conn = rusqlite::Connection::open(&path).unwrap();
+        conn.execute_batch(&format!("{pragma}; CREATE TABLE t(x); INSERT INTO t VALUES (1);")).unwrap();
+        drop(conn);
+        fs::read(&path).unwrap()
+    };
+    let text = b"This is not a database, but it is longer than the header of one would be. ".repeat(3);
+    for content in [
+        text,
+        b"short".to_vec(),
+        vec![0; 8192],
+        database("PRAGMA user_version = 1"),
+        database("PRAGMA page_size = 1024"),
+        database("PRAGMA journal_mode = WAL"),
+    ] {
+        fs::write(&path, &content).unwrap();
+        let error = attempt(&path);
+        assert!(is_invalid(&error, "not a Piton store"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), content);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else was made");
+    }
+}
+
+#[test]
+fn newer_formats_are_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    drop(open(&folder));
+    let mut content = fs::read(&path).unwrap();
+    content[60..64].copy_from_slice(&9_u32.to_be_bytes());
+    fs::write(&path, &content).unwrap();
+    let error = attempt(&path);
+    assert!(matches!(error, StoreError::TooNew { found: 9, known: 1, .. }), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), content);
+}
+
+#[test]
+fn an_empty_file_becomes_a_store_and_a_missing_one_only_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/er/store.db");
+    let careful = SqliteOptions::default().with_create(false);
+    assert!(matches!(SqliteStore::open(&path, careful.clone()), Err(StoreError::NotFound { .. })));
+    assert!(!folder.path().join("deep").exists());
+    drop(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    drop(SqliteStore::open(&path, careful.clone()).unwrap());
+    fs::write(&path, b"").unwrap();
+    assert!(matches!(SqliteStore::open(&path, careful), Err(StoreError::NotFound { .. })));
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    block_on(Line::new("run").grow(&store, 1));
+    drop(store);
+    // But not if its log shows that it once was a store.
+    fs::write(&path, b"").unwrap();
+    fs::write(path.with_file_name("store.db-wal"), b"something").unwrap();
+    assert!(matches!(attempt(&path), StoreError::Corrupt { .. }));
+}
+
+#[test]
+fn rights_of_others_are_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    drop(open(&folder));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let store = open(&folder);
+    block_on(Line::new("run").grow(&store, 1));
+    for name in ["store.db", "store.db-wal", "store.db-shm"] {
+        assert_eq!(fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+}
+
+/// Only root can give files away and be somebody else, so the other half of this is for root.
+fn is_root() -> bool {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    chown(file.path(), Some(65534), None).is_ok()
+}
+
+#[test]
+fn files_of_other_users_are_refused() {
+    if !is_root() {
+        assert!(matches!(attempt("/etc/passwd"), StoreError::Denied { .. }));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    drop(open(&folder));
+    chown(&path, Some(65534), None).unwrap();
+    let error = attempt(&path);
+    assert!(matches!(&error, StoreError::Denied { detail, .. } if detail.contains("user 65534")), "{error}");
+}
+
+#[test]
+fn what_cannot_be_written_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    block_on(Line::new("run").grow(&open(&folder), 3));
+    let user = is_root().then_some(65534);
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        chown(entry.unwrap().path(), user, user).unwrap();
+    }
+    chown(folder.path(), user, user).unwrap();
+    let look = || {
+        let mut process = match user {
+            Some(user) => Process::start_as(user, "look", &path),
+            None => Process::start("look", &path),
+        };
+        process.hear().unwrap()
+    };
+    let set = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    for (file, dir) in [(0o400, 0o700), (0o600, 0o500), (0o400, 0o500)] {
+        set(&path, file);
+        set(folder.path(), dir);
+        let said = look();
+        assert!(said.starts_with("Ok(1), then Err(ReadOnly"), "{file:o} in {dir:o}: {said}");
+        set(folder.path(), 0o700);
+    }
+    set(&path, 0o000);
+    let said = look();
+    assert!(said.starts_with("Denied"), "{said}");
+    set(&path, 0o600);
+    let said = look();
+    assert!(said.starts_with("Ok(1), then Ok"), "{said}");
+}
+
+/// Promise 4, on a real file system that is too small.
+#[test]
+fn work_goes_on_when_space_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = command("fill", &folder.path().join("store.db"));
+    let mut inside = Command::new("unshare");
+    let root = if is_root() { "-m" } else { "-rm" };
+    inside.args([root, "sh", "-c", "mount -t tmpfs -o size=1m none \"$0\" && exec \"$@\""]).arg(folder.path());
+    inside.arg(child.get_program()).args(child.get_args());
+    inside.envs(child.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let output = inside.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.contains("full true, readable true, true entries, again Ok(())"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Nothing that was written to a deleted store is acknowledged as durable.
+#[test]
+fn a_deleted_store_acknowledges_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder);
+    let mut line = Line::new("run");
+    line.durability = piton_types::Durability::Durable;
+    block_on(line.grow(&store, 3));
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let error = block_on(line.append(&store)).unwrap_err();
+    assert!(matches!(&error, StoreError::Poisoned { cause } if cause.contains("deleted")), "{error}");
+}
+
+#[test]
+fn the_url_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = open(&folder).url();
+    assert!(url.starts_with("sqlite:///") && url.ends_with("/store.db"), "{url}");
+}

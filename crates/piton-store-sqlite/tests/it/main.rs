@@ -1,0 +1,15 @@
+//! Tests of the SQLite store on real files.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic like the tests themselves")]
+
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+
+mod child;
+mod conformance;
+mod crash;
+mod damage;
+mod folding;
+mod groups;
+mod hostile;
+mod listing;
+mod support;
+mod upkeep;

@@ -1,0 +1,119 @@
+//! The log under continuous load, and what a closed store leaves behind.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use piton_store::{Blobs as _, Log as _, Span, Store as _, StoreError};
+use piton_types::BlobId;
+
+use crate::child::Process;
+use crate::support::{Line, block_on, open};
+
+#[test]
+fn the_log_stays_small_under_continuous_load() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let mut line = Line::new("run");
+        line.size = 3000;
+        let log = folder.path().join("store.db-wal");
+        let (mut restarts, mut last) = (0, 0);
+        for _ in 0..12_000 {
+            line.grow(&store, 1).await;
+            let pages = store.counters().wal_pages;
+            restarts += u32::from(pages < last);
+            last = pages;
+        }
+        let size = std::fs::metadata(&log).unwrap().len();
+        let counters = store.counters();
+        println!("{restarts} restarts, {counters:?}, {size} bytes");
+        assert!(restarts >= 2, "{counters:?}");
+        assert_eq!(counters.wal_grown, 1);
+        assert!(size < 40 << 20, "{size}");
+        assert_eq!(store.read(&line.run, Span::ALL).await.unwrap().len(), 12_000);
+    });
+}
+
+#[test]
+fn the_log_is_grown_for_handles_that_commit_much() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let mut line = Line::new("run");
+        line.grow(&store, 63).await;
+        let log = folder.path().join("store.db-wal");
+        assert!(std::fs::metadata(&log).unwrap().len() < 1 << 20);
+        line.grow(&store, 1).await;
+        let give_up = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while store.counters().wal_grown == 0 && std::time::Instant::now() < give_up {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), 4 << 20);
+        line.grow(&store, 100).await;
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), 4 << 20, "commits overwrite");
+        assert_eq!(store.read(&line.run, Span::ALL).await.unwrap().len(), 164);
+    });
+}
+
+#[test]
+fn a_closed_store_is_one_file_and_its_lock() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (open(&folder), open(&folder));
+        Line::new("run").grow(&first, 5).await;
+        assert_eq!(second.usage().await.unwrap().runs, 1);
+        for name in ["store.db", "store.db-wal", "store.db-shm", "store.db-lock"] {
+            let mode = std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        first.close().await.unwrap();
+        assert_eq!(second.usage().await.unwrap().runs, 1);
+        drop(second);
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["store.db", "store.db-lock"]);
+    });
+}
+
+#[test]
+fn staged_packs_of_the_dead_are_removed_once_nobody_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let blob = BlobId::new([7; 32]);
+    block_on(async {
+        let store = open(&folder);
+        let kept = store.stage("kept".into(), &[BlobId::new([8; 32])]).await.unwrap();
+        let mut commit = Line::new("run").next();
+        commit.staged = vec![kept];
+        store.append(commit).await.unwrap();
+        let mut other = Process::start("stage", &path);
+        let pack: u64 = other.hear().unwrap().parse().unwrap();
+        other.kill();
+        // Somebody who has the store open may still be about to commit it, for all we know.
+        let second = open(&folder);
+        assert_eq!(second.locate(&[blob]).await.unwrap(), [Some(piton_store::PackId(pack))]);
+        drop((store, second));
+        let store = open(&folder);
+        assert_eq!(store.locate(&[blob, BlobId::new([8; 32])]).await.unwrap(), [None, Some(kept)]);
+        assert!(matches!(store.pack(piton_store::PackId(pack)).await, Err(StoreError::NotFound { .. })));
+        assert_eq!(store.pack(kept).await.unwrap(), "kept");
+    });
+}
+
+/// Ids that begin alike are told apart.
+#[test]
+fn locating_compares_whole_ids() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let alike = |last: u8| {
+            let mut id = [5; 32];
+            id[31] = last;
+            BlobId::new(id)
+        };
+        let first = store.stage("first".into(), &[alike(1), alike(2)]).await.unwrap();
+        let second = store.stage("second".into(), &[alike(3), alike(3)]).await.unwrap();
+        let places = store.locate(&[alike(3), alike(1), alike(4), alike(2)]).await.unwrap();
+        assert_eq!(places, [Some(second), Some(first), None, Some(first)]);
+    });
+}
