@@ -9,23 +9,14 @@ use crate::state::grammar::{
 type Rewrite<'a> = &'a mut dyn FnMut(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), Malformed>;
 
 /// Copies `node` to `out`; `reference` takes each reference from the reader and writes its new form.
-pub(super) fn transcode(
-    node: &[u8],
-    out: &mut Vec<u8>,
-    reference: Rewrite<'_>,
-) -> Result<(), Malformed> {
+pub(super) fn transcode(node: &[u8], out: &mut Vec<u8>, reference: Rewrite<'_>) -> Result<(), Malformed> {
     let mut reader = Reader::new(node);
     value(&mut reader, out, reference, 0)?;
     reader.end()
 }
 
 /// Calls itself for a container inside a container; `depth` bounds that on hostile bytes.
-fn value(
-    reader: &mut Reader<'_>,
-    out: &mut Vec<u8>,
-    reference: Rewrite<'_>,
-    depth: usize,
-) -> Result<(), Malformed> {
+fn value(reader: &mut Reader<'_>, out: &mut Vec<u8>, reference: Rewrite<'_>, depth: usize) -> Result<(), Malformed> {
     if depth > MAX_DEPTH {
         return Err(Malformed("it nests too deeply"));
     }

@@ -1,0 +1,36 @@
+//! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
+//! run, in interleaved rounds, because absolute times say little on a shared machine.
+//!
+//! `cargo run --release -p piton-bench -- conversation|relaxed|load|many [--dir DIR]`
+
+mod alloc;
+mod conversation;
+mod corpus;
+mod load;
+mod many;
+mod measure;
+
+use std::path::PathBuf;
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let what = arguments.first().map_or("", String::as_str);
+    let dir = arguments.iter().position(|argument| argument == "--dir").and_then(|at| arguments.get(at + 1));
+    let dir = dir.map_or_else(|| PathBuf::from("bench/scratch"), PathBuf::from);
+    std::fs::create_dir_all(&dir)?;
+    let mut scratch = tempfile::tempdir_in(&dir)?;
+    scratch.disable_cleanup(std::env::var_os("PITON_BENCH_KEEP").is_some());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        match what {
+            "conversation" => conversation::run(scratch.path()).await,
+            "relaxed" => conversation::relaxed(scratch.path()).await,
+            "load" => load::run(scratch.path()).await,
+            "many" => many::run(scratch.path()).await,
+            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|load|many [--dir DIR]"),
+        }
+    })
+}

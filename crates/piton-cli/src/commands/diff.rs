@@ -1,0 +1,131 @@
+//! `piton diff --state`: what differs between the states of two checkpoints, value by value. What both
+//! have in common is compared by one look at its id and not read.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use piton_store::state::{Change, NodeSource, diff};
+use piton_store::{Bytes, RunLog, SealedEntry, StoreError};
+use piton_types::{BlobId, PartName, Path};
+use serde_json::{Value as Json, json};
+
+use crate::arguments::Diff;
+use crate::failure::{Exit, Failure};
+use crate::output::clean;
+use crate::reference::Reference;
+use crate::resolve::resolve_checkpoint;
+use crate::session::Session;
+use crate::table::cut;
+use crate::view;
+
+pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit, Failure> {
+    let is_run = |reference: &Reference| matches!(reference, Reference::Run(_));
+    if is_run(&arguments.from) != is_run(&arguments.to) {
+        return Err(Failure::usage(format!("{} and {} are of different kinds", arguments.from, arguments.to))
+            .hint("compare two checkpoints or two runs; RUN@ is the newest checkpoint of a run."));
+    }
+    let store = session.store().await?;
+    let from = resolve_checkpoint(&store, &arguments.from).await?;
+    let to = resolve_checkpoint(&store, &arguments.to).await?;
+    let changes = compare(&from, &to).await?;
+    store.close().await?;
+
+    let [from, to] = [&from, &to].map(|(log, entry)| view::entry_id(log.run(), entry).to_string());
+    let output = &session.output;
+    if output.is_json() {
+        let changes: Vec<_> = changes.iter().map(change_json).collect();
+        output.object(&json!({"from": from, "to": to, "changes": changes}))?;
+        return Ok(Exit::Done);
+    }
+    if changes.is_empty() {
+        output.note(&format!("the states of {from} and {to} are the same"));
+    }
+    for change in &changes {
+        let line = change_line(change);
+        output.data(&output.width().map_or_else(|| line.clone(), |width| cut(&line, width)))?;
+        if output.is_closed() {
+            break;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The differences of all parts; a path begins with the part's name.
+async fn compare(from: &(RunLog, SealedEntry), to: &(RunLog, SealedEntry)) -> Result<Vec<Change>, Failure> {
+    let source = Both(from.0.source(), to.0.source());
+    let mut names: Vec<&PartName> = from.1.parts.keys().chain(to.1.parts.keys()).collect();
+    names.sort();
+    names.dedup();
+    let mut changes = Vec::new();
+    for name in names {
+        let part = Path::root().key(&name.0);
+        match (from.1.parts.get(name), to.1.parts.get(name)) {
+            (Some(old), Some(new)) => {
+                for Change { path, old, new } in diff(&source, old.root, new.root).await? {
+                    let mut whole = part.clone();
+                    path.segments().iter().for_each(|segment| whole.push(segment.clone()));
+                    changes.push(Change { path: whole, old, new });
+                }
+            }
+            (Some(old), None) => {
+                changes.push(Change { path: part, old: Some(from.0.load(old.root).await?), new: None });
+            }
+            (None, Some(new)) => changes.push(Change { path: part, old: None, new: Some(to.0.load(new.root).await?) }),
+            (None, None) => {}
+        }
+    }
+    Ok(changes)
+}
+
+/// The nodes of two runs.
+struct Both(Arc<dyn NodeSource>, Arc<dyn NodeSource>);
+
+#[async_trait]
+impl NodeSource for Both {
+    async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
+        match self.0.fetch(id).await {
+            // A run that doesn't have a node calls it missing; then the other one has the last word.
+            Err(StoreError::Corrupt { .. } | StoreError::NotFound { .. }) => self.1.fetch(id).await,
+            other => other,
+        }
+    }
+}
+
+/// A side that has nothing there is left out: null is a value.
+fn change_json(change: &Change) -> Json {
+    let sides = [("old", &change.old), ("new", &change.new)];
+    let sides = sides.into_iter().filter_map(|(name, side)| Some((name.to_owned(), view::value_json(side.as_ref()?))));
+    let path = ("path".to_owned(), Json::String(change.path.to_string()));
+    Json::Object(std::iter::once(path).chain(sides).collect())
+}
+
+fn change_line(change: &Change) -> String {
+    let path = clean(&change.path.to_string());
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => format!("~ {path}  {} → {}", view::value_line(old), view::value_line(new)),
+        (None, Some(new)) => format!("+ {path}  {}", view::value_line(new)),
+        (Some(old), None) => format!("- {path}  {}", view::value_line(old)),
+        (None, None) => format!("~ {path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piton_types::Value;
+
+    use super::*;
+
+    fn change(old: Option<Value>, new: Option<Value>) -> Change {
+        Change { path: "/variables/a~1b".parse().unwrap(), old, new }
+    }
+
+    #[test]
+    fn null_is_told_from_nothing() {
+        let added = change(None, Some(Value::Null));
+        assert_eq!(change_json(&added).to_string(), r#"{"new":null,"path":"/variables/a~1b"}"#);
+        assert_eq!(change_line(&added), "+ /variables/a~1b  null");
+        let changed = change(Some(Value::from(1)), Some(Value::from("\x1b")));
+        assert_eq!(change_line(&changed), r#"~ /variables/a~1b  1 → "\u001b""#);
+        assert_eq!(change_line(&change(Some(Value::from(1)), None)), "- /variables/a~1b  1");
+    }
+}

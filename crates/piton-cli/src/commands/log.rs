@@ -1,0 +1,122 @@
+//! `piton log`: what happened, newest first. Reads no more than it shows: of a run the newest entries, of
+//! a folder the newest entries of as few runs as have them.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use piton_store::{RunLog, SealedEntry, Span, Store};
+use piton_types::{RunId, Seq};
+use serde_json::Value as Json;
+
+use crate::arguments::Log;
+use crate::failure::{Exit, Failure};
+use crate::output::clean;
+use crate::resolve::{Target, resolve};
+use crate::runs::Runs;
+use crate::session::Session;
+use crate::table::Table;
+use crate::view;
+
+/// How many entries are read at a time when not all of them count.
+const PAGE: usize = 64;
+
+pub(crate) async fn execute(session: &Session, arguments: &Log) -> Result<Exit, Failure> {
+    let store = session.store().await?;
+    let entries = match &arguments.reference {
+        None => of_store(&store, arguments).await?,
+        Some(reference) => {
+            let (log, to) = match resolve(&store, reference).await? {
+                Target::Run(log) => (log, Seq(u32::MAX)),
+                Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry.seq),
+                Target::Blob(..) => {
+                    return Err(Failure::usage(format!("{reference} is a value, which has no log"))
+                        .hint(format!("`piton show {reference}` shows it.")));
+                }
+            };
+            of_run(&log, to, arguments, |_| true).await?
+        }
+    };
+    store.close().await?;
+    show(session, &entries)?;
+    Ok(Exit::Done)
+}
+
+type Entries = Vec<(RunId, SealedEntry)>;
+
+/// The newest entries of one run, from `to` back, as long as `wanted` wants more.
+async fn of_run(
+    log: &RunLog,
+    mut to: Seq,
+    arguments: &Log,
+    wanted: impl Fn(&SealedEntry) -> bool,
+) -> Result<Entries, Failure> {
+    let mut found = Vec::new();
+    while found.len() < arguments.limit {
+        let missing = arguments.limit - found.len();
+        let limit = if arguments.checkpoints { PAGE } else { missing };
+        let page = log.entries(Span { to, ..Span::newest(limit) }).await?;
+        let oldest = page.last().map(|entry| entry.seq);
+        for entry in page {
+            if !wanted(&entry) {
+                return Ok(found);
+            }
+            if (!arguments.checkpoints || !entry.parts.is_empty()) && found.len() < arguments.limit {
+                found.push((log.run().clone(), entry));
+            }
+        }
+        match oldest.and_then(|oldest| oldest.0.checked_sub(1)) {
+            Some(before) => to = Seq(before),
+            None => break,
+        }
+    }
+    Ok(found)
+}
+
+/// The newest entries of all runs.
+async fn of_store(store: &Arc<dyn Store>, arguments: &Log) -> Result<Entries, Failure> {
+    let mut newest: Entries = Vec::new();
+    let mut runs = Runs::newest_first(Arc::clone(store));
+    while let Some(run) = runs.next().await? {
+        // The oldest that would still be shown. No entry is newer than its run, and the runs come newest
+        // first, so once a run is older than that, all others are.
+        let last = newest.get(arguments.limit.wrapping_sub(1)).map(|(_, entry)| entry.at);
+        if arguments.limit == 0 || last.is_some_and(|last| run.updated_at < last) {
+            break;
+        }
+        let log = RunLog::open(Arc::clone(store), &run.id).await?;
+        newest.extend(of_run(&log, Seq(u32::MAX), arguments, |entry| last.is_none_or(|last| entry.at >= last)).await?);
+        // Stable: entries of one run stay in their order even if the clock stood still.
+        newest.sort_by_key(|(_, entry)| Reverse(entry.at));
+        newest.truncate(arguments.limit);
+    }
+    Ok(newest)
+}
+
+fn show(session: &Session, entries: &Entries) -> Result<(), Failure> {
+    let output = &session.output;
+    if output.is_json() {
+        for (run, entry) in entries {
+            output.object(&Json::Object(view::entry_json(run, entry)))?;
+            if output.is_closed() {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    if entries.is_empty() {
+        output.note("nothing to show");
+        return Ok(());
+    }
+    let mut table = Table::with_heading(&["ID", "WHEN", "WHAT", "STATE", "LABEL"]);
+    for (run, entry) in entries {
+        let parts: Vec<_> = entry.parts.keys().map(|name| clean(&name.0)).collect();
+        table.row(vec![
+            view::entry_id(run, entry).to_string(),
+            session.age(entry.at),
+            view::kind_word(entry.kind).to_owned(),
+            if parts.is_empty() { "-".to_owned() } else { parts.join(",") },
+            clean(&entry.label),
+        ]);
+    }
+    output.data(&table.render(output.width()))
+}

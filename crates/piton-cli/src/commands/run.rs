@@ -1,0 +1,111 @@
+//! `piton run`: starts a document, or goes on with the run of the given id.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use piton::SystemRandom;
+use piton::{Format, Inputs, StartFlow, run_durable};
+use piton_types::{Durability, RunId, Value, from_json};
+
+use crate::arguments::Run;
+use crate::drive::drive;
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+/// The largest document or file of inputs that is read.
+const MAX_FILE: u64 = 64 << 20;
+
+pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
+    let document = read(&arguments.document)?;
+    let name = arguments.document.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let format = Format::of_file_name(&name).ok_or_else(|| {
+        Failure::usage(format!("{} is not a document", arguments.document.display()))
+            .hint("its name should end with .yml, .yaml, .json or .toml.")
+    })?;
+    let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
+    // Chosen here and not by the runtime: whatever happens, we know what to resume.
+    let run = arguments.id.unwrap_or_else(|| RunId::generate(session.now(), &SystemRandom));
+    let store = session.store_or_create().await?;
+    let id = run.clone();
+    drive(session, store, &run, |context, events| async move {
+        let start = StartFlow {
+            document,
+            format,
+            inputs,
+            id: Some(id),
+            name,
+            folder: session.surroundings.folder.to_str().map(str::to_owned),
+            durability: Durability::Durable,
+            events,
+        };
+        run_durable(&context, start).await
+    })
+    .await
+}
+
+/// What `--inputs` and `-i` give together; of the same name the last one stays.
+fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, Failure> {
+    let mut inputs = match file {
+        None => BTreeMap::new(),
+        Some(path) => {
+            let shown = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
+            let text = read(path)?;
+            let value = from_json(text.as_bytes())
+                .map_err(|error| Failure::fixable(format!("{shown} is not JSON")).because(&error))?;
+            match value {
+                Value::Map(inputs) => inputs,
+                other => {
+                    return Err(Failure::fixable(format!("{shown} should be a JSON object, not {}", other.kind())));
+                }
+            }
+        }
+    };
+    inputs.extend(given.into_iter().map(|(name, text)| (name, Value::from(text))));
+    Ok(inputs)
+}
+
+/// A text file, or stdin for `-`.
+fn read(path: &Path) -> Result<String, Failure> {
+    let fail = |error: &std::io::Error| Failure::fixable(format!("can't read {}", path.display())).because(error);
+    let source: Box<dyn std::io::Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(|error| fail(&error))?)
+    };
+    let mut text = String::new();
+    source.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|error| fail(&error))?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(Failure::fixable(format!("{} is larger than {} MB", path.display(), MAX_FILE >> 20)));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_of_the_command_line_beat_those_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("inputs.json");
+        std::fs::write(&file, r#"{"a": 1, "b": [true]}"#).unwrap();
+        let both =
+            inputs(Some(&file), vec![("a".to_owned(), "x".to_owned()), ("a".to_owned(), "y".to_owned())]).unwrap();
+        assert_eq!(both["a"], Value::from("y"));
+        assert_eq!(both["b"], Value::from(vec![Value::from(true)]));
+
+        for wrong in ["[1]", "{", "\"x\""] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(inputs(Some(&file), Vec::new()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("flow.yml");
+        std::fs::write(&file, b"\xff").unwrap();
+        assert!(read(&file).is_err() && read(folder.path()).is_err());
+    }
+}

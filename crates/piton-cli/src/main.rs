@@ -1,0 +1,118 @@
+//! The binary `piton`.
+//!
+//! A shell around the library: it reads the command line and the environment, chooses the store, and
+//! turns what happened into output and an exit code. Data goes to stdout, everything else to stderr.
+
+mod arguments;
+mod commands;
+mod drive;
+mod failure;
+mod output;
+mod place;
+mod reference;
+mod resolve;
+mod runs;
+mod session;
+mod signals;
+mod table;
+mod view;
+
+use std::env;
+use std::ffi::OsString;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use arguments::{Arguments, Global};
+use failure::{Exit, Failure};
+use output::{Output, Verbosity};
+use place::Surroundings;
+use session::Session;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version go to stdout and are no error. If nobody reads them, nobody needs to know.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
+        }
+    };
+    let Global { json, quiet, verbose, .. } = arguments.global;
+    let verbosity = match (quiet, verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    };
+    let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let output = Output::new(json, verbosity, no_colour);
+    guarded(|| start(output, arguments)).into()
+}
+
+/// Whatever panics is a fault of ours, and the exit code says so.
+fn guarded(work: impl FnOnce() -> Exit) -> Exit {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        usual(info);
+        Output::new(false, Verbosity::Normal, true).failure(&Failure::internal("piton has panicked"));
+    }));
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(Exit::Internal)
+}
+
+fn start(output: Output, arguments: Arguments) -> Exit {
+    let surroundings = match surroundings(arguments.global) {
+        Ok(surroundings) => surroundings,
+        Err(failure) => {
+            output.failure(&failure);
+            return failure.exit;
+        }
+    };
+    let session = Session::new(output, surroundings);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let failure = Failure::fixable("the system gives no threads").because(&error);
+            session.output.failure(&failure);
+            return failure.exit;
+        }
+    };
+    runtime.block_on(commands::execute(&session, arguments.verb)).unwrap_or_else(|failure| {
+        session.output.failure(&failure);
+        failure.exit
+    })
+}
+
+/// The one place where the environment is read.
+fn surroundings(global: Global) -> Result<Surroundings, Failure> {
+    if let Some(folder) = &global.folder {
+        env::set_current_dir(folder)
+            .map_err(|error| Failure::fixable(format!("can't work in {}", folder.display())).because(&error))?;
+    }
+    let folder = env::current_dir().and_then(|folder| folder.canonicalize()).map_err(|error| {
+        Failure::fixable("the working folder can't be found")
+            .because(&error)
+            .hint("it may have been deleted: `cd` out of it.")
+    })?;
+    let variable = match env::var_os("PITON_STORE").map(OsString::into_string) {
+        None => None,
+        Some(Ok(url)) => Some(url),
+        Some(Err(_)) => return Err(Failure::usage("PITON_STORE is not Unicode")),
+    };
+    let path = |name| env::var_os(name).map(PathBuf::from);
+    Ok(Surroundings { option: global.store, variable, state_home: path("XDG_STATE_HOME"), home: path("HOME"), folder })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_our_fault() {
+        assert_eq!(guarded(|| panic!("on purpose")), Exit::Internal);
+        let _ = panic::take_hook();
+        assert_eq!(guarded(|| Exit::Waiting), Exit::Waiting);
+        let _ = panic::take_hook();
+    }
+}

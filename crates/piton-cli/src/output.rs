@@ -1,0 +1,152 @@
+//! What the program says. Data goes to stdout, everything else to stderr; a reader that goes away
+//! (`piton log | head`) is not an error; nothing that a run or an agent wrote reaches the terminal as a
+//! control character.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value as Json;
+
+use crate::failure::Failure;
+
+/// How much to say on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verbosity {
+    /// Errors and warnings only.
+    Quiet,
+    /// Progress too.
+    Normal,
+    /// Details too.
+    Verbose,
+}
+
+/// The way to the user.
+#[derive(Debug)]
+pub(crate) struct Output {
+    json: bool,
+    verbosity: Verbosity,
+    colour: bool,
+    /// The width of the terminal; `None` if stdout isn't one, and then nothing is cut.
+    width: Option<usize>,
+    /// Whoever read stdout has gone away.
+    closed: AtomicBool,
+}
+
+impl Output {
+    /// The output of this process. `no_colour` is whether `NO_COLOR` is set.
+    pub(crate) fn new(json: bool, verbosity: Verbosity, no_colour: bool) -> Self {
+        Self {
+            json,
+            verbosity,
+            colour: !no_colour && io::stderr().is_terminal(),
+            width: terminal_width(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether programs read along: then stdout has JSON only.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// The width to keep to, if any.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// Whether nobody reads stdout any more, so that a long list can stop.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Data: one or more lines on stdout.
+    pub(crate) fn data(&self, text: &str) -> Result<(), Failure> {
+        if self.is_closed() {
+            return Ok(());
+        }
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(Failure::fixable("can't write to stdout").because(&error)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Data for programs: one object on one line.
+    pub(crate) fn object(&self, object: &Json) -> Result<(), Failure> {
+        self.data(&object.to_string())
+    }
+
+    /// Progress, on stderr.
+    pub(crate) fn note(&self, text: &str) {
+        if self.verbosity >= Verbosity::Normal {
+            complain(text);
+        }
+    }
+
+    /// What only `-v` shows, on stderr.
+    pub(crate) fn detail(&self, text: &str) {
+        if self.verbosity >= Verbosity::Verbose {
+            complain(text);
+        }
+    }
+
+    /// Something the user should know though it isn't an error.
+    pub(crate) fn warn(&self, text: &str) {
+        complain(&format!("{} {text}", self.paint("warning:")));
+    }
+
+    /// The last word of a verb that failed.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        complain(&failure.render(|word| self.paint(word)));
+    }
+
+    fn paint(&self, word: &str) -> String {
+        let code = match word {
+            _ if !self.colour => return word.to_owned(),
+            "error:" => "1;31",
+            "warning:" => "1;33",
+            _ => "1;36",
+        };
+        format!("\x1b[{code}m{word}\x1b[0m")
+    }
+}
+
+/// A line on stderr. If nobody reads it there is nobody to tell.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+fn terminal_width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// Text from a store, safe for a terminal: control characters (and those that turn the direction of
+/// writing) become visible escapes.
+pub(crate) fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || turns { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_never_reach_the_terminal() {
+        assert_eq!(clean("a\x1b[31mb\r\n\u{9b}c\u{202e}d"), r"a\u{1b}[31mb\r\n\u{9b}c\u{202e}d");
+        assert_eq!(clean("Über 日本"), "Über 日本");
+    }
+}

@@ -1,0 +1,112 @@
+//! What every verb works with: the output, the clock, and the way to the store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use piton::SystemClock;
+use piton::{SqliteOptions, SqliteStore};
+use piton_store::{Driver, Registry, Store, StoreError};
+use piton_types::{Clock as _, Timestamp};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::place::{Found, Origin, Place, Surroundings};
+use crate::table;
+
+/// One call of the program.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Shared with whoever is told what a run does.
+    pub(crate) output: Arc<Output>,
+    pub(crate) surroundings: Surroundings,
+    clock: SystemClock,
+}
+
+impl Session {
+    pub(crate) fn new(output: Output, surroundings: Surroundings) -> Self {
+        Self { output: Arc::new(output), surroundings, clock: SystemClock::new() }
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// How long ago that was, as people say it.
+    pub(crate) fn age(&self, at: Timestamp) -> String {
+        table::age(self.now().since(at))
+    }
+
+    /// Opens the store of the folder for a verb that only looks: nothing is made.
+    pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
+        match self.surroundings.find()? {
+            Found::Place(place) => self.open(&place, false).await,
+            Found::Nothing { above, unreadable } => {
+                for subfolder in unreadable {
+                    self.output.warn(&format!("{}/folder.json can't be read", subfolder.display()));
+                }
+                let failure = no_store(&self.surroundings.folder);
+                Err(match above {
+                    Some(above) => failure.hint(format!(
+                        "{0} has one: `piton -C {0} …` uses it, `piton init` makes one for this folder.",
+                        above.display()
+                    )),
+                    None => failure,
+                })
+            }
+        }
+    }
+
+    /// Opens the store of the folder, and makes it if there is none.
+    pub(crate) async fn store_or_create(&self) -> Result<Arc<dyn Store>, Failure> {
+        let place = self.surroundings.find_or_create(&self.now().to_string())?;
+        self.open(&place, true).await
+    }
+
+    /// Opens the store at `place`.
+    pub(crate) async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
+        self.output.detail(&format!("store {}", place.url));
+        let registry = Registry::default().with("sqlite", SqliteDriver { create });
+        registry.open(&place.url).await.map_err(|error| match error {
+            StoreError::Invalid { ref what, .. } if what.starts_with("store URL") => Failure::usage(error.to_string())
+                .hint(match place.origin {
+                    Origin::Variable => "PITON_STORE names it; a store is written as sqlite:/path/to/store.db.",
+                    _ => "a store is written as sqlite:/path/to/store.db.",
+                }),
+            StoreError::NotFound { .. } if !create => match place.origin {
+                Origin::Here | Origin::State => no_store(&self.surroundings.folder),
+                Origin::Option | Origin::Variable => Failure::fixable(format!("there is no store at {}", place.url))
+                    .hint("make one with `piton init --store URL`, or look where it really is."),
+            },
+            StoreError::Invalid { .. } => {
+                Failure::fixable(error.to_string()).hint("nothing was changed; name another file with `--store URL`.")
+            }
+            error => Failure::from(error),
+        })
+    }
+}
+
+fn no_store(folder: &Path) -> Failure {
+    Failure::fixable(format!("there is no store for {} yet", folder.display()))
+        .hint("make one with `piton init`, or by running something: `piton run DOC`.")
+}
+
+/// `sqlite:PATH`, also written `sqlite://PATH`.
+struct SqliteDriver {
+    create: bool,
+}
+
+#[async_trait]
+impl Driver for SqliteDriver {
+    async fn open(&self, location: &str) -> Result<Arc<dyn Store>, StoreError> {
+        let path = location.strip_prefix("//").unwrap_or(location);
+        if path.is_empty() {
+            return Err(StoreError::Invalid {
+                what: format!("store URL \"sqlite:{location}\""),
+                detail: "the path is missing".to_owned(),
+            });
+        }
+        Ok(Arc::new(SqliteStore::open(path, SqliteOptions::default().with_create(self.create))?))
+    }
+}

@@ -1,0 +1,142 @@
+//! Tables without lines, for terminals and pipes alike, and ages and sizes as people say them.
+
+use std::time::Duration;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// What separates columns.
+const GAP: usize = 2;
+
+/// Rows of cells. All columns but the last are padded; the last is cut to the width of the terminal.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with this heading.
+    pub(crate) fn with_heading(heading: &[&str]) -> Self {
+        Self { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
+    }
+
+    /// Adds a row. Cells must be [`clean`](crate::output::clean).
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as text without a line feed at the end.
+    pub(crate) fn render(&self, width: Option<usize>) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
+            })
+            .collect();
+        let lines = self.rows.iter().map(|row| {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                line.push_str(cell);
+                if column + 1 < row.len() {
+                    line.extend(std::iter::repeat_n(' ', widths[column] - cell.width() + GAP));
+                }
+            }
+            let line = line.trim_end();
+            width.map_or_else(|| line.to_owned(), |width| cut(line, width))
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// At most `width` columns of `text`, with `…` at the end if something is missing.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let kept = text.chars().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    });
+    kept.chain(['…']).collect()
+}
+
+/// How long ago, as people say it.
+pub(crate) fn age(age: Duration) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    match age.as_secs() {
+        0 => "just now".to_owned(),
+        seconds if seconds < MINUTE => format!("{seconds} s ago"),
+        seconds if seconds < HOUR => format!("{} min ago", seconds / MINUTE),
+        seconds if seconds < 2 * DAY => format!("{} h ago", seconds / HOUR),
+        seconds if seconds < 60 * DAY => format!("{} days ago", seconds / DAY),
+        seconds if seconds < 730 * DAY => format!("{} months ago", seconds / (30 * DAY)),
+        seconds => format!("{} years ago", seconds / (365 * DAY)),
+    }
+}
+
+/// A number of bytes, as people say it.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    if bytes < 1000 {
+        return format!("{bytes} bytes");
+    }
+    let mut unit = 0;
+    // In tenths of a unit, rounded to the nearest.
+    let mut tenths = bytes.saturating_add(50) / 100;
+    while tenths >= 10_000 && unit + 1 < UNITS.len() {
+        tenths = (tenths + 500) / 1000;
+        unit += 1;
+    }
+    if tenths < 100 {
+        format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+    } else {
+        format!("{} {}", (tenths + 5) / 10, UNITS[unit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_the_last_is_cut() {
+        let mut table = Table::with_heading(&["ID", "WHAT"]);
+        table.row(vec!["日本".to_owned(), "a long description".to_owned()]);
+        table.row(vec!["x".to_owned(), String::new()]);
+        assert_eq!(table.render(None), "ID    WHAT\n日本  a long description\nx");
+        assert_eq!(table.render(Some(12)), "ID    WHAT\n日本  a lon…\nx");
+    }
+
+    #[test]
+    fn ages() {
+        for (seconds, expected) in [
+            (0, "just now"),
+            (59, "59 s ago"),
+            (180, "3 min ago"),
+            (7200, "2 h ago"),
+            (47 * 3600, "47 h ago"),
+            (3 * 86400, "3 days ago"),
+            (90 * 86400, "3 months ago"),
+            (800 * 86400, "2 years ago"),
+        ] {
+            assert_eq!(age(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (bytes, expected) in [
+            (0, "0 bytes"),
+            (999, "999 bytes"),
+            (1000, "1.0 KB"),
+            (36_864, "37 KB"),
+            (999_999, "1.0 MB"),
+            (5_200_000, "5.2 MB"),
+            (u64::MAX, "18446744 TB"),
+        ] {
+            assert_eq!(size(bytes), expected, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What is said when something is wrong, and with which exit code.
+
+use std::process::Stdio;
+
+use crate::world::{THREE_NODES, World};
+
+#[test]
+fn looking_without_a_store_makes_none() {
+    let world = World::new();
+    insta::assert_snapshot!(world.piton(["log"]).whole(), @r"
+    --- stderr
+    error: there is no store for [ROOT]/work yet
+
+    hint: make one with `piton init`, or by running something: `piton run DOC`.
+    --- exit 1
+    ");
+    for verb in [vec!["show"], vec!["show", "x"], vec!["diff", "--state", "@-", "@"], vec!["resume", "x"]] {
+        assert_eq!(world.piton(verb).code, Some(1));
+    }
+    assert!(!world.root().join("home").exists());
+    insta::assert_snapshot!(world.piton(["log", "--store", "sqlite:none.db"]).whole(), @r"
+    --- stderr
+    error: there is no store at sqlite:none.db
+
+    hint: make one with `piton init --store URL`, or look where it really is.
+    --- exit 1
+    ");
+    assert!(!world.work().join("none.db").exists());
+}
+
+#[test]
+fn a_wrong_store_url_is_wrong_usage() {
+    let world = World::new();
+    insta::assert_snapshot!(world.piton(["log", "--store", "mongodb://x"]).whole(), @r#"
+    --- stderr
+    error: store URL "mongodb://x" is not valid: mongodb: is not known here, only memory:, sqlite:
+
+    hint: a store is written as sqlite:/path/to/store.db.
+    --- exit 2
+    "#);
+    insta::assert_snapshot!(world.piton(["log", "--store", "sqlite:"]).whole(), @r#"
+    --- stderr
+    error: store URL "sqlite:" is not valid: the path is missing
+
+    hint: a store is written as sqlite:/path/to/store.db.
+    --- exit 2
+    "#);
+    let said = world.command(["log"]).env("PITON_STORE", "/x.db").output().unwrap();
+    assert_eq!(said.status.code(), Some(2));
+    assert!(String::from_utf8(said.stderr).unwrap().contains("hint: PITON_STORE names it"));
+}
+
+#[test]
+fn a_file_that_is_no_store_is_left_alone() {
+    let world = World::new();
+    world.write("text.db", &"this is no database, it is a text. ".repeat(100));
+    let said = world.piton(["init", "--store", "sqlite:text.db"]);
+    insta::assert_snapshot!(said.whole(), @r"
+    --- stderr
+    error: [ROOT]/work/text.db is not valid: it is not a Piton store: it is not an SQLite database
+
+    hint: nothing was changed; name another file with `--store URL`.
+    --- exit 1
+    ");
+    assert!(std::fs::read_to_string(world.work().join("text.db")).unwrap().starts_with("this is no database"));
+}
+
+#[test]
+fn an_unknown_run() {
+    let world = World::with_run();
+    insta::assert_snapshot!(world.piton(["resume", "nope"]).whole(), @r"
+    --- stderr
+    error: there is no run nope here
+
+    hint: `piton log` shows the runs of this folder.
+    --- exit 1
+    ");
+    assert_eq!(world.piton(["log", "nope"]).code, Some(1));
+    assert_eq!(world.piton(["log"]).stdout.matches("nope").count(), 0, "resume creates nothing");
+}
+
+#[test]
+fn documents_that_cannot_run() {
+    let world = World::new();
+    insta::assert_snapshot!(world.piton(["run", "none.yml"]).whole(), @r"
+    --- stderr
+    error: can't read none.yml
+      caused by: No such file or directory (os error 2)
+    --- exit 1
+    ");
+    world.write("flow.txt", THREE_NODES);
+    insta::assert_snapshot!(world.piton(["run", "flow.txt"]).whole(), @r"
+    --- stderr
+    error: flow.txt is not a document
+
+    hint: its name should end with .yml, .yaml, .json or .toml.
+    --- exit 2
+    ");
+    world.write("flow.yml", THREE_NODES);
+    insta::assert_snapshot!(world.piton(["run", "flow.yml", "--id", "r"]).whole(), @r#"
+    --- stderr
+    error: the inputs are not valid
+      caused by: input "name": it is required
+
+    hint: nothing was run. Inputs are given with `-i NAME=TEXT` or `--inputs FILE`.
+    --- exit 1
+    "#);
+    world.write("broken.yml", &THREE_NODES.replace("target: out", "target: gone"));
+    insta::assert_snapshot!(world.piton(["run", "broken.yml", "-i", "name=x"]).whole(), @r#"
+    --- stderr
+    error: the document is not valid
+      caused by: /edges/1/target: there is no node "gone"
+
+    hint: nothing was run.
+    --- exit 1
+    "#);
+    assert_eq!(world.piton(["log"]).stdout, "", "no run was created");
+}
+
+#[test]
+fn a_failed_node_fails_the_run_and_can_be_tried_again() {
+    let world = World::new();
+    world.write(
+        "flow.yml",
+        "
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: check, data: {type: command, command: [test, -e, ready]}}
+  - {id: out, data: {type: end, outputs: [{variable: code, value_selector: [check, exit_code]}]}}
+edges:
+  - {source: in, target: check}
+  - {source: check, target: out}
+",
+    );
+    insta::assert_snapshot!(world.piton(["run", "flow.yml", "--id", "r"]).whole(), @r#"
+    --- stderr
+    run r started
+    in: started
+    in: finished
+    check: started
+    check: failed: "test" ended with 1
+    error: run r failed
+      caused by: node check failed: "test" ended with 1
+
+    hint: what finished is kept. `piton resume r` goes on from there.
+    --- exit 1
+    "#);
+    let said = world.piton(["resume", "r", "--json", "-q"]);
+    insta::assert_snapshot!(said.whole(), @r#"
+    --- stdout
+    {"error":"node check failed: \"test\" ended with 1","id":"r","outputs":null,"run":"r","status":"failed","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
+    --- stderr
+    error: run r failed
+      caused by: node check failed: "test" ended with 1
+
+    hint: what finished is kept. `piton resume r` goes on from there.
+    --- exit 1
+    "#);
+    assert_eq!(world.piton(["show", "r", "--json"]).json()["error"], said.json()["error"]);
+    world.write("ready", "");
+    insta::assert_snapshot!(world.piton(["resume", "r"]).whole(), @r#"
+    --- stdout
+    {
+      "code": 0
+    }
+    --- stderr
+    run r goes on
+    in: finished before, skipped
+    check: started
+    check: finished
+    out: started
+    out: finished
+    run r completed
+    --- exit 0
+    "#);
+}
+
+#[test]
+fn another_document_under_the_same_id_is_refused() {
+    let world = World::with_run();
+    world.write("flow.yml", &THREE_NODES.replace("Hello", "Bye"));
+    insta::assert_snapshot!(world.piton(["run", "flow.yml", "-i", "name=Ada", "--id", "first"]).whole(), @r"
+    --- stderr
+    error: run first exists with a document of its own
+
+    hint: choose another --id, or go on with its own document: `piton resume first`.
+    --- exit 4
+    ");
+}
+
+#[test]
+fn hostile_ids_are_refused_before_anything_else() {
+    let world = World::new();
+    world.write("flow.yml", THREE_NODES);
+    insta::assert_snapshot!(world.piton(["run", "flow.yml", "--id", "../../x"]).whole(), @r#"
+    --- stderr
+    error: invalid value '../../x' for '--id <RUN>': run id "../../x" is not valid: it must start with a letter or a digit
+
+    For more information, try '--help'.
+    --- exit 2
+    "#);
+    let long = "a".repeat(300);
+    for id in ["'; DROP TABLE run; --", "", "a/b", "a\nb", "*", "-rf", &long, "\u{202e}x"] {
+        let by_run = world.piton(["run", "flow.yml", "-i", "name=x", &format!("--id={id}")]);
+        let by_resume = world.piton(["resume", "--", id]);
+        assert_eq!((by_run.code, by_resume.code), (Some(2), Some(2)), "{id:?}");
+    }
+    for reference in ["../../x", "'; DROP", "/etc/passwd", "@7", "a@b", "a@1/../x"] {
+        assert_eq!(world.piton(["show", reference]).code, Some(2), "{reference}");
+    }
+    assert!(!world.root().join("home").exists(), "nothing was made");
+}
+
+#[test]
+fn wrong_usage() {
+    let world = World::new();
+    for arguments in [
+        vec!["fly"],
+        vec!["log", "-n", "-1"],
+        vec!["log", "-q", "-v"],
+        vec!["run"],
+        vec!["run", "flow.yml", "-i", "novalue"],
+        vec!["diff", "@", "@"],
+        vec!["diff", "--state", "@"],
+        vec!["init", "--here", "--store", "sqlite:x"],
+    ] {
+        let said = world.piton(&arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+    }
+    assert_eq!(world.piton(["-C", "gone", "log"]).code, Some(1));
+}
+
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let world = World::with_run();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let said = world.command(["log"]).stdout(Stdio::from(full)).output().unwrap();
+    assert_eq!(said.status.code(), Some(1));
+    assert!(String::from_utf8(said.stderr).unwrap().starts_with("error: can't write to stdout"));
+}
+
+#[test]
+fn labels_and_errors_cannot_control_the_terminal() {
+    let world = World::new();
+    world.write(
+        "flow.yml",
+        r#"
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: shout, data: {type: command, command: [sh, -c, "printf '\\033[2Jgone' >&2; exit 3"]}}
+  - {id: out, data: {type: end}}
+edges:
+  - {source: in, target: shout}
+  - {source: shout, target: out}
+"#,
+    );
+    let run = world.piton(["run", "flow.yml", "--id", "r"]);
+    assert_eq!(run.code, Some(1));
+    let show = world.piton(["show", "r", "--steps"]);
+    for text in [run.stderr, show.stdout] {
+        assert!(text.contains(r"\u{1b}[2Jgone") && !text.contains('\x1b'), "{text}");
+    }
+}

@@ -1,0 +1,227 @@
+//! The help of every verb.
+
+use crate::world::World;
+
+#[test]
+fn all_verbs() {
+    let world = World::new();
+    insta::assert_snapshot!(world.piton(["-h"]).whole(), @r"
+    --- stdout
+    Durable checkpoints for AI agents and workflows
+
+    Usage: piton [OPTIONS] <COMMAND>
+
+    Look:
+      log      What happened, newest first: of this folder or one run
+      show     A run, checkpoint, step or blob
+      diff     What differs between two checkpoints
+
+    Run:
+      run      Start a document; with --id create or resume
+      resume   Go on with a run; never creates one
+
+    Store:
+      init     Set up the store of this folder and say where it is
+
+    Options:
+          --json         Print JSON: one object, or one per line for lists
+          --store <URL>  The store to use, as in sqlite:/path/to/store.db
+      -C <DIR>           Work as if started in DIR
+      -q, --quiet        Say nothing but errors and warnings on stderr
+      -v, --verbose      Say more on stderr
+      -h, --help         Print help (see more with '--help')
+      -V, --version      Print version
+
+    References:
+      @                  the newest checkpoint here
+      @-  @--  @~3       its parent, the one before, the third before it
+      RUN                a run, by its id or the unique beginning of it
+      RUN@  RUN@7        the newest checkpoint of a run, its entry number 7
+      RUN/step           a step
+
+    Exit codes:
+      0 done   1 you can fix it   2 wrong usage   3 waiting for an answer
+      4 refused for safety   70 a fault in piton   130, 143 stopped by a signal
+
+    Examples:
+      piton run flow.yml -i topic=bees
+      piton log
+      piton show @
+      piton diff --state @- @
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["init", "-h"]).whole(), @r"
+    --- stdout
+    Set up the store of this folder and say where it is
+
+    Usage: piton init [OPTIONS]
+
+    Options:
+          --here  Keep the store in .piton/ inside the folder
+      -h, --help  Print help (see more with '--help')
+
+    Options of every verb:
+          --json         Print JSON: one object, or one per line for lists
+          --store <URL>  The store to use, as in sqlite:/path/to/store.db
+      -C <DIR>           Work as if started in DIR
+      -q, --quiet        Say nothing but errors and warnings on stderr
+      -v, --verbose      Say more on stderr
+
+    Examples:
+      piton init
+      piton init --here
+      piton init --store sqlite:/var/lib/team.db
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["log", "-h"]).whole(), @r"
+    --- stdout
+    What happened, newest first: of this folder or one run
+
+    Usage: piton log [OPTIONS] [RUN|REF]
+
+    Arguments:
+      [RUN|REF]  A run, or the checkpoint or step to go back from
+
+    Options:
+      -n, --limit <N>    Show at most N [default: 50]
+          --checkpoints  Only checkpoints
+      -h, --help         Print help (see more with '--help')
+
+    Options of every verb:
+          --json         Print JSON: one object, or one per line for lists
+          --store <URL>  The store to use, as in sqlite:/path/to/store.db
+      -C <DIR>           Work as if started in DIR
+      -q, --quiet        Say nothing but errors and warnings on stderr
+      -v, --verbose      Say more on stderr
+
+    Examples:
+      piton log
+      piton log RUN
+      piton log RUN@7 -n 5
+      piton log --checkpoints --json
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["show", "-h"]).whole(), @r"
+    --- stdout
+    A run, checkpoint, step or blob
+
+    Usage: piton show [OPTIONS] [REF]
+
+    Arguments:
+      [REF]  What to show [default: @]
+
+    Options:
+          --steps  Of a run: every attempt at every step too
+      -h, --help   Print help (see more with '--help')
+
+    Options of every verb:
+          --json         Print JSON: one object, or one per line for lists
+          --store <URL>  The store to use, as in sqlite:/path/to/store.db
+      -C <DIR>           Work as if started in DIR
+      -q, --quiet        Say nothing but errors and warnings on stderr
+      -v, --verbose      Say more on stderr
+
+    Examples:
+      piton show
+      piton show RUN --steps
+      piton show RUN@7
+      piton show RUN/fetch --json
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["diff", "-h"]).whole(), @r"
+    --- stdout
+    What differs between two checkpoints
+
+    Usage: piton diff [OPTIONS] --state <A> <B>
+
+    Arguments:
+      <A>  The older one
+      <B>  The newer one
+
+    Options:
+          --state  Compare their states, value by value
+      -h, --help   Print help (see more with '--help')
+
+    Options of every verb:
+          --json         Print JSON: one object, or one per line for lists
+          --store <URL>  The store to use, as in sqlite:/path/to/store.db
+      -C <DIR>           Work as if started in DIR
+      -q, --quiet        Say nothing but errors and warnings on stderr
+      -v, --verbose      Say more on stderr
+
+    Examples:
+      piton diff --state @- @
+      piton diff --state RUN@3 RUN@7 --json
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["run", "-h"]).whole(), @r"
+    --- stdout
+    Start a document; with --id create or resume
+
+    Usage: piton run [OPTIONS] <DOC>
+
+    Arguments:
+      <DOC>  The document: .yml, .yaml, .json or .toml
+
+    Options:
+      -i, --input <NAME=TEXT>  An input as text; may be given again
+          --inputs <FILE>      Inputs as a JSON object; `-` reads stdin
+          --id <RUN>           The run's id: resumed if there is such a run, else created
+      -h, --help               Print help (see more with '--help')
+
+    Options of every verb:
+          --json         Print JSON: one object, or one per line for lists
+          --store <URL>  The store to use, as in sqlite:/path/to/store.db
+      -C <DIR>           Work as if started in DIR
+      -q, --quiet        Say nothing but errors and warnings on stderr
+      -v, --verbose      Say more on stderr
+
+    Examples:
+      piton run flow.yml -i topic=bees
+      piton run flow.yml --inputs inputs.json --id nightly-1
+      piton run flow.yml --json | jq .outputs
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["resume", "-h"]).whole(), @r"
+    --- stdout
+    Go on with a run; never creates one
+
+    Usage: piton resume [OPTIONS] <RUN>
+
+    Arguments:
+      <RUN>  The run, by its id or the unique beginning of it
+
+    Options:
+      -h, --help  Print help (see more with '--help')
+
+    Options of every verb:
+          --json         Print JSON: one object, or one per line for lists
+          --store <URL>  The store to use, as in sqlite:/path/to/store.db
+      -C <DIR>           Work as if started in DIR
+      -q, --quiet        Say nothing but errors and warnings on stderr
+      -v, --verbose      Say more on stderr
+
+    Examples:
+      piton resume RUN
+      piton resume nightly-1 --json
+    --- exit 0
+    ");
+}
+
+#[test]
+fn without_a_verb_the_help_is_an_error() {
+    let said = World::new().piton::<&str>([]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stdout.is_empty() && said.stderr.contains("Usage: piton"));
+}
+
+#[test]
+fn the_long_help_has_examples_and_exit_codes() {
+    let world = World::new();
+    let said = world.piton(["--help"]);
+    assert_eq!(said.code, Some(0));
+    for part in ["Examples:", "References:", "Exit codes:", "Look:", "Run:", "Store:"] {
+        assert!(said.stdout.contains(part), "{part}");
+    }
+    assert_eq!(world.piton(["--version"]).code, Some(0));
+}

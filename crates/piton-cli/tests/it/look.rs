@@ -1,0 +1,387 @@
+//! `log`, `show`, `diff` and references on stores that `run` and the library made.
+
+use std::io::{BufRead as _, BufReader};
+use std::sync::Arc;
+
+use piton::{Context, OpenRun, Run};
+use piton::{SqliteOptions, SqliteStore};
+use piton_types::{RunId, Value};
+
+use crate::world::{World, without_ages};
+
+/// Adds a run with checkpoints, which the node kinds of this version don't make.
+fn with_checkpoints(world: &World, id: &str) {
+    let store = std::fs::read_dir(world.state()).unwrap().next().unwrap().unwrap().path().join("store.db");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let store = Arc::new(SqliteStore::open(store, SqliteOptions::default()).unwrap());
+        let id: RunId = id.parse().unwrap();
+        let open = OpenRun { id: Some(id), name: "by hand".to_owned(), ..OpenRun::default() };
+        let run = Run::open(&Context::system(store), open).await.unwrap();
+        let messages = |texts: &[&str]| Value::List(texts.iter().map(|&text| Value::from(text)).collect());
+        let state =
+            |count: i64, texts: &[&str]| Value::map([("count", Value::from(count)), ("messages", messages(texts))]);
+        run.save("app", &state(1, &["hello"])).await.unwrap();
+        run.save("app", &state(2, &["hello", "bees\u{1b}[2J"])).await.unwrap();
+        run.save("variables", &Value::map([("topic", Value::Null)])).await.unwrap();
+    });
+}
+
+#[test]
+fn running_says_how_it_goes_on_stderr_and_gives_the_outputs_on_stdout() {
+    let world = World::with_run();
+    let said = world.piton(["run", "flow.yml", "-i", "name=Bob", "--id", "second"]);
+    insta::assert_snapshot!(said.whole(), @r#"
+    --- stdout
+    {
+      "greeting": "Hello Bob!"
+    }
+    --- stderr
+    run second started
+    in: started
+    in: finished
+    greet: started
+    greet: finished
+    out: started
+    out: finished
+    run second completed
+    --- exit 0
+    "#);
+    let said = world.piton(["run", "flow.yml", "-i", "name=Bob", "--id", "third", "--json", "-q"]);
+    insta::assert_snapshot!(said.whole(), @r#"
+    --- stdout
+    {"error":null,"id":"third","outputs":{"greeting":"Hello Bob!"},"run":"third","status":"completed","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
+    --- exit 0
+    "#);
+    // Finished already: nothing runs, the outputs are those of then.
+    let said = world.piton(["run", "flow.yml", "-i", "name=Bob", "--id", "third", "--json"]);
+    insta::assert_snapshot!(said.whole(), @r#"
+    --- stdout
+    {"error":null,"id":"third","outputs":{"greeting":"Hello Bob!"},"run":"third","status":"completed","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
+    --- stderr
+    run third completed
+    --- exit 0
+    "#);
+    assert_eq!(world.piton(["resume", "third", "--json"]).json(), said.json());
+}
+
+#[test]
+fn a_run_gets_an_id_of_its_own() {
+    let world = World::with_run();
+    let first = world.piton(["run", "flow.yml", "-i", "name=x", "--json"]).json();
+    let second = world.piton(["run", "flow.yml", "-i", "name=x", "--json"]).json();
+    assert_eq!(first["run"].as_str().unwrap().len(), 26);
+    assert_ne!(first["run"], second["run"]);
+    assert_eq!(first["outputs"], second["outputs"]);
+}
+
+#[test]
+fn inputs_come_from_a_file_too() {
+    let world = World::with_run();
+    world.write("inputs.json", r#"{"name": "Eve"}"#);
+    let said = world.piton(["run", "flow.yml", "--inputs", "inputs.json", "--json"]);
+    assert_eq!(said.json()["outputs"]["greeting"], "Hello Eve!");
+    let said = world.piton(["run", "flow.yml", "--inputs", "inputs.json", "-i", "name=Ada", "--json"]);
+    assert_eq!(said.json()["outputs"]["greeting"], "Hello Ada!");
+}
+
+#[test]
+fn log() {
+    let world = World::with_run();
+    insta::assert_snapshot!(without_ages(&world.piton(["log"]).whole()), @r"
+    --- stdout
+    ID  WHEN  WHAT  STATE  LABEL
+    first@5  [AGE]  state  -  completed
+    first@4  [AGE]  step  -  out
+    first@3  [AGE]  step  -  greet
+    first@2  [AGE]  step  -  in
+    first@1  [AGE]  started  -
+    first@0  [AGE]  created  -  flow.yml
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["log", "first", "-n", "2", "--json"]).whole(), @r#"
+    --- stdout
+    {"checkpoint":false,"created_at":"[TIME]","id":"first@5","kind":"state_changed","label":"completed","parts":{},"run":"first","seq":5}
+    {"checkpoint":false,"created_at":"[TIME]","id":"first@4","kind":"step_done","label":"out","parts":{},"run":"first","seq":4}
+    --- exit 0
+    "#);
+    // From a step or an entry back.
+    insta::assert_snapshot!(without_ages(&world.piton(["log", "first/in"]).whole()), @r"
+    --- stdout
+    ID  WHEN  WHAT  STATE  LABEL
+    first@2  [AGE]  step  -  in
+    first@1  [AGE]  started  -
+    first@0  [AGE]  created  -  flow.yml
+    --- exit 0
+    ");
+    insta::assert_snapshot!(without_ages(&world.piton(["log", "first@1"]).whole()), @r"
+    --- stdout
+    ID  WHEN  WHAT  STATE  LABEL
+    first@1  [AGE]  started  -
+    first@0  [AGE]  created  -  flow.yml
+    --- exit 0
+    ");
+    insta::assert_snapshot!(world.piton(["log", "--checkpoints"]).whole(), @r"
+    --- stderr
+    nothing to show
+    --- exit 0
+    ");
+    assert_eq!(world.piton(["log", "-n", "0"]).stdout, "");
+}
+
+#[test]
+fn the_log_of_a_folder_has_all_its_runs_newest_first() {
+    let world = World::with_run();
+    with_checkpoints(&world, "second");
+    let ids = |arguments: &[&str]| -> Vec<String> {
+        let said = world.piton(arguments.iter().chain(&["--json"]));
+        said.stdout
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        ids(&["log"]),
+        [
+            "second@4", "second@3", "second@2", "second@1", "second@0", "first@5", "first@4", "first@3", "first@2",
+            "first@1", "first@0"
+        ]
+    );
+    assert_eq!(ids(&["log", "-n", "6"])[5], "first@5");
+    assert_eq!(ids(&["log", "-n", "1"]), ["second@4"]);
+    assert_eq!(ids(&["log", "--checkpoints"]), ["second@4", "second@3", "second@2"]);
+    assert_eq!(ids(&["log", "--checkpoints", "-n", "2", "second"]), ["second@4", "second@3"]);
+}
+
+#[test]
+fn show_a_run_and_its_steps() {
+    let world = World::with_run();
+    insta::assert_snapshot!(without_ages(&world.piton(["show", "first", "--steps"]).whole()), @r#"
+    --- stdout
+    run  first
+    name  flow.yml
+    status  completed
+    created  [TIME] ([AGE])
+    updated  [TIME] ([AGE])
+    folder  [ROOT]/work
+    checkpoint  none
+    steps  3 finished
+    outputs  {"greeting":"Hello Ada!"}
+
+    STEP  WHEN  TOOK  TRY  RESULT
+    in  [AGE]  [TOOK]  1  {"name":"Ada"}
+    greet  [AGE]  [TOOK]  1  {"output":"Hello Ada!"}
+    out  [AGE]  [TOOK]  1  {"greeting":"Hello Ada!"}
+    --- exit 0
+    "#);
+    insta::assert_snapshot!(world.piton(["show", "first", "--json"]).whole(), @r#"
+    --- stdout
+    {"checkpoint":null,"created_at":"[TIME]","error":null,"finished_steps":3,"folder":"[ROOT]/work","id":"first","kind":"workflow","name":"flow.yml","outputs":{"greeting":"Hello Ada!"},"parent":null,"run":"first","status":"completed","updated_at":"[TIME]"}
+    --- exit 0
+    "#);
+    let steps = world.piton(["show", "first", "--steps", "--json"]).json();
+    assert_eq!(steps["steps"][1]["step"], "greet");
+    assert_eq!(steps["steps"][1]["output"]["output"], "Hello Ada!");
+    insta::assert_snapshot!(without_ages(&world.piton(["show", "first/greet"]).whole()), @r#"
+    --- stdout
+    step  greet
+    run  first
+    entry  first@3
+    status  completed
+    try  1
+    started  [TIME] ([AGE])
+    took  [TOOK]
+    input  {"name":"Ada"}
+    output  {"output":"Hello Ada!"}
+    --- exit 0
+    "#);
+    assert_eq!(world.piton(["show", "first/greet", "--json"]).json()["input"]["name"], "Ada");
+}
+
+#[test]
+fn show_a_checkpoint_and_its_values() {
+    let world = World::with_run();
+    with_checkpoints(&world, "second");
+    insta::assert_snapshot!(without_ages(&world.piton(["show"]).whole()), @r#"
+    --- stdout
+    checkpoint  second@4
+    kind  checkpoint
+    label  variables
+    created  [TIME] ([AGE])
+    part  app  piton.app 1  4f692f1fc2b464d7357e0d8e4d880768bebbcea800d5d9853b95feb9d79261cb
+    part  variables  piton.variables 1  825d1bc103c645f7d24cfddf60eec90689785bd213ac5e690965c5af8099dfe4
+    body  {"kind":"manual","trigger":"manual"}
+    app  {"count":2,"messages":["hello","bees\u001b[2J"]}
+    variables  {"topic":null}
+    --- exit 0
+    "#);
+    let shown = world.piton(["show", "second@3", "--json"]).json();
+    assert_eq!(shown["id"], "second@3");
+    assert_eq!(shown["state"]["app"]["count"], 2);
+    // What the JSON names can be shown by itself.
+    let root = shown["parts"]["app"]["root"].as_str().unwrap();
+    assert_eq!(world.piton(["show", root, "--json"]).json()["value"], shown["state"]["app"]);
+    insta::assert_snapshot!(world.piton(["show", root]).whole(), @r#"
+    --- stdout
+    {
+      "count": 2,
+      "messages": [
+        "hello",
+        "bees\u001b[2J"
+      ]
+    }
+    --- exit 0
+    "#);
+    insta::assert_snapshot!(without_ages(&world.piton(["show", "first@5"]).whole()), @r#"
+    --- stdout
+    entry  first@5
+    kind  state
+    label  completed
+    created  [TIME] ([AGE])
+    body
+      {
+      "at": [MILLIS],
+      "files_modified": [],
+      "output": {
+      "greeting": "Hello Ada!"
+      },
+      "status": "completed",
+      "verification": null
+      }
+    --- exit 0
+    "#);
+}
+
+#[test]
+fn references_lead_where_they_say() {
+    let world = World::with_run();
+    with_checkpoints(&world, "second");
+    for (reference, id) in [
+        ("@", "second@4"),
+        ("@-", "second@3"),
+        ("@--", "second@2"),
+        ("@~2", "second@2"),
+        ("second@", "second@4"),
+        ("sec@-", "second@3"),
+        ("s@0", "second@0"),
+        ("f/greet", "first@3"),
+        ("f", "first"),
+    ] {
+        assert_eq!(world.piton(["show", reference, "--json"]).json()["id"], id, "{reference}");
+    }
+    insta::assert_snapshot!(world.piton(["show", "@~3"]).whole(), @r"
+    --- stderr
+    error: @~3 doesn't exist: there are only 3 checkpoints
+
+    hint: `piton log second` shows what there is.
+    --- exit 1
+    ");
+    insta::assert_snapshot!(world.piton(["show", "first@"]).whole(), @r"
+    --- stderr
+    error: run first has no checkpoints yet
+
+    hint: `piton log first` shows what there is.
+    --- exit 1
+    ");
+    insta::assert_snapshot!(world.piton(["show", "first@6"]).whole(), @r"
+    --- stderr
+    error: first@6 doesn't exist: the log ends at entry 5
+
+    hint: `piton log first` shows what there is.
+    --- exit 1
+    ");
+    insta::assert_snapshot!(world.piton(["show", "first/nope"]).whole(), @r"
+    --- stderr
+    error: run first has no finished step nope
+
+    hint: `piton show first --steps` shows its steps.
+    --- exit 1
+    ");
+    insta::assert_snapshot!(world.piton(["show", &"a".repeat(64)]).whole(), @r"
+    --- stderr
+    error: there is no run or value aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa here
+
+    hint: `piton show RUN@7` shows the ids of a checkpoint's values.
+    --- exit 1
+    ");
+}
+
+#[test]
+fn diff_of_states() {
+    let world = World::with_run();
+    with_checkpoints(&world, "second");
+    insta::assert_snapshot!(world.piton(["diff", "--state", "@--", "@"]).whole(), @r#"
+    --- stdout
+    ~ /app/count  1 → 2
+    + /app/messages/1  "bees\u001b[2J"
+    + /variables  {"topic":null}
+    --- exit 0
+    "#);
+    insta::assert_snapshot!(world.piton(["diff", "--state", "@", "@--"]).whole(), @r#"
+    --- stdout
+    ~ /app/count  2 → 1
+    - /app/messages/1  "bees\u001b[2J"
+    - /variables  {"topic":null}
+    --- exit 0
+    "#);
+    insta::assert_snapshot!(world.piton(["diff", "--state", "@--", "@-", "--json"]).whole(), @r#"
+    --- stdout
+    {"changes":[{"new":2,"old":1,"path":"/app/count"},{"new":"bees\u001b[2J","path":"/app/messages/1"}],"from":"second@2","to":"second@3"}
+    --- exit 0
+    "#);
+    insta::assert_snapshot!(world.piton(["diff", "--state", "@", "@"]).whole(), @r"
+    --- stderr
+    the states of second@4 and second@4 are the same
+    --- exit 0
+    ");
+    // Of two runs their newest checkpoints.
+    with_checkpoints(&world, "third");
+    assert_eq!(world.piton(["diff", "--state", "second", "third", "--json"]).json()["changes"], serde_json::json!([]));
+    // A run and a checkpoint don't go together, and an entry without state is none.
+    insta::assert_snapshot!(world.piton(["diff", "--state", "second", "@"]).whole(), @r"
+    --- stderr
+    error: second and @ are of different kinds
+
+    hint: compare two checkpoints or two runs; RUN@ is the newest checkpoint of a run.
+    --- exit 2
+    ");
+    insta::assert_snapshot!(world.piton(["diff", "--state", "first@1", "@"]).whole(), @r"
+    --- stderr
+    error: first@1 is an entry without state, not a checkpoint
+
+    hint: `piton log --checkpoints` shows the checkpoints.
+    --- exit 1
+    ");
+    assert_eq!(world.piton(["diff", "--state", "first/greet", "@"]).code, Some(2));
+}
+
+#[test]
+fn an_ambiguous_beginning_lists_what_it_may_be() {
+    let world = World::with_run();
+    for id in ["run-a", "run-b"] {
+        assert_eq!(world.piton(["run", "flow.yml", "-i", "name=x", "--id", id]).code, Some(0));
+    }
+    insta::assert_snapshot!(world.piton(["show", "run"]).whole(), @r"
+    --- stderr
+    error: run is the beginning of more than one run's id
+
+    hint: write more of the id. run may be:
+      run-b  completed  flow.yml
+      run-a  completed  flow.yml
+    --- exit 1
+    ");
+    assert_eq!(world.piton(["show", "run-a"]).code, Some(0));
+    // The whole id of a run that is also the beginning of another.
+    assert_eq!(world.piton(["run", "flow.yml", "-i", "name=x", "--id", "run"]).code, Some(0));
+    assert_eq!(world.piton(["show", "run", "--json"]).json()["id"], "run");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let world = World::with_run();
+    let mut child = world.command(["log", "--json"]).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let said = world.wait(child);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+}

@@ -1,0 +1,9 @@
+//! The binary as a user meets it: one real process per command, in a home of its own.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
+mod errors;
+mod help;
+mod kill;
+mod look;
+mod place;
+mod world;

@@ -1,0 +1,208 @@
+//! Workflows as durable runs. Entry 0 of the run's log has the document and the inputs, so whoever goes
+//! on with the run needs nothing but its id; every node that ends is one entry more.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError, StepDone, StepRecord};
+use piton_types::{Durability, RunId, RunKind, RunState, RunStatus, Value, from_value, to_value};
+use serde::{Deserialize, Serialize};
+
+use crate::document::Document;
+use crate::engine::{Host, Inputs, Outputs, prepare};
+use crate::error::FlowError;
+use crate::format::Format;
+use crate::id::NodeId;
+use crate::journal::{Journal, JournalError, NodeDone};
+use crate::{dispatch, graph::Graph};
+
+/// A workflow to be started, or gone on with.
+#[derive(Debug, Clone)]
+pub struct StartFlow {
+    /// The text of the document.
+    pub document: String,
+    /// How it is written.
+    pub format: Format,
+    /// What the workflow is given.
+    pub inputs: Inputs,
+    /// The run's id; without one, a generated one.
+    pub id: Option<RunId>,
+    /// What the run is called.
+    pub name: String,
+    /// The working directory that it belongs to, and that its programs run in.
+    pub folder: Option<String>,
+    /// What acknowledged writes survive.
+    pub durability: Durability,
+    /// Who is told what happens.
+    pub events: Listener,
+}
+
+/// How a run stands once it was driven.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOutcome {
+    /// The run.
+    pub run: RunId,
+    /// Completed or failed.
+    pub status: RunStatus,
+    /// What it gave; empty unless it completed.
+    pub outputs: Outputs,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// What entry 0 of a workflow's run has.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct FlowBody {
+    document: String,
+    format: Format,
+    inputs: Inputs,
+    folder: Option<String>,
+}
+
+impl FlowBody {
+    fn read(run: &RunId, input: &Value) -> Result<Self, FlowError> {
+        from_value(input.clone()).map_err(|_| FlowError::NotAWorkflow { run: run.clone() })
+    }
+
+    /// That the run which exists is the one that is meant. Its folder may be another: it keeps its own.
+    fn check_same(&self, run: &RunId, found: &Self) -> Result<(), FlowError> {
+        let same = [
+            (found.document == self.document && found.format == self.format, "a document"),
+            (found.inputs == self.inputs, "inputs"),
+        ];
+        match same.into_iter().find(|(same, _)| !same) {
+            Some((_, what)) => Err(FlowError::Differs { run: run.clone(), what }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A journal over a run: each node that ends is one entry of its log, as durable as the run.
+#[derive(Debug)]
+pub struct RunJournal<'a> {
+    run: &'a Run,
+}
+
+impl<'a> RunJournal<'a> {
+    /// The journal of `run`.
+    pub const fn new(run: &'a Run) -> Self {
+        Self { run }
+    }
+}
+
+#[async_trait]
+impl Journal for RunJournal<'_> {
+    fn run(&self) -> &RunId {
+        self.run.id()
+    }
+
+    async fn recorded(&self, node: &NodeId) -> Result<Option<Value>, JournalError> {
+        Ok(self.run.recorded(node.step()).filter(StepRecord::is_finished).map(|record| record.output))
+    }
+
+    async fn record(&self, done: NodeDone<'_>) -> Result<(), JournalError> {
+        let step = StepDone {
+            path: done.node.step().clone(),
+            input: done.inputs.clone(),
+            result: done.result.cloned().map_err(str::to_owned),
+            started_at: done.started_at,
+            duration: done.duration,
+        };
+        self.run.record(step).await?;
+        Ok(())
+    }
+}
+
+/// Runs a document as a durable run. If a run of that id exists and has the same document and inputs,
+/// it goes on; if it is completed, its outcome is returned.
+///
+/// A node that fails ends the run as failed, which is an outcome and not an error. Nothing is created
+/// for a document or inputs that aren't valid.
+pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutcome, FlowError> {
+    let graph = check(&start.document, start.format, &start.inputs)?;
+    let events = start.events.clone();
+    let body =
+        FlowBody { document: start.document, format: start.format, inputs: start.inputs, folder: start.folder.clone() };
+    let open = OpenRun {
+        id: start.id,
+        name: start.name,
+        kind: RunKind::Workflow,
+        folder: start.folder,
+        body: to_value(&body).map_err(|cause| RunError::Value { what: "the workflow".to_owned(), cause })?,
+        durability: start.durability,
+        events: events.clone(),
+    };
+    // Before it is claimed, so that what is refused stays as it is; and after, in case somebody else
+    // created it between the two.
+    if let Some(id) = &open.id
+        && let Some(input) = Run::input_of(context, id).await?
+    {
+        body.check_same(id, &FlowBody::read(id, &input)?)?;
+    }
+    let run = Run::open(context, open).await?;
+    let found = FlowBody::read(run.id(), run.input())?;
+    body.check_same(run.id(), &found)?;
+    drive(context, &run, &graph, found, &events).await
+}
+
+/// Goes on with a workflow, by the document that its log has.
+///
+/// # Errors
+///
+/// As `Run::resume`, and [`FlowError::NotAWorkflow`] if the run is of another kind.
+pub async fn resume_durable(
+    context: &Context,
+    id: &RunId,
+    durability: Durability,
+    events: Listener,
+) -> Result<RunOutcome, FlowError> {
+    if let Some(input) = Run::input_of(context, id).await? {
+        FlowBody::read(id, &input)?;
+    }
+    let run = Run::resume(context, id, durability, events.clone()).await?;
+    let body = FlowBody::read(id, run.input())?;
+    let graph = check(&body.document, body.format, &body.inputs)?;
+    drive(context, &run, &graph, body, &events).await
+}
+
+fn check(document: &str, format: Format, inputs: &Inputs) -> Result<Graph, FlowError> {
+    prepare(&Document::parse(document, format).map_err(FlowError::Document)?, inputs)
+}
+
+async fn drive(
+    context: &Context,
+    run: &Run,
+    graph: &Graph,
+    body: FlowBody,
+    events: &Listener,
+) -> Result<RunOutcome, FlowError> {
+    if let RunState::Completed(completed) = run.state() {
+        let outputs = from_value(completed.output)
+            .map_err(|cause| RunError::Value { what: "the outputs of the run".to_owned(), cause })?;
+        return Ok(RunOutcome { run: run.id().clone(), status: RunStatus::Completed, outputs, error: None });
+    }
+    let host = Host {
+        journal: &RunJournal::new(run),
+        clock: &*context.clock,
+        events: &|event| events.tell(event),
+        folder: body.folder.as_deref().map(Path::new),
+    };
+    let id = run.id().clone();
+    match dispatch::drive(graph, body.inputs, &host).await {
+        Ok(outputs) => {
+            run.complete(&outputs).await?;
+            Ok(RunOutcome { run: id, status: RunStatus::Completed, outputs, error: None })
+        }
+        Err(error @ FlowError::Node { .. }) => {
+            let error = error.to_string();
+            run.fail(Failure::new("node", error.clone())).await?;
+            Ok(RunOutcome { run: id, status: RunStatus::Failed, outputs: Outputs::new(), error: Some(error) })
+        }
+        // What the journal had to say is what the run said.
+        Err(FlowError::Journal(error)) => match error.downcast::<RunError>() {
+            Ok(error) => Err(FlowError::Run(*error)),
+            Err(error) => Err(FlowError::Journal(error)),
+        },
+        Err(other) => Err(other),
+    }
+}

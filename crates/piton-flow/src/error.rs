@@ -1,0 +1,54 @@
+//! What can go wrong with a workflow.
+
+use crate::id::NodeId;
+use crate::journal::JournalError;
+use crate::problem::Problems;
+
+/// An error of a workflow.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlowError {
+    /// The document can't be run. Nothing was.
+    #[error("the document is not valid: {0}")]
+    Document(Problems),
+
+    /// The inputs aren't what the workflow asks for. Nothing was run.
+    #[error("the inputs are not valid: {0}")]
+    Inputs(Problems),
+
+    /// A node failed. What finished before it is in the journal.
+    #[error("node {node} failed: {message}")]
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        message: String,
+    },
+
+    /// The journal failed, so the run stopped where it was.
+    #[error("the journal failed")]
+    Journal(#[source] JournalError),
+
+    /// The run can't be opened, driven or ended.
+    #[cfg(feature = "checkpoint")]
+    #[error(transparent)]
+    Run(#[from] piton_runtime::RunError),
+
+    /// The run exists and has another document or other inputs. Nothing was changed.
+    #[cfg(feature = "checkpoint")]
+    #[error("run {run} exists with {what} of its own")]
+    Differs {
+        /// The run.
+        run: piton_types::RunId,
+        /// What differs.
+        what: &'static str,
+    },
+
+    /// The run isn't a workflow, so there is no document to go on with.
+    #[cfg(feature = "checkpoint")]
+    #[error("run {run} is not a workflow")]
+    NotAWorkflow {
+        /// The run.
+        run: piton_types::RunId,
+    },
+}

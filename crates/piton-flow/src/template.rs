@@ -1,0 +1,205 @@
+//! Templates: Jinja, rendered once, with fuel and a bound on what comes out. What is put into a
+//! template is a value and never looked at as a template again.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value as JinjaValue;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use piton_types::Value;
+
+use crate::pool::{Pool, Selector};
+
+/// How many instructions one rendering may take.
+const FUEL: u64 = 1_000_000;
+
+/// How many bytes one rendering may give.
+const MAX_OUTPUT: usize = 8 << 20;
+
+/// The name under which the values of `{{#node.variable#}}` stand, in order.
+const REFERENCES: &str = "__references";
+
+/// A template that was checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Template {
+    source: String,
+    references: Vec<Selector>,
+    undefined: UndefinedBehavior,
+}
+
+impl Template {
+    /// A template of Jinja alone, in which a variable that isn't there is empty.
+    pub(crate) fn jinja(source: &str) -> Result<Self, String> {
+        Self { source: source.to_owned(), references: Vec::new(), undefined: UndefinedBehavior::Lenient }.checked()
+    }
+
+    /// A template that may also say `{{#node.variable#}}`, and in which a variable that isn't there is
+    /// an error.
+    pub(crate) fn with_references(source: &str) -> Result<Self, String> {
+        let (source, references) = resolve(source)?;
+        Self { source, references, undefined: UndefinedBehavior::Strict }.checked()
+    }
+
+    fn checked(self) -> Result<Self, String> {
+        self.environment().template_from_str(&self.source).map_err(|error| describe(&error))?;
+        Ok(self)
+    }
+
+    /// The variables that it names by reference.
+    pub(crate) fn references(&self) -> &[Selector] {
+        &self.references
+    }
+
+    /// Renders with these variables.
+    pub(crate) fn render(&self, variables: &BTreeMap<String, Value>) -> Result<String, String> {
+        self.render_value(jinja_map(variables))
+    }
+
+    /// Renders with the finished nodes, by their ids.
+    pub(crate) fn render_pool(&self, pool: &Pool) -> Result<String, String> {
+        let mut variables = jinja_map(pool.outputs());
+        let found: Result<Vec<_>, _> = self
+            .references
+            .iter()
+            .map(|reference| match pool.find(reference) {
+                Some(value) => Ok(jinja(value)),
+                None => Err(format!("there is no variable {}.{}", reference.node, reference.path.join("."))),
+            })
+            .collect();
+        variables.insert(REFERENCES.to_owned(), JinjaValue::from_object(found?));
+        self.render_value(variables)
+    }
+
+    fn render_value(&self, variables: BTreeMap<String, JinjaValue>) -> Result<String, String> {
+        let environment = self.environment();
+        let template = environment.template_from_str(&self.source).map_err(|error| describe(&error))?;
+        let mut output = Bounded(Vec::new());
+        template
+            .render_captured_to(JinjaValue::from_object(variables), &mut output)
+            .map_err(|error| describe(&error))?;
+        String::from_utf8(output.0).map_err(|error| error.to_string())
+    }
+
+    fn environment(&self) -> Environment<'_> {
+        let mut environment = Environment::new();
+        environment.set_fuel(Some(FUEL));
+        environment.set_undefined_behavior(self.undefined);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
+        environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
+        environment
+    }
+}
+
+/// `{{#node.variable#}}` as the Jinja expression that it stands for.
+fn resolve(source: &str) -> Result<(String, Vec<Selector>), String> {
+    let (mut resolved, mut references) = (String::with_capacity(source.len()), Vec::new());
+    let mut rest = source;
+    while let Some((before, after)) = rest.split_once("{{#") {
+        let Some((reference, behind)) = after.split_once("#}}") else {
+            return Err("'{{#' has no '#}}' behind it".to_owned());
+        };
+        let words: Vec<_> = reference.trim().split('.').map(str::to_owned).collect();
+        if words
+            .iter()
+            .any(|word| word.is_empty() || word.contains(['{', '}', '#']) || word.chars().any(char::is_control))
+        {
+            let shown: String = reference.chars().take(40).collect();
+            return Err(format!("{shown:?} should be a node's id, a dot and one of its variables"));
+        }
+        resolved.push_str(before);
+        resolved.push_str(&format!("{{{{ {REFERENCES}[{}] }}}}", references.len()));
+        references.push(Selector::try_from(words)?);
+        rest = behind;
+    }
+    resolved.push_str(rest);
+    Ok((resolved, references))
+}
+
+/// A value as templates see it.
+fn jinja(value: &Value) -> JinjaValue {
+    match value {
+        Value::Null => JinjaValue::from(()),
+        Value::Bool(b) => JinjaValue::from(*b),
+        Value::Int(n) => JinjaValue::from(*n),
+        Value::UInt(n) => JinjaValue::from(*n),
+        Value::Float(x) => JinjaValue::from(*x),
+        Value::String(text) => JinjaValue::from(text.as_str()),
+        Value::Bytes(bytes) => JinjaValue::from_bytes(bytes.clone()),
+        Value::List(items) => items.iter().map(jinja).collect(),
+        Value::Map(entries) => JinjaValue::from_object(jinja_map(entries)),
+    }
+}
+
+fn jinja_map(entries: &BTreeMap<String, Value>) -> BTreeMap<String, JinjaValue> {
+    entries.iter().map(|(key, value)| (key.clone(), jinja(value))).collect()
+}
+
+/// The error with its cause, without the listing of the source that the alternate form has.
+fn describe(error: &minijinja::Error) -> String {
+    use std::error::Error as _;
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+/// Takes so many bytes and then no more.
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_OUTPUT {
+            return Err(io::Error::other(format!("more than {MAX_OUTPUT} bytes came out")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> Pool {
+        let mut pool = Pool::new(BTreeMap::new());
+        pool.set(
+            "a",
+            Value::map([("text", Value::from("{{ 7 * 6 }} <b>")), ("list", Value::from(vec![1.into(), 2.into()]))]),
+        );
+        pool.set("odd \"id\"", Value::map([("x", Value::from(1))]));
+        pool
+    }
+
+    #[test]
+    fn references_and_jinja_see_the_same() {
+        let render = |source: &str| Template::with_references(source).unwrap().render_pool(&pool()).unwrap();
+        assert_eq!(render("{{#a.text#}}|{{ a.text }}"), "{{ 7 * 6 }} <b>|{{ 7 * 6 }} <b>", "rendered once, unescaped");
+        assert_eq!(render("{{#a.list.1#}}{{# odd \"id\".x #}}\n"), "21\n");
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error_in_a_reference() {
+        let missing = Template::with_references("{{#a.gone#}}").unwrap();
+        assert!(missing.render_pool(&pool()).is_err());
+        assert_eq!(Template::jinja("[{{ gone }}]").unwrap().render(&BTreeMap::new()).unwrap(), "[]");
+    }
+
+    #[test]
+    fn malformed_templates_are_refused_when_checked() {
+        for bad in ["{{#a.b", "{{#a#}}", "{{#.#}}", "{{#a.{{b}}#}}", "{% if %}", "{{ x", "{% nothing %}"] {
+            assert!(Template::with_references(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_template_that_does_not_end_runs_out() {
+        let forever = "{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}";
+        let error = Template::jinja(forever).unwrap().render(&BTreeMap::new()).unwrap_err();
+        assert!(error.contains("fuel"), "{error}");
+        let flood = "{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}";
+        assert!(Template::jinja(flood).unwrap().render(&BTreeMap::new()).is_err());
+    }
+}

@@ -1,0 +1,11 @@
+//! Documents, refused and run; with the feature `checkpoint` also crashed and resumed.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod commands;
+#[cfg(feature = "checkpoint")]
+mod durable;
+mod hostile;
+mod runs;
+mod support;
+mod validation;

@@ -1,0 +1,47 @@
+//! Running a document without a store, and telling what it did.
+
+use std::sync::Mutex;
+
+use piton_flow::{Document, FlowError, Format, Host, Inputs, NoJournal, Outputs, run};
+use piton_testing::ManualClock;
+use piton_types::{Event, Value};
+
+pub(crate) fn inputs<const N: usize>(given: [(&str, Value); N]) -> Inputs {
+    given.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What an event is about, in a word or two.
+pub(crate) fn tell(event: &Event) -> String {
+    match event {
+        Event::RunStarted { resumed, .. } => format!("started {resumed}"),
+        Event::StepStarted { step, .. } => format!("begun {step}"),
+        Event::StepSkipped { step, .. } => format!("skipped {step}"),
+        Event::StepFinished { step, .. } => format!("finished {step}"),
+        Event::StepFailed { step, .. } => format!("failed {step}"),
+        Event::RunSucceeded { .. } => "succeeded".to_owned(),
+        Event::RunFailed { .. } => "run failed".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Runs a document and returns its outputs and what was told meanwhile.
+pub(crate) async fn run_told(text: &str, format: Format, inputs: Inputs) -> (Result<Outputs, FlowError>, Vec<String>) {
+    let told = Mutex::new(Vec::new());
+    let ended = match Document::parse(text, format) {
+        Ok(document) => {
+            let host = Host {
+                journal: &NoJournal::new("a-run".parse().unwrap()),
+                clock: &ManualClock::default(),
+                events: &|event| told.lock().unwrap().push(tell(event)),
+                folder: None,
+            };
+            run(&document, inputs, &host).await
+        }
+        Err(problems) => Err(FlowError::Document(problems)),
+    };
+    (ended, told.into_inner().unwrap())
+}
+
+pub(crate) async fn run_yaml(text: &str, inputs: Inputs) -> Result<Outputs, FlowError> {
+    run_told(text, Format::Yaml, inputs).await.0
+}

@@ -1,0 +1,37 @@
+//! What a run needs from outside.
+
+use std::sync::Arc;
+
+use piton_store::Store;
+use piton_types::{Clock, Holder, Random};
+
+use crate::{SystemClock, SystemRandom, this_process};
+
+/// What a run needs from outside. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Where the run's log lives.
+    pub store: Arc<dyn Store>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Where ids come from.
+    pub random: Arc<dyn Random>,
+    /// Who we are, to whoever finds the run after us.
+    pub holder: Holder,
+}
+
+impl Context {
+    /// The system's clock and randomness, and this process.
+    pub fn system(store: Arc<dyn Store>) -> Self {
+        Self { store, clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom), holder: this_process() }
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("store", &self.store.url())
+            .field("holder", &self.holder)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,54 @@
+//! Which claims the handles of this very process hold.
+//!
+//! A process that asks after a holder which is itself can't learn anything from the system: its claim
+//! stands as long as the [`Run`](crate::Run) that made it, and that may have been dropped. So every
+//! claim has a random number, written in the log, and the numbers of the handles that exist are here.
+//! This is the one thing that is global to the process, because the process is what it is about.
+
+use std::collections::HashSet;
+use std::sync::{LazyLock, Mutex, MutexGuard};
+
+use piton_types::{Holder, Random};
+
+static LIVE: LazyLock<Mutex<HashSet<(u32, u64, u64)>>> = LazyLock::new(Mutex::default);
+
+fn live() -> MutexGuard<'static, HashSet<(u32, u64, u64)>> {
+    LIVE.lock().expect("no code that holds this lock panics")
+}
+
+const fn key(holder: &Holder, number: u64) -> (u32, u64, u64) {
+    (holder.pid, holder.started, number)
+}
+
+/// A claim of this process, held until dropped.
+#[derive(Debug)]
+pub(crate) struct LiveClaim {
+    key: (u32, u64, u64),
+}
+
+impl LiveClaim {
+    /// A new claim. It is made before it is written, so that whoever reads it finds it here.
+    pub(crate) fn new(holder: &Holder, random: &dyn Random) -> Self {
+        let mut bytes = [0; 8];
+        random.fill(&mut bytes);
+        let key = key(holder, u64::from_le_bytes(bytes));
+        live().insert(key);
+        Self { key }
+    }
+
+    /// Its number.
+    pub(crate) const fn number(&self) -> u64 {
+        self.key.2
+    }
+}
+
+impl Drop for LiveClaim {
+    fn drop(&mut self) {
+        live().remove(&self.key);
+    }
+}
+
+/// Whether a handle of this process holds this claim of its own.
+pub(crate) fn is_live(holder: &Holder, number: u64) -> bool {
+    live().contains(&key(holder, number))
+}

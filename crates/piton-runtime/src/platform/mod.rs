@@ -1,0 +1,14 @@
+//! What only the operating system knows: which host and boot this is, and whether a process lives.
+//!
+//! On Linux all of it comes from `/proc`. Elsewhere nothing of it is known, which is safe: a run whose
+//! holder may be alive isn't taken over.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{is_running, this_process};
+
+#[cfg(any(not(target_os = "linux"), test))]
+mod other;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use other::{is_running, this_process};

@@ -1,0 +1,10 @@
+//! Runs over a store: resumed, raced for, crashed at every call.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod crash;
+mod events;
+mod holders;
+mod parts;
+mod steps;
+mod support;

@@ -1,0 +1,45 @@
+//! Processes that aren't: each has an id that no process can have, so to the others it is dead.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use piton_runtime::{Context, History, OpenRun, this_process};
+use piton_store::{MemoryStore, RunLog, Store};
+use piton_testing::{ManualClock, SeededRandom};
+use piton_types::{Holder, RunId, Value};
+
+/// Above the largest process id of Linux.
+static NEXT_PID: AtomicU32 = AtomicU32::new(5_000_000);
+
+/// A process of this host and boot that doesn't run.
+pub(crate) fn dead_process() -> Holder {
+    Holder { pid: NEXT_PID.fetch_add(1, Ordering::Relaxed), started: 1, ..this_process() }
+}
+
+/// A new process, which everybody else takes for dead.
+pub(crate) fn process(store: &Arc<dyn Store>) -> Context {
+    let holder = dead_process();
+    let random = Arc::new(SeededRandom::new(holder.pid.into()));
+    Context { store: Arc::clone(store), clock: Arc::new(ManualClock::default()), random, holder }
+}
+
+pub(crate) fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+pub(crate) fn run_id() -> RunId {
+    "a-run".parse().unwrap()
+}
+
+pub(crate) fn open() -> OpenRun {
+    OpenRun { id: Some(run_id()), name: "a run".into(), body: Value::from("the input"), ..OpenRun::default() }
+}
+
+pub(crate) async fn history(store: &Arc<dyn Store>) -> History {
+    History::read(&RunLog::open(Arc::clone(store), &run_id()).await.unwrap()).await.unwrap()
+}
+
+/// How many entries the log has.
+pub(crate) async fn entries(store: &Arc<dyn Store>) -> u32 {
+    store.head(&run_id()).await.unwrap().map_or(0, |head| head.seq.0 + 1)
+}

@@ -1,0 +1,111 @@
+//! Piton: durable checkpoints for AI agents and workflows. A climber places a piton, and falls no
+//! further than the last one.
+//!
+//! This crate is the promised API; the crates below it may change without notice.
+//!
+//! # Durable steps
+//!
+//! A [`Run`] is a piece of long work. Each [`step`](Run::step) runs once: its result is in the log
+//! before the next begins, so whoever goes on after a crash gets it from there.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use piton::{Context, MemoryStore, OpenRun, Run, RunError};
+//!
+//! async fn report(context: &Context) -> Result<String, RunError> {
+//!     let open = OpenRun { id: Some("nightly".parse()?), name: "nightly report".into(), ..OpenRun::default() };
+//!     let run = Run::open(context, open).await?;
+//!     let found: Vec<String> = run
+//!         .step("search", "bees", async |topic| Ok::<_, std::io::Error>(vec![format!("{topic} dance")]))
+//!         .await?;
+//!     let text: String = run
+//!         .step("write", &found, async |found| Ok::<_, std::io::Error>(format!("I found: {}", found.join(", "))))
+//!         .await?;
+//!     run.complete(&text).await?;
+//!     Ok(text)
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), RunError> {
+//! let context = Context::system(Arc::new(MemoryStore::new()));
+//! assert_eq!(report(&context).await?, "I found: bees dance");
+//!
+//! // Opened again, the run is finished, and knows its outcome.
+//! let again = Run::open(&context, OpenRun { id: Some("nightly".parse()?), ..OpenRun::default() }).await?;
+//! assert_eq!(again.outcome(), Some("I found: bees dance".into()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With `SqliteStore::open("runs.db", SqliteOptions::default())` in the place of the memory store, the
+//! same program survives its own death and the machine's.
+//!
+//! # Workflows
+//!
+//! A workflow is a document. `run_durable` makes each of its nodes a durable step, and
+//! `resume_durable` goes on with it in any process, without the document: the log has it.
+//!
+//! ```
+//! # #[cfg(not(feature = "flow"))]
+//! # fn main() {}
+//! # #[cfg(feature = "flow")]
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), piton::FlowError> {
+//! use std::sync::Arc;
+//! use piton::{Context, Durability, Format, Listener, MemoryStore, RunStatus, StartFlow, run_durable};
+//!
+//! let document = "
+//! nodes:
+//!   - {id: ask, data: {type: start, variables: [{variable: name, type: string, required: true}]}}
+//!   - {id: greet, data: {type: template-transform, template: 'Hello {{ name }}!',
+//!       variables: [{variable: name, value_selector: [ask, name]}]}}
+//!   - {id: tell, data: {type: end, outputs: [{variable: text, value_selector: [greet, output]}]}}
+//! edges:
+//!   - {source: ask, target: greet}
+//!   - {source: greet, target: tell}
+//! ";
+//! let start = StartFlow {
+//!     document: document.to_owned(),
+//!     format: Format::Yaml,
+//!     inputs: [("name".to_owned(), "Ada".into())].into(),
+//!     id: None,
+//!     name: "greeting".to_owned(),
+//!     folder: None,
+//!     durability: Durability::Durable,
+//!     events: Listener::default(),
+//! };
+//! let context = Context::system(Arc::new(MemoryStore::new()));
+//! let outcome = run_durable(&context, start).await?;
+//! assert_eq!(outcome.status, RunStatus::Completed);
+//! assert_eq!(outcome.outputs["text"], "Hello Ada!".into());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! `sqlite` (on): the default store. `flow` (on): workflows.
+
+pub use piton_runtime::{
+    ClaimRecord, Context, Failure, History, Listener, Liveness, OpenRun, Run, RunError, StepRecord, SystemClock,
+    SystemRandom, this_process,
+};
+pub use piton_store::state;
+pub use piton_store::{
+    Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, Expected, MemoryCheckpointStore,
+    MemoryStore, RunQuery, Saved, Store, StoreError, async_trait,
+};
+pub use piton_types::{
+    CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder, IllegalMove, InvalidId, Part, PartName,
+    Parts, Path, Random, RunId, RunKind, RunState, RunStatus, RunSummary, Seq, StepPath, Timestamp, Value, ValueError,
+    from_json, from_value, to_json, to_value,
+};
+
+#[cfg(feature = "flow")]
+pub use piton_flow::{
+    Document, FlowError, Format, Host, Inputs, Journal, JournalError, NoJournal, NodeDone, NodeId, Outputs, Place,
+    Problem, Problems, RunJournal, RunOutcome, StartFlow, resume_durable, run, run_durable,
+};
+
+#[cfg(feature = "sqlite")]
+pub use piton_store_sqlite::{SqliteOptions, SqliteStore};
