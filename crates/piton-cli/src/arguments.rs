@@ -46,7 +46,8 @@ Examples:
 
 /// Durable checkpoints for AI agents and workflows.
 ///
-/// A run is a line of checkpoints; a checkpoint is files and state. Look, go back, go on, branch off.
+/// A run is a log of what was done; a checkpoint is an entry of it that carries the run's state. `run` gets
+/// work finished, whatever kills it on the way; `log`, `show` and `diff` look at what happened.
 #[derive(Debug, Parser)]
 #[command(
     name = "piton",
@@ -166,7 +167,7 @@ pub(crate) struct Diff {
 /// Start a document; with --id create or resume
 ///
 /// Finished steps are recorded as they end: whatever kills the run, `piton resume RUN` goes on after the
-/// last of them.
+/// last of them. A node with `checkpoint: true` in its data makes a checkpoint: what every node gave so far.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  piton run flow.yml -i topic=bees\n  piton run flow.yml --inputs inputs.json --id nightly-1\n  piton run flow.yml --json | jq .outputs"
@@ -223,6 +224,15 @@ mod tests {
                 "{} isn't in the help, or with other words",
                 verb.get_name()
             );
+        }
+    }
+
+    #[test]
+    fn every_verb_has_an_example_of_itself() {
+        for verb in Arguments::command().get_subcommands() {
+            let example = format!("Examples:\n  piton {}", verb.get_name());
+            let after = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.starts_with(&example), "{}: {after}", verb.get_name());
         }
     }
 

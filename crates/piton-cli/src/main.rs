@@ -19,6 +19,7 @@ mod view;
 
 use std::env;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,8 +36,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version go to stdout and are no error. If nobody reads them, nobody needs to know.
-            let _ = error.print();
+            refuse(&error);
             return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
         }
     };
@@ -49,6 +49,19 @@ fn main() -> ExitCode {
     let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let output = Output::new(json, verbosity, no_colour);
     guarded(|| start(output, arguments)).into()
+}
+
+/// Says what is wrong with the command line, or the help that it asks for.
+fn refuse(error: &clap::Error) {
+    let text = error.render().to_string();
+    let shown = text.trim_end().lines().map(output::clean).collect::<Vec<_>>().join("\n");
+    // If nobody reads it, nobody needs to know. Help and version go to stdout and are no error.
+    let _ = if shown == text.trim_end() {
+        error.print()
+    } else {
+        // What was given is repeated, and must not control the terminal.
+        writeln!(std::io::stderr(), "{shown}")
+    };
 }
 
 /// Whatever panics is a fault of ours, and the exit code says so.

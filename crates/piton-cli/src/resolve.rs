@@ -202,8 +202,8 @@ async fn find_blob(store: &Arc<dyn Store>, blob: BlobId) -> Result<Value, Failur
     while let Some(run) = runs.next().await? {
         let log = RunLog::open(Arc::clone(store), &run.id).await?;
         match log.load(blob).await {
-            // A run that doesn't have it calls it missing.
-            Err(StoreError::Corrupt { .. } | StoreError::NotFound { .. }) => {}
+            // Another run may have it. Damage is told, and not taken for absence.
+            Err(StoreError::NotFound { .. }) => {}
             other => return Ok(other?),
         }
     }

@@ -92,7 +92,7 @@ fn no_store(folder: &Path) -> Failure {
         .hint("make one with `piton init`, or by running something: `piton run DOC`.")
 }
 
-/// `sqlite:PATH`, also written `sqlite://PATH`.
+/// `sqlite:PATH`.
 struct SqliteDriver {
     create: bool,
 }
@@ -100,13 +100,16 @@ struct SqliteDriver {
 #[async_trait]
 impl Driver for SqliteDriver {
     async fn open(&self, location: &str) -> Result<Arc<dyn Store>, StoreError> {
-        let path = location.strip_prefix("//").unwrap_or(location);
-        if path.is_empty() {
-            return Err(StoreError::Invalid {
-                what: format!("store URL \"sqlite:{location}\""),
-                detail: "the path is missing".to_owned(),
-            });
+        let invalid = |detail: &str| {
+            Err(StoreError::Invalid { what: format!("store URL \"sqlite:{location}\""), detail: detail.to_owned() })
+        };
+        if location.is_empty() {
+            return invalid("the path is missing");
         }
-        Ok(Arc::new(SqliteStore::open(path, SqliteOptions::default().with_create(self.create))?))
+        // Elsewhere the path after two slashes is relative, or absolute, or has a host in front.
+        if location.starts_with("//") {
+            return invalid("the path follows the colon at once, with no slashes of its own");
+        }
+        Ok(Arc::new(SqliteStore::open(location, SqliteOptions::default().with_create(self.create))?))
     }
 }

@@ -78,11 +78,15 @@ async fn run_node(node: &GraphNode, pool: &Pool, host: &Host<'_>) -> Result<Valu
         result: result.as_ref().map_err(String::as_str),
         started_at,
         duration: host.clock.monotonic().saturating_sub(started),
+        checkpoint: node.checkpoint,
     };
-    host.journal.record(done).await.map_err(FlowError::Journal)?;
+    let checkpoint = host.journal.record(done).await.map_err(FlowError::Journal)?;
     match result {
         Ok(outputs) => {
             (host.events)(&Event::StepFinished { run, step });
+            if let Some(checkpoint) = checkpoint {
+                (host.events)(&Event::CheckpointSaved { checkpoint });
+            }
             Ok(outputs)
         }
         Err(message) => {

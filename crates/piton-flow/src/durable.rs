@@ -1,12 +1,17 @@
 //! Workflows as durable runs. Entry 0 of the run's log has the document and the inputs, so whoever goes
-//! on with the run needs nothing but its id; every node that ends is one entry more.
+//! on with the run needs nothing but its id; every node that ends is one entry more. The entry of a node
+//! that is marked `checkpoint: true` carries the variables too.
+//!
+//! The entry that completes the run carries none: checkpoints are made where the document says so. For
+//! the variables of a finished run, mark its end node.
 
 use std::path::Path;
 
 use async_trait::async_trait;
 use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError, StepDone, StepRecord};
-use piton_types::{Durability, RunId, RunKind, RunState, RunStatus, Value, from_value, to_value};
+use piton_types::{CheckpointRef, Durability, RunId, RunKind, RunState, RunStatus, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
 use crate::document::Document;
 use crate::engine::{Host, Inputs, Outputs, prepare};
@@ -14,6 +19,7 @@ use crate::error::FlowError;
 use crate::format::Format;
 use crate::id::NodeId;
 use crate::journal::{Journal, JournalError, NodeDone};
+use crate::variables::Variables;
 use crate::{dispatch, graph::Graph};
 
 /// A workflow to be started, or gone on with.
@@ -78,15 +84,20 @@ impl FlowBody {
 }
 
 /// A journal over a run: each node that ends is one entry of its log, as durable as the run.
+///
+/// The entry of a node at which a checkpoint is wanted carries the part `variables`: a map of what every
+/// node that finished so far gave, by its id. It costs what changed since the last one. Other entries
+/// carry no state.
 #[derive(Debug)]
 pub struct RunJournal<'a> {
     run: &'a Run,
+    variables: Mutex<Variables>,
 }
 
 impl<'a> RunJournal<'a> {
     /// The journal of `run`.
-    pub const fn new(run: &'a Run) -> Self {
-        Self { run }
+    pub fn new(run: &'a Run) -> Self {
+        Self { run, variables: Mutex::new(Variables::new(run)) }
     }
 }
 
@@ -100,7 +111,7 @@ impl Journal for RunJournal<'_> {
         Ok(self.run.recorded(node.step()).filter(StepRecord::is_finished).map(|record| record.output))
     }
 
-    async fn record(&self, done: NodeDone<'_>) -> Result<(), JournalError> {
+    async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
         let step = StepDone {
             path: done.node.step().clone(),
             input: done.inputs.clone(),
@@ -108,8 +119,17 @@ impl Journal for RunJournal<'_> {
             started_at: done.started_at,
             duration: done.duration,
         };
-        self.run.record(step).await?;
-        Ok(())
+        let mut variables = self.variables.lock().await;
+        let parts = match done.result {
+            Ok(outputs) if done.checkpoint => vec![variables.with(self.run, done.node.step(), outputs).await?],
+            _ => Vec::new(),
+        };
+        let is_checkpoint = !parts.is_empty();
+        let recorded = self.run.record(step, parts).await?;
+        if done.result.is_ok() && !is_checkpoint {
+            variables.finished(done.node.step().clone());
+        }
+        Ok(is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq }))
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct GraphNode {
     pub(crate) node: Box<dyn Node>,
     /// Its outputs are the workflow's.
     pub(crate) is_end: bool,
+    /// A checkpoint is made when it has finished.
+    pub(crate) checkpoint: bool,
     /// Where its edges lead.
     pub(crate) next: Vec<usize>,
     /// How many nodes, of those that run, must finish before it.
@@ -58,6 +60,7 @@ impl Graph {
                 id: spec.id.clone(),
                 node,
                 is_end: spec.kind == nodes::END,
+                checkpoint: nodes::makes_checkpoint(&spec.kind, &spec.data),
                 next: Vec::new(),
                 waits_for: 0,
             })
@@ -175,6 +178,11 @@ fn build_node(
         if used {
             complain(&Path::root().key(key), "this version of the engine doesn't have it".to_owned());
         }
+    }
+    if let Some(found) = spec.data.field(nodes::CHECKPOINT)
+        && !matches!(found, Value::Null | Value::Bool(_))
+    {
+        complain(&Path::root().key(nodes::CHECKPOINT), format!("true or false is wanted, not {}", found.kind()));
     }
     let node = match nodes::build(spec) {
         Ok(node) => node,

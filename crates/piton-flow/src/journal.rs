@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_types::{RunId, Timestamp, Value};
+use piton_types::{CheckpointRef, RunId, Timestamp, Value};
 
 use crate::NodeId;
 
@@ -24,6 +24,8 @@ pub struct NodeDone<'a> {
     pub started_at: Timestamp,
     /// How long it took.
     pub duration: Duration,
+    /// A checkpoint is wanted here, if the node ended well.
+    pub checkpoint: bool,
 }
 
 /// Where the results of finished nodes are kept.
@@ -38,7 +40,9 @@ pub trait Journal: Send + Sync {
 
     /// Keeps the result of a node. When it returns `Ok`, the result is as durable as the journal makes
     /// it; only then does the engine go on with what depends on the node. If it fails, the run stops.
-    async fn record(&self, done: NodeDone<'_>) -> Result<(), JournalError>;
+    ///
+    /// Returns the checkpoint that it made, if it made one; the engine tells of it.
+    async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError>;
 }
 
 /// Keeps nothing.
@@ -64,7 +68,7 @@ impl Journal for NoJournal {
         Ok(None)
     }
 
-    async fn record(&self, _done: NodeDone<'_>) -> Result<(), JournalError> {
-        Ok(())
+    async fn record(&self, _done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
+        Ok(None)
     }
 }

@@ -5,7 +5,8 @@
 //! - [`run`] runs a checked document. What finished goes into a [`Journal`]; with [`NoJournal`] nothing
 //!   is kept and nothing is paid for it.
 //! - With the feature `checkpoint`, `run_durable` and `resume_durable` run a document as a durable run:
-//!   each finished node is one entry of its log, and a node that finished never runs again.
+//!   each finished node is one entry of its log, and a node that finished never runs again. The entry of
+//!   a node with `checkpoint: true` in its data is a checkpoint: it carries the variables so far.
 //!
 //! The node kinds of this version are `start`, `template-transform`, `command` and `end`. A document
 //! with any other is refused, node by node.
@@ -25,6 +26,8 @@ mod platform;
 mod pool;
 mod problem;
 mod template;
+#[cfg(feature = "checkpoint")]
+mod variables;
 
 pub use document::{Document, Edge, NodeSpec};
 #[cfg(feature = "checkpoint")]

@@ -35,5 +35,5 @@ pub use holder::{Liveness, liveness, this_process};
 pub use open::OpenRun;
 pub use record::{ClaimRecord, StepRecord};
 pub use run::Run;
-pub use step::StepDone;
+pub use step::{Recorded, StepDone};
 pub use system::{SystemClock, SystemRandom};

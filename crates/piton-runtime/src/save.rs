@@ -2,9 +2,12 @@
 
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart};
-use piton_types::{CheckpointKind, CheckpointRef, EntryKind, Event, PartName, Trigger, Value, to_value};
+use piton_types::{
+    CheckpointKind, CheckpointRef, EntryKind, Event, Part, PartName, Parts, Seq, Trigger, Value, to_value,
+};
 use serde::Serialize;
 
+use crate::run::Writer;
 use crate::{Run, RunError};
 
 /// The body of a `Checkpoint` entry.
@@ -20,11 +23,26 @@ impl Run {
     ///
     /// When it returns, the checkpoint is as durable as the run. If it fails, the states in `parts` are
     /// unsaved, as before.
-    pub async fn checkpoint(&self, label: &str, mut parts: Vec<DraftPart<'_>>) -> Result<CheckpointRef, RunError> {
+    pub async fn checkpoint(&self, label: &str, parts: Vec<DraftPart<'_>>) -> Result<CheckpointRef, RunError> {
+        let record = CheckpointRecord { trigger: Trigger::Manual, kind: CheckpointKind::Manual };
+        let mut draft = Draft::new(EntryKind::Checkpoint, self.context.clock.now());
+        draft.label = label.to_owned();
+        draft.body = to_value(&record).map_err(RunError::value("a checkpoint's record"))?;
+        draft.parts = parts;
         let mut writer = self.writer.lock().await;
+        let seq = self.append_checkpoint(&mut writer, draft).await?;
+        drop(writer);
+        let checkpoint = CheckpointRef { run: self.id.clone(), seq };
+        self.events.tell(&Event::CheckpointSaved { checkpoint: checkpoint.clone() });
+        Ok(checkpoint)
+    }
+
+    /// Appends an entry that carries state. Parts of the newest checkpoint that the draft leaves out are
+    /// carried on.
+    pub(crate) async fn append_checkpoint(&self, writer: &mut Writer, mut draft: Draft<'_>) -> Result<Seq, RunError> {
         for (name, part) in &writer.parts {
-            if parts.iter().all(|given| given.name != *name) {
-                parts.push(DraftPart {
+            if draft.parts.iter().all(|given| given.name != *name) {
+                draft.parts.push(DraftPart {
                     name: name.clone(),
                     schema: part.schema.clone(),
                     version: part.version,
@@ -32,24 +50,20 @@ impl Run {
                 });
             }
         }
-        let record = CheckpointRecord { trigger: Trigger::Manual, kind: CheckpointKind::Manual };
-        let mut draft = Draft::new(EntryKind::Checkpoint, self.context.clock.now());
-        draft.label = label.to_owned();
-        draft.body = to_value(&record).map_err(RunError::value("a checkpoint's record"))?;
-        draft.parts = parts;
-        let seq = self.append(&mut writer, draft).await?;
-        match writer.log.entry(seq).await {
-            Ok(entry) => writer.parts = entry.parts,
-            // The checkpoint stands, but the next one on this handle would carry old parts on.
-            Err(error) => {
-                self.known().broken = Some(error.to_string());
-                return Err(error.into());
-            }
-        }
-        drop(writer);
-        let checkpoint = CheckpointRef { run: self.id.clone(), seq };
-        self.events.tell(&Event::CheckpointSaved { checkpoint: checkpoint.clone() });
-        Ok(checkpoint)
+        let known = described(&draft.parts);
+        let seq = self.append(writer, draft).await?;
+        writer.parts = match known {
+            Some(parts) => parts,
+            None => match writer.log.entry(seq).await {
+                Ok(entry) => entry.parts,
+                // The checkpoint stands, but the next one on this handle would carry old parts on.
+                Err(error) => {
+                    self.known().broken = Some(error.to_string());
+                    return Err(error.into());
+                }
+            },
+        };
+        Ok(seq)
     }
 
     /// Saves one whole value as the part `name`; see [`checkpoint`](Self::checkpoint).
@@ -77,4 +91,29 @@ impl Run {
         let writer = self.writer.lock().await;
         writer.parts.get(&PartName::from(name)).map(|part| writer.log.state(part.root))
     }
+
+    /// A part of the newest checkpoint, to be edited; if there is none, a new state of `value`, which
+    /// the next checkpoint can save.
+    pub async fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
+        let writer = self.writer.lock().await;
+        if let Some(part) = writer.parts.get(&PartName::from(name)) {
+            return Ok(writer.log.state(part.root));
+        }
+        let mut state = State::new(writer.log.store().hashing(), value)?;
+        state.set_source(writer.log.source());
+        Ok(state)
+    }
+}
+
+/// The parts as their entry will have them; `None` if the root of one is only known once it is stored.
+fn described(parts: &[DraftPart<'_>]) -> Option<Parts> {
+    let describe = |part: &DraftPart<'_>| {
+        let root = match &part.content {
+            Content::Stored(root) => *root,
+            Content::State(state) => state.root(),
+            Content::Value(_) => return None,
+        };
+        Some((part.name.clone(), Part { schema: part.schema.clone(), version: part.version, root }))
+    };
+    parts.iter().map(describe).collect()
 }

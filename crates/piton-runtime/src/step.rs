@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
-use piton_store::{Draft, Hashing, state};
-use piton_types::{BlobId, EntryKind, Event, StepPath, Timestamp, Value, from_value, to_value};
+use piton_store::{Draft, DraftPart, Hashing, state};
+use piton_types::{BlobId, EntryKind, Event, Seq, StepPath, Timestamp, Value, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -25,6 +25,15 @@ pub struct StepDone {
     pub started_at: Timestamp,
     /// How long it took.
     pub duration: Duration,
+}
+
+/// Where the log has a step that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its entry.
+    pub seq: Seq,
+    /// Which attempt it was, from 1.
+    pub attempt: u32,
 }
 
 impl Run {
@@ -77,7 +86,7 @@ impl Run {
             Err(error) => (Err(error.to_string()), Err(error.to_string())),
         };
         let done = StepDone { path: step.clone(), input: value, result, started_at, duration };
-        let attempt = self.record(done).await?;
+        let Recorded { attempt, .. } = self.record(done, Vec::new()).await?;
         match output {
             Ok(output) => {
                 self.events.tell(&Event::StepFinished { run, step });
@@ -96,9 +105,18 @@ impl Run {
         self.known().steps.get(path).cloned()
     }
 
-    /// Records a step that ended and returns which attempt it was. It tells nobody: an engine has its
-    /// own events, and tells them when this has returned.
-    pub async fn record(&self, done: StepDone) -> Result<u32, RunError> {
+    /// The steps that finished well, each of which [`recorded`](Self::recorded) has.
+    pub fn finished(&self) -> Vec<StepPath> {
+        let known = self.known();
+        known.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Records a step that ended. It tells nobody: an engine has its own events, and tells them when
+    /// this has returned.
+    ///
+    /// With any `parts` the entry is a checkpoint too, in the same commit; see
+    /// [`checkpoint`](Self::checkpoint). Without, it carries no state.
+    pub async fn record(&self, done: StepDone, parts: Vec<DraftPart<'_>>) -> Result<Recorded, RunError> {
         let (output, error) = match done.result {
             Ok(output) => (output, None),
             Err(message) => (Value::Null, Some(message)),
@@ -124,10 +142,15 @@ impl Run {
         let mut draft = Draft::new(EntryKind::StepDone, self.context.clock.now());
         draft.label = record.path.as_str().to_owned();
         draft.body = to_value(&record).map_err(RunError::value(format!("the record of step {}", record.path)))?;
-        self.append(&mut writer, draft).await?;
+        draft.parts = parts;
+        let seq = if draft.parts.is_empty() {
+            self.append(&mut writer, draft).await?
+        } else {
+            self.append_checkpoint(&mut writer, draft).await?
+        };
         let attempt = record.attempt;
         self.known().steps.insert(record.path.clone(), record);
-        Ok(attempt)
+        Ok(Recorded { seq, attempt })
     }
 
     /// The place of the next step of this name.

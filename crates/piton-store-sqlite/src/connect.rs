@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, FileControl, MAIN_DB, OpenFlags};
 
 use crate::schema::{self, PAGE, RESERVED};
@@ -73,6 +74,9 @@ impl Target {
         conn.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA synchronous = OFF; PRAGMA journal_mode = WAL;")?;
         prepare(&conn)?;
         schema::create(&conn)?;
+        // Closing would do this too, but says nothing if it fails, as on a full disk. Then the schema would be
+        // in the log of a file that is about to get another name.
+        conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE)?;
         conn.close().map_err(|(_, error)| error)
     }
 }

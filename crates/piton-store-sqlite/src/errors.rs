@@ -40,10 +40,18 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
         ErrorCode::SystemIoFailure if is_damage(failure.extended_code) => {
             StoreError::corrupt(what(), "a page doesn't match its checksum")
         }
+        // SQLite writes to the index of its log only to make it longer, and doesn't say why that failed. What
+        // it runs out of there is space.
+        ErrorCode::SystemIoFailure if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
+            StoreError::Full { what: what(), detail: "the index of the log can't be made longer".to_owned() }
+        }
         ErrorCode::DiskFull => StoreError::Full { what: what(), detail },
         ErrorCode::ReadOnly => StoreError::ReadOnly { what: what() },
         ErrorCode::CannotOpen if out_of_handles() => {
             StoreError::Unavailable { detail: format!("{}: no file handles are left", path.display()) }
+        }
+        ErrorCode::CannotOpen if out_of_inodes(path) => {
+            StoreError::Full { what: what(), detail: "no inodes are left".to_owned() }
         }
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied => {
             StoreError::Denied { what: what(), detail }
@@ -56,14 +64,23 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
     }
 }
 
-/// SQLite says 'can't open' for this too, and doesn't say why.
+/// SQLite says 'can't open' for this too, and doesn't say why. It has let go of the handles that it had by
+/// then, so what counts is whether there are as many as it needs: database, log, index and folder.
 fn out_of_handles() -> bool {
-    std::fs::File::open("/dev/null").is_err_and(|error| {
+    let handles: Result<Vec<_>, _> = (0..4).map(|_| std::fs::File::open("/dev/null")).collect();
+    handles.is_err_and(|error| {
         error.raw_os_error().is_some_and(|code| {
             let code = rustix::io::Errno::from_raw_os_error(code);
             matches!(code, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
         })
     })
+}
+
+/// The same for inodes: beside the database SQLite makes two files. File systems without a fixed number of
+/// inodes say that they have none at all.
+fn out_of_inodes(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(path);
+    rustix::fs::statvfs(folder).is_ok_and(|system| system.f_files > 0 && system.f_favail < 2)
 }
 
 /// The store's error for one of the file system's.
@@ -95,6 +112,7 @@ mod tests {
         assert!(matches!(of(ffi::SQLITE_IOERR_DATA), StoreError::Corrupt { .. }));
         assert!(matches!(of(ffi::SQLITE_IOERR_READ), StoreError::Unavailable { .. }));
         assert!(matches!(of(ffi::SQLITE_FULL), StoreError::Full { .. }));
+        assert!(matches!(of(ffi::SQLITE_IOERR_SHMSIZE), StoreError::Full { .. }));
         assert!(matches!(of(ffi::SQLITE_READONLY), StoreError::ReadOnly { .. }));
         assert!(matches!(of(ffi::SQLITE_READONLY_DBMOVED), StoreError::ReadOnly { .. }));
         assert!(matches!(of(ffi::SQLITE_CANTOPEN), StoreError::Denied { .. }));

@@ -215,7 +215,7 @@ impl Core {
                 return Ok(());
             }
             started = true;
-            writer.set_durable(false)?;
+            writer.set_durable(true)?;
             match give_back(&writer.conn, VACUUM_STEP) {
                 Err(error) if is_busy(&error) => return Ok(()),
                 Err(error) => {

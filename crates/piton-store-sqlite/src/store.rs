@@ -138,7 +138,7 @@ impl Store for SqliteStore {
     }
 
     fn url(&self) -> String {
-        format!("sqlite://{}", self.core.files.database.display())
+        format!("sqlite:{}", self.core.files.database.display())
     }
 
     async fn usage(&self) -> Result<Usage, StoreError> {

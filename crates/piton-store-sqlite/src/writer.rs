@@ -185,7 +185,11 @@ impl Core {
         StoreError::Poisoned { cause: cause.clone() }
     }
 
-    /// Runs `op` in a transaction of its own, which doesn't wait for the disk, and commits it.
+    /// Runs `op` in a transaction of its own and commits it.
+    ///
+    /// It waits for the disk, though nobody needs it to be durable: were it in the log unsynced when a durable
+    /// commit goes behind it, a power cut could leave the second without the first, which looks like damage
+    /// and would make the store refuse to open. The next durable commit would have paid for the sync anyway.
     pub(crate) async fn write<T: Send + 'static>(
         self: &Arc<Self>,
         op: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
@@ -214,7 +218,7 @@ impl Core {
     ) -> Result<Result<T, StoreError>, F> {
         let Some(mut guard) = self.free_writer() else { return Err(op) };
         let Some(writer) = guard.as_mut() else { return Ok(Err(self.closed())) };
-        match writer.begin(false) {
+        match writer.begin(true) {
             Ok(()) => Ok(self.finish(writer, op)),
             Err(error) if is_busy(&error) => Err(op),
             Err(error) => Ok(Err(self.abandon(writer, &error, false))),
@@ -225,7 +229,7 @@ impl Core {
         self.check_writable()?;
         let mut guard = locked(&self.writer);
         let Some(writer) = guard.as_mut() else { return Err(self.closed()) };
-        match patiently(self.options.patience, || writer.begin(false)) {
+        match patiently(self.options.patience, || writer.begin(true)) {
             Ok(()) => self.finish(writer, op),
             Err(error) => Err(self.abandon(writer, &error, false)),
         }

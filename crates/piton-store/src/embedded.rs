@@ -86,7 +86,7 @@ impl Kept {
     fn pack(&self) -> Bytes {
         let mut nodes: Vec<_> = self.nodes.iter().map(|(id, node)| (*id, node.clone())).collect();
         nodes.sort_by_key(|(id, _)| *id);
-        Pack::build(&Hashing::PLAIN, &nodes).bytes().clone()
+        Pack::build(&Hashing::PLAIN, &nodes).1
     }
 
     fn encode(&self) -> Result<Bytes, StoreError> {

@@ -1,5 +1,5 @@
-//! Packs: several nodes in one byte string, each with its id. A commit carries its new nodes as a plain
-//! pack; larger data is staged ahead in compressed ones.
+//! Packs: several nodes in one byte string, each with its id. A commit carries its new nodes as one, or
+//! stages them ahead if they are large. And the form that every compressed record has.
 //!
 //! The checksum covers everything behind it, so a pack that opens is a pack as it was written, and its
 //! nodes need not be hashed again one by one.
@@ -13,10 +13,11 @@ use crate::codec::{Reader, put_varint};
 use crate::state::IdMap;
 use crate::{Hashing, StoreError};
 
-/// First byte of a plain pack.
-const PLAIN: u8 = 1;
-/// First byte of a compressed pack.
-const COMPRESSED: u8 = 2;
+/// First byte of a pack.
+const FORM: u8 = 1;
+
+/// The form and the checksum.
+const HEADER: usize = 33;
 
 /// The most that a compressed record may hold, so that a few bytes can't ask for all memory.
 pub(crate) const MAX_INFLATED: u64 = 256 << 20;
@@ -24,18 +25,19 @@ pub(crate) const MAX_INFLATED: u64 = 256 << 20;
 /// Nodes by id, in one byte string.
 #[derive(Debug)]
 pub(crate) struct Pack {
+    /// What is behind the checksum.
     body: Bytes,
     nodes: Vec<(BlobId, Range<usize>)>,
     places: IdMap<u32>,
 }
 
 impl Pack {
-    /// A plain pack of these nodes, children before parents.
-    pub(crate) fn build(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Self {
+    /// A pack of these nodes, children before parents, and the bytes that it is stored as.
+    pub(crate) fn build(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> (Self, Bytes) {
         let size: usize = nodes.iter().map(|(_, node)| node.len() + 35).sum();
-        let mut out = Vec::with_capacity(size + 38);
-        out.push(PLAIN);
-        out.extend_from_slice(&[0; 32]);
+        let mut out = Vec::with_capacity(size + HEADER + 5);
+        out.push(FORM);
+        out.extend_from_slice(&[0; HEADER - 1]);
         put_varint(&mut out, nodes.len() as u64);
         for (id, node) in nodes {
             out.extend_from_slice(id.as_bytes());
@@ -44,37 +46,24 @@ impl Pack {
         let mut ranges = Vec::with_capacity(nodes.len());
         let mut places = IdMap::with_capacity_and_hasher(nodes.len(), Default::default());
         for (place, (id, node)) in (0..).zip(nodes) {
-            ranges.push((*id, out.len()..out.len() + node.len()));
+            let start = out.len() - HEADER;
+            ranges.push((*id, start..start + node.len()));
             places.insert(*id, place);
             out.extend_from_slice(node);
         }
-        let checksum = hashing.blob(&out[33..]);
-        out[1..33].copy_from_slice(checksum.as_bytes());
-        Self { body: out.into(), nodes: ranges, places }
+        let checksum = hashing.blob(&out[HEADER..]);
+        out[1..HEADER].copy_from_slice(checksum.as_bytes());
+        let plain = Bytes::from(out);
+        (Self { body: plain.slice(HEADER..), nodes: ranges, places }, plain)
     }
 
-    /// The pack as it is stored.
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.body
-    }
-
-    /// The same pack, compressed.
-    pub(crate) fn compress(hashing: &Hashing, plain: &[u8], level: i32) -> Result<Bytes, StoreError> {
-        deflate(hashing, COMPRESSED, plain, level)
-    }
-
-    /// Opens either form.
+    /// Opens what [`build`](Self::build) gave.
     pub(crate) fn open(hashing: &Hashing, bytes: Bytes) -> Result<Self, StoreError> {
-        let body = match bytes.first() {
-            Some(&PLAIN) => bytes,
-            Some(&COMPRESSED) => inflate(hashing, COMPRESSED, &bytes)?,
-            _ => return Err(StoreError::corrupt("a pack", "it doesn't begin like one")),
-        };
-        let mut reader = Reader::new(&body);
-        let (form, checksum) = (reader.byte()?, reader.id()?);
-        if form != PLAIN || hashing.blob(reader.rest()) != checksum {
+        let mut reader = Reader::new(&bytes);
+        if reader.byte()? != FORM || reader.id()? != hashing.blob(reader.rest()) {
             return Err(StoreError::corrupt("a pack", "its checksum doesn't fit its content"));
         }
+        let body = bytes.slice(HEADER..);
         let count = reader.count_of(33)?;
         let mut lengths = Vec::with_capacity(count);
         for _ in 0..count {
@@ -176,11 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_give_the_nodes_back() {
-        let plain = Pack::build(&HASHING, &sample()).bytes().clone();
-        let packed = Pack::compress(&HASHING, &plain, 3).unwrap();
-        for bytes in [plain, packed] {
-            let pack = Pack::open(&HASHING, bytes).unwrap();
+    fn a_pack_gives_its_nodes_back() {
+        let (built, bytes) = Pack::build(&HASHING, &sample());
+        for pack in [built, Pack::open(&HASHING, bytes).unwrap()] {
             pack.verify(&HASHING).unwrap();
             assert_eq!(pack.nodes().collect::<Vec<_>>(), sample());
             assert_eq!(pack.place(&sample()[2].0), Some(2));
@@ -188,17 +175,20 @@ mod tests {
         }
     }
 
-    /// Promise 5: no flipped byte goes unseen, in either form.
+    /// Promise 5: no flipped byte goes unseen, in packs and in compressed records.
     #[test]
     fn every_flipped_byte_is_found() {
-        let plain = Pack::build(&HASHING, &sample()).bytes().clone();
-        let packed = Pack::compress(&HASHING, &plain, 3).unwrap();
-        for bytes in [plain, packed] {
+        let (_, bytes) = Pack::build(&HASHING, &sample());
+        let packed = deflate(&HASHING, 9, &bytes, 3).unwrap();
+        let opens = |bytes: Vec<u8>| Pack::open(&HASHING, bytes.into()).is_ok();
+        let inflates = |bytes: Vec<u8>| inflate(&HASHING, 9, &bytes).is_ok();
+        for (bytes, reads) in [(bytes, &opens as &dyn Fn(Vec<u8>) -> bool), (packed, &inflates)] {
+            assert!(reads(bytes.to_vec()));
             for at in 0..bytes.len() {
                 let mut damaged = bytes.to_vec();
                 damaged[at] ^= 1;
-                assert!(Pack::open(&HASHING, damaged.into()).is_err(), "byte {at}");
-                assert!(Pack::open(&HASHING, bytes.slice(..at)).is_err(), "cut at {at}");
+                assert!(!reads(damaged), "byte {at}");
+                assert!(!reads(bytes[..at].to_vec()), "cut at {at}");
             }
         }
     }
@@ -206,25 +196,25 @@ mod tests {
     #[test]
     fn an_id_that_does_not_fit_is_found_before_the_commit() {
         let wrong = [(HASHING.blob(b"x"), Bytes::from_static(b"y"))];
-        let pack = Pack::build(&HASHING, &wrong);
+        let (pack, _) = Pack::build(&HASHING, &wrong);
         assert!(matches!(pack.verify(&HASHING), Err(StoreError::Corrupt { .. })));
     }
 
     #[test]
     fn bombs_do_not_go_off() {
         let zeros = vec![0; 1 << 20];
-        let honest = deflate(&HASHING, COMPRESSED, &zeros, 3).unwrap();
+        let honest = deflate(&HASHING, 9, &zeros, 3).unwrap();
         assert!(honest.len() < 1000);
         let reseal = |length: u64| {
             let mut reader = Reader::new(&honest[33..]);
             reader.varint().unwrap();
-            let mut out = vec![COMPRESSED];
+            let mut out = vec![9];
             out.extend_from_slice(&[0; 32]);
             put_varint(&mut out, length);
             out.extend_from_slice(reader.rest());
             let checksum = HASHING.blob(&out[33..]);
             out[1..33].copy_from_slice(checksum.as_bytes());
-            inflate(&HASHING, COMPRESSED, &out)
+            inflate(&HASHING, 9, &out)
         };
         assert_eq!(reseal(1 << 20).unwrap().len(), 1 << 20);
         assert!(matches!(reseal(10), Err(StoreError::Corrupt { .. })), "inflates to more than it claims");

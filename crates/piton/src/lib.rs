@@ -43,7 +43,8 @@
 //! # Workflows
 //!
 //! A workflow is a document. `run_durable` makes each of its nodes a durable step, and
-//! `resume_durable` goes on with it in any process, without the document: the log has it.
+//! `resume_durable` goes on with it in any process, without the document: the log has it. A node with
+//! `checkpoint: true` in its data makes a checkpoint of the variables so far.
 //!
 //! ```
 //! # #[cfg(not(feature = "flow"))]
@@ -87,8 +88,8 @@
 //! `sqlite` (on): the default store. `flow` (on): workflows.
 
 pub use piton_runtime::{
-    ClaimRecord, Context, Failure, History, Listener, Liveness, OpenRun, Run, RunError, StepRecord, SystemClock,
-    SystemRandom, this_process,
+    ClaimRecord, Context, Failure, History, Listener, Liveness, OpenRun, Recorded, Run, RunError, StepDone, StepRecord,
+    SystemClock, SystemRandom, this_process,
 };
 pub use piton_store::state;
 pub use piton_store::{

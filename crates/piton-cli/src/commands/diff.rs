@@ -84,8 +84,8 @@ struct Both(Arc<dyn NodeSource>, Arc<dyn NodeSource>);
 impl NodeSource for Both {
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
         match self.0.fetch(id).await {
-            // A run that doesn't have a node calls it missing; then the other one has the last word.
-            Err(StoreError::Corrupt { .. } | StoreError::NotFound { .. }) => self.1.fetch(id).await,
+            // Then it is the other run's. Damage is told, and not taken for absence.
+            Err(StoreError::NotFound { .. }) => self.1.fetch(id).await,
             other => other,
         }
     }

@@ -45,6 +45,13 @@ fn a_wrong_store_url_is_wrong_usage() {
     hint: a store is written as sqlite:/path/to/store.db.
     --- exit 2
     "#);
+    insta::assert_snapshot!(world.piton(["log", "--store", "sqlite:///x.db"]).whole(), @r#"
+    --- stderr
+    error: store URL "sqlite:///x.db" is not valid: the path follows the colon at once, with no slashes of its own
+
+    hint: a store is written as sqlite:/path/to/store.db.
+    --- exit 2
+    "#);
     let said = world.command(["log"]).env("PITON_STORE", "/x.db").output().unwrap();
     assert_eq!(said.status.code(), Some(2));
     assert!(String::from_utf8(said.stderr).unwrap().contains("hint: PITON_STORE names it"));
@@ -200,13 +207,37 @@ fn hostile_ids_are_refused_before_anything_else() {
     --- exit 2
     "#);
     let long = "a".repeat(300);
-    for id in ["'; DROP TABLE run; --", "", "a/b", "a\nb", "*", "-rf", &long, "\u{202e}x"] {
-        let by_run = world.piton(["run", "flow.yml", "-i", "name=x", &format!("--id={id}")]);
-        let by_resume = world.piton(["resume", "--", id]);
-        assert_eq!((by_run.code, by_resume.code), (Some(2), Some(2)), "{id:?}");
+    let refused = |arguments: &[&str]| {
+        let said = world.piton(arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(said.stderr.starts_with("error: ") && said.stderr.len() < 700, "{}", said.stderr);
+        assert!(!said.stderr.contains(['\u{202e}', '\u{7f}', '\x1b']), "{}", said.stderr);
+    };
+    for id in [
+        "'; DROP TABLE run; --",
+        "",
+        "a/b",
+        "a\nb",
+        "*",
+        "-rf",
+        &long,
+        "\u{202e}x",
+        ".",
+        "..",
+        "a b",
+        "\u{7f}",
+        "\x1b[2J",
+    ] {
+        refused(&["run", "flow.yml", "-i", "name=x", &format!("--id={id}")]);
+        refused(&["resume", "--", id]);
     }
-    for reference in ["../../x", "'; DROP", "/etc/passwd", "@7", "a@b", "a@1/../x"] {
-        assert_eq!(world.piton(["show", reference]).code, Some(2), "{reference}");
+    for reference in
+        ["../../x", "'; DROP", "/etc/passwd", "@7", "a@b", "a@1/../x", "@~", "@-x", "a@99999999999", "", &long, "a/\n"]
+    {
+        refused(&["show", "--", reference]);
+        refused(&["log", "--", reference]);
+        refused(&["diff", "--state", "--", reference, "@"]);
+        refused(&["diff", "--state", "--", "@", reference]);
     }
     assert!(!world.root().join("home").exists(), "nothing was made");
 }

@@ -12,14 +12,15 @@ use serde_json::Value as Json;
 
 use crate::world::World;
 
-/// Two commands that leave a line when they begin and one when they end, then a template.
+/// Two commands that leave a line when they begin and one when they end, and are checkpoints; then a
+/// template.
 const FLOW: &str = r#"
 nodes:
   - {id: in, data: {type: start, variables: [{variable: topic, required: true}]}}
   - id: fetch
-    data: {type: command, command: [sh, -c, 'echo fetch >> begun; sleep 0.3; echo fetch >> ended; echo "about $1"', sh, '{{#in.topic#}}']}
+    data: {type: command, checkpoint: true, command: [sh, -c, 'echo fetch >> begun; sleep 0.3; echo fetch >> ended; echo "about $1"', sh, '{{#in.topic#}}']}
   - id: write
-    data: {type: command, command: [sh, -c, 'echo write >> begun; sleep 0.3; echo write >> ended; echo written']}
+    data: {type: command, checkpoint: true, command: [sh, -c, 'echo write >> begun; sleep 0.3; echo write >> ended; echo written']}
   - id: join
     data: {type: template-transform, template: '{{ a }}+{{ b }}', variables: [{variable: a, value_selector: [fetch, stdout]}, {variable: b, value_selector: [write, stdout]}]}
   - {id: out, data: {type: end, outputs: [{variable: text, value_selector: [join, output]}]}}
@@ -55,17 +56,43 @@ fn finished(world: &World) -> Vec<String> {
         .collect()
 }
 
-fn undisturbed() -> Json {
+/// The step and the root of the variables of every checkpoint, newest first.
+fn checkpoints(world: &World) -> Vec<(String, String)> {
+    let said = world.piton(["log", "x", "--checkpoints", "--json"]);
+    let entries = said.stdout.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
+    let text = |value: &Json| value.as_str().unwrap().to_owned();
+    entries.map(|entry| (text(&entry["label"]), text(&entry["parts"]["variables"]["root"]))).collect()
+}
+
+/// The outcome and the checkpoints of a run that nobody touches.
+fn undisturbed() -> (Json, Vec<(String, String)>) {
     let world = World::new();
     world.write("flow.yml", FLOW);
     let said = world.piton(RUN.into_iter().chain(["--json"]));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    said.json()
+    let saved = checkpoints(&world);
+    let steps: Vec<_> = saved.iter().map(|(step, _)| step.as_str()).collect();
+    assert_eq!(steps, ["write", "fetch"]);
+    (said.json(), saved)
+}
+
+/// The negative control: the lines that the others count would show a command that runs again.
+#[test]
+fn the_counter_counts() {
+    let world = World::new();
+    world.write("flow.yml", FLOW);
+    for calls in 1..=2 {
+        let said = world.piton(["run", "flow.yml", "-i", "topic=bees"]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        for node in ["fetch", "write"] {
+            assert_eq!((lines(&world.work(), "begun", node), lines(&world.work(), "ended", node)), (calls, calls));
+        }
+    }
 }
 
 #[test]
 fn killed_at_any_moment_it_goes_on_where_it_was() {
-    let expected = undisturbed();
+    let (expected, saved) = undisturbed();
     // Uneven steps, so that kills fall into the start of the process, commits, and both commands.
     for first in [5, 40, 90, 150, 260, 330, 420, 600] {
         let world = World::new();
@@ -97,12 +124,13 @@ fn killed_at_any_moment_it_goes_on_where_it_was() {
         });
         assert_eq!(result.expect("it gets on every time"), expected, "killed first after {first} ms");
         assert_eq!(kept, ["in", "fetch", "write", "join", "out"]);
+        assert_eq!(checkpoints(&world), saved, "killed first after {first} ms: the variables are the same");
     }
 }
 
 #[test]
 fn a_finished_command_never_runs_again() {
-    let expected = undisturbed();
+    let (expected, saved) = undisturbed();
     let world = World::new();
     world.write("flow.yml", FLOW);
     for round in 0..3 {
@@ -116,6 +144,7 @@ fn a_finished_command_never_runs_again() {
     }
     let said = world.piton(["resume", "x", "--json"]);
     assert_eq!(said.json(), expected);
+    assert_eq!(checkpoints(&world), saved);
     assert!(said.stderr.contains("fetch: finished before, skipped"), "{}", said.stderr);
     assert_eq!((lines(&world.work(), "begun", "fetch"), lines(&world.work(), "ended", "write")), (1, 1));
 }
@@ -147,10 +176,24 @@ fn a_run_that_is_being_driven_is_not_driven_twice() {
     let mut child = world.command(RUN).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(stderr.any(|line| line == "fetch: started"));
-    let said = world.piton(["resume", "x"]);
-    assert_eq!(said.code, Some(4), "{}", said.stderr);
-    assert!(said.stderr.contains(&format!("driven by process {}", child.id())), "{}", said.stderr);
-    assert_eq!(world.piton(["log", "x"]).code, Some(0), "looking is allowed");
+    let before = world.piton(["log", "x", "--json"]).stdout;
+    for arguments in [&["resume", "x"][..], &RUN] {
+        let said = world.piton(arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(4), ""), "{}", said.stderr);
+        let by_whom = format!("error: run x is being driven by process {} on ", child.id());
+        assert!(
+            said.stderr.starts_with(&by_whom) && said.stderr.contains("hint: nothing was changed"),
+            "{}",
+            said.stderr
+        );
+    }
+    // Looking is allowed, and changes nothing.
+    assert_eq!(world.piton(["show", "x", "--json"]).json()["status"], "in_progress");
+    assert_eq!(world.piton(["show", "x/in", "--json"]).json()["output"]["topic"], "bees");
+    let steps = world.piton(["show", "x", "--steps"]);
+    assert!(steps.code == Some(0) && steps.stdout.contains("1 finished"), "{}", steps.stdout);
+    assert_eq!(world.piton(["log", "x", "--json"]).stdout, before);
+    assert!(child.try_wait().unwrap().is_none(), "it was looked at while it ran");
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(lines(&world.work(), "begun", "fetch"), 1);

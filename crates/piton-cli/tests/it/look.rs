@@ -1,30 +1,29 @@
-//! `log`, `show`, `diff` and references on stores that `run` and the library made.
+//! `log`, `show`, `diff` and references on what `run` left.
 
 use std::io::{BufRead as _, BufReader};
-use std::sync::Arc;
 
-use piton::{Context, OpenRun, Run};
-use piton::{SqliteOptions, SqliteStore};
-use piton_types::{RunId, Value};
+use serde_json::{Value as Json, json};
 
-use crate::world::{World, without_ages};
+use crate::world::{THREE_NODES, World, without_ages};
 
-/// Adds a run with checkpoints, which the node kinds of this version don't make.
-fn with_checkpoints(world: &World, id: &str) {
-    let store = std::fs::read_dir(world.state()).unwrap().next().unwrap().unwrap().path().join("store.db");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
-        let store = Arc::new(SqliteStore::open(store, SqliteOptions::default()).unwrap());
-        let id: RunId = id.parse().unwrap();
-        let open = OpenRun { id: Some(id), name: "by hand".to_owned(), ..OpenRun::default() };
-        let run = Run::open(&Context::system(store), open).await.unwrap();
-        let messages = |texts: &[&str]| Value::List(texts.iter().map(|&text| Value::from(text)).collect());
-        let state =
-            |count: i64, texts: &[&str]| Value::map([("count", Value::from(count)), ("messages", messages(texts))]);
-        run.save("app", &state(1, &["hello"])).await.unwrap();
-        run.save("app", &state(2, &["hello", "bees\u{1b}[2J"])).await.unwrap();
-        run.save("variables", &Value::map([("topic", Value::Null)])).await.unwrap();
-    });
+/// Every node but the end is a checkpoint: entries 2, 3 and 4.
+const CHECKPOINTS: &str = r"
+nodes:
+  - {id: in, data: {type: start, checkpoint: true, variables: [{variable: topic}, {variable: other}]}}
+  - {id: fetch, data: {type: command, checkpoint: true, command: [printf, '{{#in.topic#}}\033[2J']}}
+  - {id: write, data: {type: template-transform, checkpoint: true, template: 'on {{ facts }}', variables: [{variable: facts, value_selector: [fetch, stdout]}]}}
+  - {id: out, data: {type: end, checkpoint: false, outputs: [{variable: report, value_selector: [write, output]}]}}
+edges:
+  - {source: in, target: fetch}
+  - {source: fetch, target: write}
+  - {source: write, target: out}
+";
+
+/// Adds a finished run with checkpoints.
+fn with_checkpoints(world: &World, id: &str, topic: &str) {
+    world.write("saves.yml", CHECKPOINTS);
+    let said = world.piton(["run", "saves.yml", "-i", &format!("topic={topic}"), "--id", id]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
 }
 
 #[test]
@@ -132,23 +131,23 @@ fn log() {
 #[test]
 fn the_log_of_a_folder_has_all_its_runs_newest_first() {
     let world = World::with_run();
-    with_checkpoints(&world, "second");
+    with_checkpoints(&world, "second", "bees");
     let ids = |arguments: &[&str]| -> Vec<String> {
         let said = world.piton(arguments.iter().chain(&["--json"]));
         said.stdout
             .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_str().unwrap().to_owned())
+            .map(|line| serde_json::from_str::<Json>(line).unwrap()["id"].as_str().unwrap().to_owned())
             .collect()
     };
     assert_eq!(
         ids(&["log"]),
         [
-            "second@4", "second@3", "second@2", "second@1", "second@0", "first@5", "first@4", "first@3", "first@2",
-            "first@1", "first@0"
+            "second@6", "second@5", "second@4", "second@3", "second@2", "second@1", "second@0", "first@5", "first@4",
+            "first@3", "first@2", "first@1", "first@0"
         ]
     );
-    assert_eq!(ids(&["log", "-n", "6"])[5], "first@5");
-    assert_eq!(ids(&["log", "-n", "1"]), ["second@4"]);
+    assert_eq!(ids(&["log", "-n", "8"])[7], "first@5");
+    assert_eq!(ids(&["log", "-n", "1"]), ["second@6"]);
     assert_eq!(ids(&["log", "--checkpoints"]), ["second@4", "second@3", "second@2"]);
     assert_eq!(ids(&["log", "--checkpoints", "-n", "2", "second"]), ["second@4", "second@3"]);
 }
@@ -201,34 +200,45 @@ fn show_a_run_and_its_steps() {
 #[test]
 fn show_a_checkpoint_and_its_values() {
     let world = World::with_run();
-    with_checkpoints(&world, "second");
-    insta::assert_snapshot!(without_ages(&world.piton(["show"]).whole()), @r#"
-    --- stdout
+    with_checkpoints(&world, "second", "bees");
+    let shown = world.piton(["show"]).stdout;
+    let (head, rest) = shown.split_once("\nbody").unwrap();
+    insta::assert_snapshot!(without_ages(head), @r"
     checkpoint  second@4
-    kind  checkpoint
-    label  variables
+    kind  step
+    label  write
     created  [TIME] ([AGE])
-    part  app  piton.app 1  4f692f1fc2b464d7357e0d8e4d880768bebbcea800d5d9853b95feb9d79261cb
-    part  variables  piton.variables 1  825d1bc103c645f7d24cfddf60eec90689785bd213ac5e690965c5af8099dfe4
-    body  {"kind":"manual","trigger":"manual"}
-    app  {"count":2,"messages":["hello","bees\u001b[2J"]}
-    variables  {"topic":null}
-    --- exit 0
-    "#);
+    part  variables  piton.variables 1  1c43213b858e21e082d7c8d679c40807f756841ca9a103a11fe4f86e06df26a8
+    ");
+    let (_, variables) = rest.split_once("\nvariables").unwrap();
+    assert_eq!(
+        serde_json::from_str::<Json>(variables).unwrap(),
+        json!({
+            "in": {"topic": "bees", "other": null},
+            "fetch": {"exit_code": 0, "stderr": "", "stdout": "bees\u{1b}[2J"},
+            "write": {"output": "on bees\u{1b}[2J"},
+        })
+    );
     let shown = world.piton(["show", "second@3", "--json"]).json();
-    assert_eq!(shown["id"], "second@3");
-    assert_eq!(shown["state"]["app"]["count"], 2);
-    // What the JSON names can be shown by itself.
-    let root = shown["parts"]["app"]["root"].as_str().unwrap();
-    assert_eq!(world.piton(["show", root, "--json"]).json()["value"], shown["state"]["app"]);
+    assert_eq!(
+        (&shown["id"], &shown["label"], &shown["checkpoint"]),
+        (&json!("second@3"), &json!("fetch"), &json!(true))
+    );
+    assert_eq!(shown["state"]["variables"]["fetch"]["stdout"], "bees\u{1b}[2J");
+    assert_eq!(shown["body"]["output"], shown["state"]["variables"]["fetch"]);
+    // What the JSON names can be shown by itself, whichever run has it.
+    let root = shown["parts"]["variables"]["root"].as_str().unwrap();
+    assert_eq!(world.piton(["run", "flow.yml", "-i", "name=x", "--id", "newer"]).code, Some(0));
+    assert_eq!(world.piton(["show", root, "--json"]).json()["value"], shown["state"]["variables"]);
+    let first = world.piton(["show", "second@2", "--json"]).json();
+    let root = first["parts"]["variables"]["root"].as_str().unwrap();
     insta::assert_snapshot!(world.piton(["show", root]).whole(), @r#"
     --- stdout
     {
-      "count": 2,
-      "messages": [
-        "hello",
-        "bees\u001b[2J"
-      ]
+      "in": {
+        "other": null,
+        "topic": "bees"
+      }
     }
     --- exit 0
     "#);
@@ -255,7 +265,7 @@ fn show_a_checkpoint_and_its_values() {
 #[test]
 fn references_lead_where_they_say() {
     let world = World::with_run();
-    with_checkpoints(&world, "second");
+    with_checkpoints(&world, "second", "bees");
     for (reference, id) in [
         ("@", "second@4"),
         ("@-", "second@3"),
@@ -309,24 +319,21 @@ fn references_lead_where_they_say() {
 #[test]
 fn diff_of_states() {
     let world = World::with_run();
-    with_checkpoints(&world, "second");
+    with_checkpoints(&world, "second", "bees");
     insta::assert_snapshot!(world.piton(["diff", "--state", "@--", "@"]).whole(), @r#"
     --- stdout
-    ~ /app/count  1 → 2
-    + /app/messages/1  "bees\u001b[2J"
-    + /variables  {"topic":null}
+    + /variables/fetch  {"exit_code":0,"stderr":"","stdout":"bees\u001b[2J"}
+    + /variables/write  {"output":"on bees\u001b[2J"}
     --- exit 0
     "#);
-    insta::assert_snapshot!(world.piton(["diff", "--state", "@", "@--"]).whole(), @r#"
+    insta::assert_snapshot!(world.piton(["diff", "--state", "@-", "@--"]).whole(), @r#"
     --- stdout
-    ~ /app/count  2 → 1
-    - /app/messages/1  "bees\u001b[2J"
-    - /variables  {"topic":null}
+    - /variables/fetch  {"exit_code":0,"stderr":"","stdout":"bees\u001b[2J"}
     --- exit 0
     "#);
-    insta::assert_snapshot!(world.piton(["diff", "--state", "@--", "@-", "--json"]).whole(), @r#"
+    insta::assert_snapshot!(world.piton(["diff", "--state", "@-", "@", "--json"]).whole(), @r#"
     --- stdout
-    {"changes":[{"new":2,"old":1,"path":"/app/count"},{"new":"bees\u001b[2J","path":"/app/messages/1"}],"from":"second@2","to":"second@3"}
+    {"changes":[{"new":{"output":"on bees\u001b[2J"},"path":"/variables/write"}],"from":"second@3","to":"second@4"}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["diff", "--state", "@", "@"]).whole(), @r"
@@ -335,8 +342,16 @@ fn diff_of_states() {
     --- exit 0
     ");
     // Of two runs their newest checkpoints.
-    with_checkpoints(&world, "third");
-    assert_eq!(world.piton(["diff", "--state", "second", "third", "--json"]).json()["changes"], serde_json::json!([]));
+    with_checkpoints(&world, "third", "bees");
+    assert_eq!(world.piton(["diff", "--state", "second", "third", "--json"]).json()["changes"], json!([]));
+    with_checkpoints(&world, "fourth", "ants");
+    insta::assert_snapshot!(world.piton(["diff", "--state", "second", "fourth"]).whole(), @r#"
+    --- stdout
+    ~ /variables/fetch/stdout  "bees\u001b[2J" → "ants\u001b[2J"
+    ~ /variables/in/topic  "bees" → "ants"
+    ~ /variables/write/output  "on bees\u001b[2J" → "on ants\u001b[2J"
+    --- exit 0
+    "#);
     // A run and a checkpoint don't go together, and an entry without state is none.
     insta::assert_snapshot!(world.piton(["diff", "--state", "second", "@"]).whole(), @r"
     --- stderr
@@ -384,4 +399,33 @@ fn a_reader_that_goes_away_is_no_error() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let said = world.wait(child);
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+}
+
+/// Every verb gives JSON, one object a line, and nothing else on stdout.
+#[test]
+fn every_verb_speaks_json() {
+    let world = World::new();
+    world.write("flow.yml", THREE_NODES);
+    world.write("saves.yml", CHECKPOINTS);
+    for (arguments, field) in [
+        (&["init"][..], "store"),
+        (&["run", "saves.yml", "-i", "topic=x", "--id", "a"], "outputs"),
+        (&["resume", "a"], "outputs"),
+        (&["log"], "kind"),
+        (&["show", "a", "--steps"], "steps"),
+        (&["show", "@"], "state"),
+        (&["show", "a/write"], "output"),
+        (&["diff", "--state", "@-", "@"], "changes"),
+    ] {
+        for place in [0, arguments.len()] {
+            let mut arguments = arguments.to_vec();
+            arguments.insert(place, "--json");
+            let said = world.piton(&arguments);
+            assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.stderr);
+            assert!(!said.stdout.is_empty());
+            for line in said.stdout.lines() {
+                assert!(!serde_json::from_str::<Json>(line).unwrap()[field].is_null(), "{arguments:?}: {line}");
+            }
+        }
+    }
 }

@@ -6,4 +6,5 @@ mod help;
 mod kill;
 mod look;
 mod place;
+mod readme;
 mod world;

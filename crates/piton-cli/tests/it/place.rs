@@ -22,14 +22,14 @@ fn init_says_where_the_store_is_and_can_be_repeated() {
     let world = World::new();
     insta::assert_snapshot!(world.piton(["init"]).whole(), @r"
     --- stdout
-    store  sqlite://[ROOT]/home/.local/state/piton/work-[HASH]/store.db
+    store  sqlite:[ROOT]/home/.local/state/piton/work-[HASH]/store.db
     size   53 KB
     runs   0
     --- exit 0
     ");
     insta::assert_snapshot!(world.piton(["init", "--json"]).whole(), @r#"
     --- stdout
-    {"bytes":53248,"location":"state","runs":0,"store":"sqlite://[ROOT]/home/.local/state/piton/work-[HASH]/store.db"}
+    {"bytes":53248,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/work-[HASH]/store.db"}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["log"]).whole(), @r"
@@ -37,6 +37,20 @@ fn init_says_where_the_store_is_and_can_be_repeated() {
     nothing to show
     --- exit 0
     ");
+}
+
+/// What `init` prints is how the store is named.
+#[test]
+fn what_is_printed_can_be_given_back() {
+    let world = World::with_run();
+    let said = world.command(["init", "--json"]).output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    let url = said["store"].as_str().unwrap();
+    assert!(url.starts_with("sqlite:/") && !url.starts_with("sqlite://"), "{url}");
+    let elsewhere = world.piton_in(&world.root(), ["show", "first", "--json", "--store", url]);
+    assert_eq!(elsewhere.json()["status"], "completed");
+    let again = world.piton_in(&world.root(), ["init", "--json", "--store", url]).json();
+    assert_eq!(again["runs"], 1);
 }
 
 #[test]
@@ -62,7 +76,7 @@ fn inside_the_folder_git_ignores_it() {
     git(&world.work(), &["init", "-q"]);
     insta::assert_snapshot!(world.piton(["init", "--here"]).whole(), @r"
     --- stdout
-    store  sqlite://[ROOT]/work/.piton/store.db
+    store  sqlite:[ROOT]/work/.piton/store.db
     size   53 KB
     runs   0
     --- stderr

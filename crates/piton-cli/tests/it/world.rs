@@ -4,6 +4,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+/// The binary.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_piton");
+
 /// What one command left.
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -69,7 +72,12 @@ impl World {
 
     /// The binary, about to run in the working folder.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_piton"));
+        self.program(BINARY, arguments)
+    }
+
+    /// A program, about to run in the working folder.
+    pub(crate) fn program<A: AsRef<OsStr>>(&self, name: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(name);
         command
             .args(arguments)
             .current_dir(self.work())

@@ -27,6 +27,20 @@ pub(crate) const END: &str = "end";
 /// the one that was written.
 pub(crate) const NOT_YET: [&str; 3] = ["error_strategy", "retry_config", "timeout_secs"];
 
+/// The setting of any node that says whether a checkpoint is made when it has finished.
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+
+/// Kinds after which a checkpoint is made unless the node says otherwise.
+const CHECKPOINT_BY_DEFAULT: [&str; 1] = ["agent"];
+
+/// Whether a checkpoint is made after a node: as it says, else by its kind.
+pub(crate) fn makes_checkpoint(kind: &str, data: &Value) -> bool {
+    match data.field(CHECKPOINT) {
+        Some(Value::Bool(wanted)) => *wanted,
+        _ => CHECKPOINT_BY_DEFAULT.contains(&kind),
+    }
+}
+
 /// A node, ready to run.
 #[async_trait]
 pub(crate) trait Node: fmt::Debug + Send + Sync {
@@ -73,4 +87,20 @@ fn data<T: DeserializeOwned>(spec: &NodeSpec) -> Result<T, BuildError> {
         let message = message.strip_prefix(&format!("at {path}: ")).unwrap_or(&message).to_owned();
         BuildError { path, message }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_of_checkpoints_beats_its_kind() {
+        let data = |wanted: Value| Value::map([(CHECKPOINT, wanted)]);
+        for (kind, by_default) in [("command", false), ("end", false), ("agent", true)] {
+            assert_eq!(makes_checkpoint(kind, &Value::map::<&str>([])), by_default, "{kind}");
+            assert_eq!(makes_checkpoint(kind, &data(Value::Null)), by_default, "{kind}");
+            assert!(makes_checkpoint(kind, &data(Value::Bool(true))), "{kind}");
+            assert!(!makes_checkpoint(kind, &data(Value::Bool(false))), "{kind}");
+        }
+    }
 }

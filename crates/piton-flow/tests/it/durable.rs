@@ -5,20 +5,21 @@ use std::sync::{Arc, Mutex};
 
 use piton_flow::{FlowError, Format, RunOutcome, StartFlow, resume_durable, run_durable};
 use piton_runtime::{Context, Listener, Run, RunError, this_process};
-use piton_store::{MemoryStore, Store, StoreError};
+use piton_store::{MemoryStore, RunLog, Span, Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
-use piton_types::{Durability, Holder, RunId, RunStatus};
+use piton_types::{BlobId, Durability, Holder, RunId, RunStatus, Value};
 
 use crate::support::{inputs, tell};
 
-/// Every command leaves a line in a file outside of the run: what really ran.
+/// Every command leaves a line in a file outside of the run: what really ran. The commands are
+/// checkpoints.
 const DOCUMENT: &str = "
 version: 0.1.0
 nodes:
   - {id: in, data: {type: start, variables: [{variable: ledger, type: string, required: true}]}}
-  - {id: pay, data: {type: command, command: [sh, -c, 'echo pay >> \"$0\"; echo 42', '{{#in.ledger#}}']}}
-  - {id: note, data: {type: template-transform, template: 'paid {{ sum }}', variables: [{variable: sum, value_selector: [pay, stdout]}]}}
-  - {id: ship, data: {type: command, command: [sh, -c, 'echo ship >> \"$0\"; echo done', '{{#in.ledger#}}']}}
+  - {id: pay, data: {type: command, checkpoint: true, command: [sh, -c, 'echo pay >> \"$0\"; echo 42', '{{#in.ledger#}}']}}
+  - {id: note, data: {type: template-transform, checkpoint: false, template: 'paid {{ sum }}', variables: [{variable: sum, value_selector: [pay, stdout]}]}}
+  - {id: ship, data: {type: command, checkpoint: true, command: [sh, -c, 'echo ship >> \"$0\"; echo done', '{{#in.ledger#}}']}}
   - {id: out, data: {type: end, outputs: [{variable: note, value_selector: [note, output]}, {variable: ship, value_selector: [ship, stdout]}]}}
 edges:
   - {source: in, target: pay}
@@ -47,29 +48,46 @@ fn id() -> RunId {
     "order-7".parse().unwrap()
 }
 
-struct Ledger(tempfile::NamedTempFile);
+/// A folder that the commands run in, with what they leave there.
+struct Ledger(tempfile::TempDir);
 
 impl Ledger {
     fn new() -> Self {
-        Self(tempfile::NamedTempFile::new().unwrap())
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn start(&self) -> StartFlow {
         StartFlow {
             document: DOCUMENT.to_owned(),
             format: Format::Yaml,
-            inputs: inputs([("ledger", self.0.path().to_str().unwrap().into())]),
+            inputs: inputs([("ledger", "ledger".into())]),
             id: Some(id()),
             name: "order".to_owned(),
-            folder: None,
+            folder: Some(self.0.path().to_str().unwrap().to_owned()),
             durability: Durability::Durable,
             events: Listener::default(),
         }
     }
 
     fn lines(&self) -> Vec<String> {
-        fs::read_to_string(self.0.path()).unwrap().lines().map(str::to_owned).collect()
+        let text = fs::read_to_string(self.0.path().join("ledger")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
+}
+
+/// The number, label and variables' root of every checkpoint.
+async fn checkpoints(store: &Arc<dyn Store>) -> Vec<(u32, String, BlobId)> {
+    let log = RunLog::open(Arc::clone(store), &id()).await.unwrap();
+    let entries = log.entries(Span::ALL).await.unwrap();
+    let with_parts = entries.into_iter().filter(|entry| !entry.parts.is_empty());
+    with_parts
+        .map(|entry| {
+            let parts: Vec<_> = entry.parts.iter().map(|(name, part)| (name.0.as_str(), part)).collect();
+            let [("variables", part)] = parts[..] else { panic!("{parts:?}") };
+            assert_eq!((part.schema.as_str(), part.version), ("piton.variables", 1));
+            (entry.seq.0, entry.label.clone(), part.root)
+        })
+        .collect()
 }
 
 async fn resume(context: &Context) -> Result<RunOutcome, FlowError> {
@@ -92,11 +110,70 @@ async fn a_node_is_one_commit_and_a_completed_run_is_only_read() {
 }
 
 #[tokio::test]
+async fn marked_nodes_are_checkpoints_with_the_variables_so_far() {
+    let (store, ledger) = (memory(), Ledger::new());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let events = Listener::new(move |event| sink.lock().unwrap().push(tell(event)));
+    run_durable(&process(&store), StartFlow { events, ..ledger.start() }).await.unwrap();
+    let saved = checkpoints(&store).await;
+    let places: Vec<_> = saved.iter().map(|(seq, node, _)| (*seq, node.as_str())).collect();
+    assert_eq!(places, [(3, "pay"), (5, "ship")], "in the entries of the nodes, and in no others");
+    assert_eq!(told.lock().unwrap()[3..7], ["begun pay", "finished pay", "saved order-7@3", "begun note"]);
+
+    let log = RunLog::open(Arc::clone(&store), &id()).await.unwrap();
+    let command =
+        |stdout: &str| Value::map([("stdout", stdout.into()), ("stderr", "".into()), ("exit_code", Value::from(0))]);
+    let first = Value::map([("in", Value::map([("ledger", "ledger".into())])), ("pay", command("42\n"))]);
+    assert_eq!(log.load(saved[0].2).await.unwrap(), first);
+    let Value::Map(mut second) = first else { panic!() };
+    second.insert("note".to_owned(), Value::map([("output", "paid 42\n".into())]));
+    second.insert("ship".to_owned(), command("done\n"));
+    assert_eq!(log.load(saved[1].2).await.unwrap(), Value::Map(second));
+}
+
+#[tokio::test]
+async fn a_run_without_marked_nodes_has_no_checkpoints() {
+    for mark in ["", "checkpoint: false, "] {
+        let (store, ledger) = (memory(), Ledger::new());
+        let document = DOCUMENT.replace("checkpoint: true, ", mark);
+        run_durable(&process(&store), StartFlow { document, ..ledger.start() }).await.unwrap();
+        assert_eq!(checkpoints(&store).await, [], "{mark}");
+    }
+}
+
+/// The first output is large; the second checkpoint, and one after a crash, cost only what is new.
+#[tokio::test]
+async fn a_checkpoint_costs_the_change() {
+    let document = DOCUMENT.replace("echo 42", "seq 20000").replace("'paid {{ sum }}'", "'paid'");
+    for fault in [Fault::None, Fault::CrashBefore(13)] {
+        let (store, ledger) = (memory(), Ledger::new());
+        let start = || StartFlow { document: document.clone(), ..ledger.start() };
+        let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&store), fault));
+        let first = run_durable(&process(&crashing), start()).await;
+        if fault != Fault::None {
+            first.unwrap_err();
+            assert_eq!(checkpoints(&store).await.len(), 1, "the crash came between the two");
+            run_durable(&process(&store), start()).await.unwrap();
+        }
+        let saved = checkpoints(&store).await;
+        let records = store.read(&id(), Span { packs: true, ..Span::ALL }).await.unwrap();
+        let cost = |seq: u32| records.iter().find(|record| record.seq.0 == seq).unwrap().pack.len();
+        assert!(cost(saved[0].0) > 100_000, "{}", cost(saved[0].0));
+        assert!(cost(saved[1].0) < 10_000, "{fault:?}: {}", cost(saved[1].0));
+    }
+}
+
+#[tokio::test]
 async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
     let ledger = Ledger::new();
     let counting = Arc::new(CrashStore::new(memory(), Fault::None));
-    let whole = run_durable(&process(&(Arc::clone(&counting) as _)), ledger.start()).await.unwrap();
-    for at in 1..=counting.calls() {
+    let store: Arc<dyn Store> = Arc::clone(&counting) as _;
+    let whole = run_durable(&process(&store), ledger.start()).await.unwrap();
+    let calls = counting.calls();
+    let roots: Vec<_> = checkpoints(&store).await.into_iter().map(|(_, node, root)| (node, root)).collect();
+    assert_eq!(roots.len(), 2);
+    for at in 1..=calls {
         for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
             let (below, ledger) = (memory(), Ledger::new());
             let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), fault));
@@ -115,6 +192,8 @@ async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
                 outcome => outcome.unwrap(),
             };
             assert_eq!(outcome, whole, "{fault:?}");
+            let saved: Vec<_> = checkpoints(&below).await.into_iter().map(|(_, node, root)| (node, root)).collect();
+            assert_eq!(saved, roots, "{fault:?}: the variables are those of a run that nobody touched");
             let after = ledger.lines();
             for (step, recorded) in ["pay", "ship"].into_iter().zip(recorded) {
                 let count = |lines: &[String]| lines.iter().filter(|line| *line == step).count();
@@ -127,7 +206,7 @@ async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
 
 #[tokio::test]
 async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
-    let (store, folder) = (memory(), tempfile::tempdir().unwrap());
+    let store = memory();
     let told = Arc::new(Mutex::new(Vec::new()));
     let listener = || {
         let told = Arc::clone(&told);
@@ -136,7 +215,6 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
     let ledger = Ledger::new();
     let start = StartFlow {
         document: DOCUMENT.replace("echo ship >>", "test -e ready || exit 1; echo ship >>"),
-        folder: Some(folder.path().to_str().unwrap().to_owned()),
         events: listener(),
         ..ledger.start()
     };
@@ -146,7 +224,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
     assert_eq!(store.summary(&id()).await.unwrap().unwrap().status, RunStatus::Failed);
 
     // The commands run in the run's own folder, wherever it is resumed from.
-    fs::write(folder.path().join("ready"), "").unwrap();
+    fs::write(ledger.0.path().join("ready"), "").unwrap();
     let outcome = resume_durable(&process(&store), &id(), Durability::Durable, listener()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert_eq!(ledger.lines(), ["pay", "ship"]);
@@ -161,6 +239,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
             "skipped note",
             "begun ship",
             "finished ship",
+            "saved order-7@9",
             "begun out",
             "finished out",
             "succeeded",

@@ -47,7 +47,7 @@ nodes:
   - {id: d, data: {type: template-transform, template: '{% if %}'}}
   - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [nobody, x]}, {variable: y, value_selector: [a, b]}]}}
   - {id: f, data: {type: end, outputs: [{variable: x, value_selector: [a]}]}}
-  - {id: g, data: {type: command, command: []}}
+  - {id: g, data: {type: command, command: [], checkpoint: maybe}}
   - {id: h, data: {type: command, command: [echo, '{{#nobody.x#}}'], error_strategy: {type: fail-branch}}}
 edges:
   - {source: a, target: nobody}
@@ -67,6 +67,7 @@ edges:
         r#"/nodes/4/data/template: node "d": "#,
         r#"/nodes/5/data: node "e": it uses a variable of "nobody", which is not a node"#,
         r#"/nodes/6/data/outputs/0/value_selector: node "f": a selector is a list of a node's id and one of its variables"#,
+        r#"/nodes/7/data/checkpoint: node "g": true or false is wanted, not a string"#,
         r#"/nodes/7/data/command: node "g": a program should be here"#,
         r#"/nodes/8/data/error_strategy: node "h": this version of the engine doesn't have it"#,
         r#"/nodes/8/data: node "h": it uses a variable of "nobody", which is not a node"#,

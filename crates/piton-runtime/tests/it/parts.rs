@@ -1,10 +1,12 @@
 //! Checkpoints: parts are saved, kept and loaded.
 
-use piton_runtime::Run;
-use piton_store::{Content, DraftPart};
-use piton_types::{PartName, Value};
+use std::time::Duration;
 
-use crate::support::{history, memory, open, process};
+use piton_runtime::{Recorded, Run, StepDone};
+use piton_store::{Content, DraftPart};
+use piton_types::{PartName, Seq, Timestamp, Value};
+
+use crate::support::{entries, history, memory, open, process};
 
 fn part<'a>(name: &str, value: &'a Value) -> DraftPart<'a> {
     DraftPart { name: name.into(), schema: format!("test.{name}"), version: 2, content: Content::Value(value) }
@@ -44,4 +46,48 @@ async fn a_state_goes_on_after_a_restart() {
     let messages = Value::from(vec![Value::from("one"), Value::from("two")]);
     assert_eq!(run.part("talk").await.unwrap(), Some(Value::map([("messages", messages)])));
     assert!(run.part_state("other").await.is_none());
+}
+
+fn done(path: &str, output: i64) -> StepDone {
+    StepDone {
+        path: path.parse().unwrap(),
+        input: Value::Null,
+        result: Ok(Value::from(output)),
+        started_at: Timestamp::from_millis(1),
+        duration: Duration::ZERO,
+    }
+}
+
+/// A step's entry can be a checkpoint in the same commit; other parts are carried on.
+#[tokio::test]
+async fn a_step_is_recorded_with_state() {
+    let store = memory();
+    let run = Run::open(&process(&store), open()).await.unwrap();
+    run.save("app", &Value::from("mine")).await.unwrap();
+    let before = entries(&store).await;
+    assert_eq!(run.record(done("plain", 1), Vec::new()).await.unwrap(), Recorded { seq: Seq(3), attempt: 1 });
+    assert_eq!(history(&store).await.checkpoint.unwrap().0, Seq(2), "a plain step carries no state");
+
+    let mut state = run.part_state_or("talk", &Value::map::<&str>([])).await.unwrap();
+    for n in 0..3 {
+        state.set(&format!("/{n}").parse().unwrap(), Value::from(n)).await.unwrap();
+        let content = Content::State(&mut state);
+        let part = DraftPart { name: "talk".into(), schema: "test.talk".into(), version: 1, content };
+        let recorded = run.record(done(&format!("with/{n}"), n), vec![part]).await.unwrap();
+        let (seq, parts) = history(&store).await.checkpoint.unwrap();
+        assert_eq!((seq, parts.len()), (recorded.seq, 2));
+    }
+    assert_eq!(entries(&store).await, before + 4, "one commit each");
+    let paths: Vec<_> = run.finished().iter().map(ToString::to_string).collect();
+    assert_eq!(paths, ["plain", "with/0", "with/1", "with/2"]);
+    drop(run);
+
+    let run = Run::open(&process(&store), open()).await.unwrap();
+    let talk = Value::map([("0", Value::from(0)), ("1", Value::from(1)), ("2", Value::from(2))]);
+    assert_eq!(run.part("talk").await.unwrap(), Some(talk));
+    assert_eq!(run.part("app").await.unwrap(), Some(Value::from("mine")));
+    let state = run.part_state_or("talk", &Value::Null).await.unwrap();
+    assert_eq!(state.root(), history(&store).await.checkpoint.unwrap().1[&"talk".into()].root);
+    run.record(StepDone { result: Err("oh".to_owned()), ..done("bad", 0) }, Vec::new()).await.unwrap();
+    assert_eq!(run.finished().len(), 4, "a failed step isn't finished");
 }

@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::Durability;
 
+use crate::faults::{rivals, saver};
 use crate::support::{Line, block_on};
 
 const ROLE: &str = "PITON_TEST_ROLE";
@@ -36,7 +37,7 @@ impl Process {
         Self::spawn(command(role, store).uid(user).gid(user))
     }
 
-    fn spawn(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
@@ -60,6 +61,10 @@ impl Process {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -74,12 +79,13 @@ impl Drop for Process {
 }
 
 #[expect(clippy::print_stdout, reason = "a child process answers its parent so")]
-fn say(text: impl std::fmt::Display) {
+pub(crate) fn say(text: impl std::fmt::Display) {
     println!("said: {text}");
 }
 
-fn wait() {
-    std::io::stdin().lock().read_line(&mut String::new()).unwrap();
+/// Waits until the parent lets us go on; `false` if it never will.
+pub(crate) fn wait() -> bool {
+    std::io::stdin().lock().read_line(&mut String::new()).unwrap() > 0
 }
 
 /// What a second process does. Nothing, if this is the first.
@@ -162,6 +168,9 @@ fn entrance() {
                 let (before, again) = (line.head.unwrap().seq.0, line.append(&store).await);
                 say(format!("full {full}, readable {readable}, {} entries, again {again:?}", before > 3));
             }
+            "save" => saver::save(Path::new(&path)).await,
+            "contend" => rivals::contend(Path::new(&path)).await,
+            "hold" => rivals::hold(Path::new(&path)).await,
             role => panic!("no such role: {role}"),
         }
     });

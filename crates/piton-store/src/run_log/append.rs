@@ -10,18 +10,16 @@ use piton_types::{
 use super::{FIRST, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{State, encode};
+use crate::state::{IdSet, State, encode};
 use crate::{Commit, Hashing, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
 /// commit itself stays short.
 const INLINE_PACK: usize = 256 << 10;
 
-/// How large a staged pack becomes before compression.
+/// How large a staged pack becomes. It isn't compressed: inflating it would take longer than everything
+/// else about loading it.
 const STAGED_PACK: usize = 1 << 20;
-
-/// Fast, because somebody is waiting; segments are packed more tightly later.
-const STAGED_LEVEL: i32 = 1;
 
 /// An entry to be appended.
 #[derive(Debug)]
@@ -155,8 +153,8 @@ async fn pack_nodes(
         return Ok((Bytes::new(), Vec::new(), None));
     }
     if nodes.iter().map(|(_, node)| node.len() + 33).sum::<usize>() <= INLINE_PACK {
-        let pack = proven(hashing, nodes)?;
-        return Ok((pack.bytes().clone(), Vec::new(), Some(Arc::new(pack))));
+        let (pack, plain) = proven(hashing, nodes)?;
+        return Ok((plain, Vec::new(), Some(Arc::new(pack))));
     }
     let mut staged = Vec::new();
     let mut rest = nodes;
@@ -168,19 +166,18 @@ async fn pack_nodes(
             fits
         });
         let (now, later) = rest.split_at(fitting.count());
-        let plain = proven(hashing, now)?;
-        let packed = Pack::compress(hashing, plain.bytes(), STAGED_LEVEL)?;
+        let (_, plain) = proven(hashing, now)?;
         let ids: Vec<_> = now.iter().map(|(id, _)| *id).collect();
-        staged.push(store.stage(packed, &ids).await?);
+        staged.push(store.stage(plain, &ids).await?);
         rest = later;
     }
     Ok((Bytes::new(), staged, None))
 }
 
-fn proven(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Result<Pack, StoreError> {
-    let pack = Pack::build(hashing, nodes);
+fn proven(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Result<(Pack, Bytes), StoreError> {
+    let (pack, plain) = Pack::build(hashing, nodes);
     pack.verify(hashing)?;
-    Ok(pack)
+    Ok((pack, plain))
 }
 
 impl RunLog {
@@ -238,6 +235,9 @@ impl RunLog {
                 });
             }
         }
+        // What a step gave out is often part of the state too.
+        let mut seen = IdSet::default();
+        nodes.retain(|(id, _)| seen.insert(*id));
         let at = draft.at.max(self.at);
         let fence = draft.fence.unwrap_or(self.head.fence);
         let seq = self.head.seq.next();
@@ -272,6 +272,7 @@ impl RunLog {
     pub(super) fn accept(&mut self, accepted: Accepted, draft: Draft<'_>) {
         self.head = accepted.head;
         self.at = accepted.at;
+        self.newest = None;
         if let Some(pack) = accepted.pack {
             self.blobs.add(accepted.head.seq, pack);
         }

@@ -11,7 +11,7 @@ use piton_types::{BlobId, RunId, Seq};
 use crate::pack::Pack;
 use crate::segment::{SegmentIndex, SegmentNodes};
 use crate::state::NodeSource;
-use crate::{PackId, Section, SegmentInfo, Span, Store, StoreError};
+use crate::{PackId, Record, Section, SegmentInfo, Span, Store, StoreError};
 
 /// What opened segments and staged packs may take in memory before they are dropped.
 const CACHE_BYTES: usize = 64 << 20;
@@ -45,12 +45,25 @@ pub(super) struct RunBlobs {
 struct Cache {
     /// Packs of entries that aren't folded.
     packs: BTreeMap<Seq, Arc<Pack>>,
-    /// All of the tail has been read once; what was added since came through this handle or a refresh.
-    tail_read: bool,
+    /// How much of the tail has been read, newest first; what was added since came through this handle.
+    tail: Tail,
     segments: Option<Vec<(SegmentInfo, Arc<SegmentIndex>)>>,
     nodes: HashMap<SegmentInfo, Arc<SegmentNodes>>,
     staged: HashMap<PackId, Arc<Pack>>,
 }
+
+/// Which entries that aren't folded have been looked at for packs.
+#[derive(Clone, Copy, Default)]
+enum Tail {
+    #[default]
+    Unread,
+    /// From this one on.
+    From(Seq),
+    Read,
+}
+
+/// How many entries are read in one go on the way back through the tail, at most.
+const TAIL_STEP: usize = 256;
 
 impl RunBlobs {
     pub(super) fn new(store: Arc<dyn Store>, run: RunId) -> Self {
@@ -92,16 +105,15 @@ impl RunBlobs {
                 _ => break,
             }
         }
-        Err(StoreError::corrupt(format!("run {}", self.run), format!("blob {id} is missing")))
+        Err(StoreError::NotFound { what: format!("blob {id} of run {}", self.run) })
     }
 
     async fn find_here(&self, id: BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
         if let Some(found) = self.cache().find(&id) {
             return Ok(Some(found));
         }
-        self.read_tail().await?;
         for fresh in [false, true] {
-            if let Some(found) = self.cache().find(&id) {
+            if let Some(found) = self.find_in_tail(&id).await? {
                 return Ok(Some(found));
             }
             self.read_indexes(fresh).await?;
@@ -116,33 +128,62 @@ impl RunBlobs {
                 }
             }
             // Something may have been folded between the two reads: once more, from the start.
-            self.cache().tail_read = false;
-            self.read_tail().await?;
+            self.cache().tail = Tail::Unread;
         }
         self.find_unindexed(&id).await
     }
 
-    async fn read_tail(&self) -> Result<(), StoreError> {
-        if self.cache().tail_read {
+    /// The newest entry of the run; its pack is remembered.
+    pub(super) async fn read_newest(&self) -> Result<Option<Record>, StoreError> {
+        let newest = self.store.read(&self.run, Span { packs: true, ..Span::newest(1) }).await?.pop();
+        if let Some(record) = &newest {
+            self.remember(record)?;
+            self.cache().tail = Tail::From(record.seq);
+        }
+        Ok(newest)
+    }
+
+    /// Goes back through the tail, in growing steps, until the node is found.
+    async fn find_in_tail(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+        let mut step = 4;
+        loop {
+            let (found, tail) = {
+                let cache = self.cache();
+                (cache.find(id), cache.tail)
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+            let to = match tail {
+                Tail::Read | Tail::From(Seq(0)) => return Ok(None),
+                Tail::Unread => Seq(u32::MAX),
+                Tail::From(seq) => Seq(seq.0 - 1),
+            };
+            let records = match self.store.read(&self.run, Span { to, packs: true, ..Span::newest(step) }).await {
+                Err(StoreError::NotFound { .. }) => Vec::new(),
+                other => other?,
+            };
+            for record in &records {
+                self.remember(record)?;
+            }
+            let ended = records.len() < step;
+            self.cache().tail = match records.last() {
+                Some(oldest) if !ended => Tail::From(oldest.seq),
+                _ => Tail::Read,
+            };
+            step = (step * 4).min(TAIL_STEP);
+        }
+    }
+
+    fn remember(&self, record: &Record) -> Result<(), StoreError> {
+        let known = self.cache().packs.contains_key(&record.seq);
+        if record.pack.is_empty() || known {
             return Ok(());
         }
-        let records = match self.store.read(&self.run, Span { packs: true, ..Span::ALL }).await {
-            Err(StoreError::NotFound { .. }) => Vec::new(),
-            other => other?,
-        };
-        for record in records.into_iter().filter(|record| !record.pack.is_empty()) {
-            let known = self.cache().packs.contains_key(&record.seq);
-            if !known {
-                let pack = Pack::open(self.store.hashing(), record.pack).map_err(|error| {
-                    StoreError::corrupt(
-                        format!("the pack of entry {} of run {}", record.seq, self.run),
-                        error.to_string(),
-                    )
-                })?;
-                self.add(record.seq, Arc::new(pack));
-            }
-        }
-        self.cache().tail_read = true;
+        let pack = Pack::open(self.store.hashing(), record.pack.clone()).map_err(|error| {
+            StoreError::corrupt(format!("the pack of entry {} of run {}", record.seq, self.run), error.to_string())
+        })?;
+        self.add(record.seq, Arc::new(pack));
         Ok(())
     }
 

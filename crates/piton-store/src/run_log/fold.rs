@@ -1,4 +1,4 @@
-//! Folding: 128 entries become a segment, 8 segments one larger one, 8 of those a large one. It goes on
+//! Folding: 128 entries become a segment, 4 segments one larger one, 4 of those a large one. It goes on
 //! in the background; a crash in it changes nothing, because the old form is replaced in one commit.
 //!
 //! 128 and not fewer, because a fold is a transaction that other commits may have to wait for: at one in
@@ -24,7 +24,7 @@ const SMALL: u32 = 128;
 const LEAST: u32 = 32;
 
 /// Segments that become one of the next size.
-const FAN_IN: usize = 8;
+const FAN_IN: usize = 4;
 
 /// How many entries stay unfolded while a run is at work, so that what is read most is at hand.
 const LEAVE: u32 = 64;
@@ -50,7 +50,7 @@ impl Size {
     const fn of(segment: SegmentInfo) -> Self {
         match segment.last.0 - segment.first.0 {
             0..255 => Self::Small,
-            255..2047 => Self::Medium,
+            255..1023 => Self::Medium,
             _ => Self::Large,
         }
     }
@@ -177,17 +177,12 @@ fn check_chain(_hashing: &Hashing, source: &Source<'_>) -> Result<(), StoreError
 /// What a handle knows of the folding of its log.
 #[derive(Default)]
 pub(super) struct Folder {
-    /// The first entry that isn't folded.
+    /// The first entry that isn't folded, as far as is known: a handle that was just opened begins at 0
+    /// and learns better from its first fold.
     next: Arc<AtomicU32>,
     /// Set once folding failed: it isn't worth trying again with every append.
     failed: Arc<AtomicBool>,
     task: Option<JoinHandle<()>>,
-}
-
-impl From<Seq> for Folder {
-    fn from(next: Seq) -> Self {
-        Self { next: Arc::new(AtomicU32::new(next.0)), ..Self::default() }
-    }
 }
 
 impl Folder {
@@ -242,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_of_a_size_merge_until_they_are_large() {
+    fn four_of_a_size_merge_until_they_are_large() {
         let mut segments = Vec::new();
         let mut written = 0;
         while let Some(next) = plan(&segments, Seq(20_000), When::Closing) {
@@ -252,7 +247,7 @@ mod tests {
             written += next.len();
         }
         let sizes: Vec<_> = segments.iter().map(|segment| Size::of(*segment)).collect();
-        assert_eq!(sizes, [vec![Size::Large; 2], vec![Size::Medium; 3], vec![Size::Small; 5]].concat());
+        assert_eq!(sizes, [vec![Size::Large; 9], vec![Size::Medium; 3], vec![Size::Small; 1]].concat());
         assert!(segments.windows(2).all(|pair| pair[0].last.next() == pair[1].first));
         assert_eq!(segments.last().unwrap().last, Seq(19_999));
         assert!(written < 3 * 20_000, "each entry is written at most once per size");

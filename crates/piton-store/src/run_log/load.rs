@@ -112,7 +112,13 @@ impl RunBlobs {
             match decoder.run(&graph)? {
                 Progress::Done(value) => return Ok(value),
                 Progress::Missing(id) => {
-                    let (holding, place) = self.find(id).await?;
+                    // An unknown root is a mistake of whoever asks; a node that another one names is lost.
+                    let (holding, place) = self.find(id).await.map_err(|error| match error {
+                        StoreError::NotFound { what } => {
+                            StoreError::corrupt("a stored value", format!("{what} is missing"))
+                        }
+                        other => other,
+                    })?;
                     graph.add(id, &holding, place);
                 }
             }

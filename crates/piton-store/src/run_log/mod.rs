@@ -35,6 +35,8 @@ pub struct RunLog {
     head: Head,
     /// Time never goes back within a log, whatever the wall clock does.
     at: Timestamp,
+    /// The entry at the head, if it was read and nothing was appended since.
+    newest: Option<SealedEntry>,
     blobs: Arc<RunBlobs>,
     /// The ids of the whole values that were saved last, so that the next save stores only what is new.
     known: HashMap<PartName, Vec<BlobId>>,
@@ -87,6 +89,7 @@ impl RunLog {
             run: new.id,
             head: first,
             at: new.at,
+            newest: None,
             blobs,
             known: HashMap::new(),
             folder: fold::Folder::default(),
@@ -97,20 +100,19 @@ impl RunLog {
     /// Opens the log of a run that exists.
     pub async fn open(store: Arc<dyn Store>, run: &RunId) -> Result<Self, StoreError> {
         let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), run.clone()));
-        let newest = store.read(run, Span::newest(1)).await?;
-        let [newest] = newest.as_slice() else {
+        let Some(newest) = blobs.read_newest().await? else {
             return Err(StoreError::corrupt(format!("run {run}"), "its newest entry is missing"));
         };
-        let entry = sealed::open(store.hashing(), run, newest)?;
-        let folded = store.segments(run).await?.last().map_or(Seq(0), |last| last.last.next());
+        let entry = sealed::open(store.hashing(), run, &newest)?;
         Ok(Self {
             head: Head { seq: entry.seq, hash: entry.hash, fence: entry.fence },
             at: entry.at,
+            newest: Some(entry),
             store,
             run: run.clone(),
             blobs,
             known: HashMap::new(),
-            folder: fold::Folder::from(folded),
+            folder: fold::Folder::default(),
             background: None,
         })
     }
@@ -140,6 +142,7 @@ impl RunLog {
         let before = self.head;
         let added = self.entries(Span { from: before.seq.next(), ..Span::ALL }).await?;
         if let Some(newest) = added.last() {
+            self.newest = Some(newest.clone());
             self.head = Head { seq: newest.seq, hash: newest.hash, fence: newest.fence };
             self.at = self.at.max(newest.at);
         }
@@ -229,16 +232,21 @@ impl RunLog {
 
     /// The newest entry that is a checkpoint, if there is one.
     pub async fn newest_checkpoint(&self) -> Result<Option<SealedEntry>, StoreError> {
+        if let Some(newest) = self.newest.as_ref().filter(|newest| !newest.parts.is_empty()) {
+            return Ok(Some(newest.clone()));
+        }
+        // Mostly it is among the last few.
         let mut to = self.head.seq;
-        loop {
-            let page = self.entries(Span { to, ..Span::newest(64) }).await?;
+        for size in [4, 32].into_iter().chain(std::iter::repeat(256)) {
+            let page = self.entries(Span { to, ..Span::newest(size) }).await?;
             let Some(oldest) = page.last().map(|entry| entry.seq) else { return Ok(None) };
             if let Some(found) = page.into_iter().find(|entry| !entry.parts.is_empty()) {
                 return Ok(Some(found));
             }
-            let Some(before) = oldest.0.checked_sub(1) else { return Ok(None) };
+            let Some(before) = oldest.0.checked_sub(1) else { break };
             to = Seq(before);
         }
+        Ok(None)
     }
 
     /// The body of an entry.

@@ -33,7 +33,7 @@ impl Hasher for IdHasher {
 
 /// A map by id.
 pub(crate) type IdMap<V> = HashMap<BlobId, V, BuildHasherDefault<IdHasher>>;
-pub(super) type IdSet = HashSet<BlobId, BuildHasherDefault<IdHasher>>;
+pub(crate) type IdSet = HashSet<BlobId, BuildHasherDefault<IdHasher>>;
 
 /// Stored nodes with entries, which the next edit or read is likely to pass through again.
 ///

@@ -23,7 +23,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cache::IdMap;
+pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
 pub use encode::{Encoded, encode};
 pub use load::{NodeSource, load};

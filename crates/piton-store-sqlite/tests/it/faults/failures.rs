@@ -1,0 +1,264 @@
+//! Promises 3 and 4: after a failed sync nothing is acknowledged and the handle takes no more writes;
+//! without space, inodes or file handles the error names the cause, what was saved stays readable, and
+//! work goes on when there is room again.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store, StoreError};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::process;
+use piton_testing::scratch::{Scratch, TinyFs, tiny_tmpfs};
+use piton_testing::strace::{self, CHANGING, FailAt, When};
+use piton_types::{Durability, EntryKind, Fence, PartName, RunKind, RunStatus, Timestamp, Value};
+
+use super::saver::{How, LAST, Said, kind, verify};
+use super::{by_level, sample};
+use crate::support::{block_on, id};
+
+/// How often the most active thread makes such a call in an undisturbed run.
+fn most_calls(syscall: &str) -> u32 {
+    let scratch = Scratch::in_memory();
+    let trace = strace::trace(&How::Well.command(scratch.path()), CHANGING, 32);
+    let mut threads = std::collections::HashMap::<u32, u32>::new();
+    for call in trace.calls.iter().filter(|call| call.name == syscall) {
+        *threads.entry(call.thread).or_default() += 1;
+    }
+    threads.into_values().max().unwrap_or(0)
+}
+
+/// Runs the program with one failing call, then again without; the two must get to the end.
+fn fail_once(how: How, fault: FailAt) -> (Said, Result<Option<u32>, StoreError>) {
+    let scratch = Scratch::in_memory();
+    let finished = strace::run(&how.command(scratch.path()), fault.clone());
+    assert!(finished.success(), "{fault:?}: {finished:?}");
+    let said = Said::new(&finished.lines());
+    let found = verify(scratch.path(), &said);
+    if found.is_ok() && how != How::Deaf {
+        let again = process::run(&mut How::Well.command(scratch.path()));
+        assert!(Said::new(&again.lines()).done.is_some(), "{fault:?}: {again:?}");
+        assert_eq!(verify(scratch.path(), &said).unwrap(), Some(LAST), "{fault:?}");
+    }
+    (said, found)
+}
+
+#[test]
+fn a_failed_sync_acknowledges_nothing() {
+    let (mut tried, mut reported) = (0, 0);
+    for syscall in ["fdatasync", "fsync"] {
+        let all: Vec<u32> = (1..=most_calls(syscall)).collect();
+        for at in sample(&all, by_level(6, 25, usize::MAX)) {
+            let (said, found) = fail_once(How::Stubborn, FailAt::new(syscall, "EIO", When::Only(at)));
+            tried += 1;
+            found.unwrap_or_else(|error| panic!("{syscall} {at}: {error}: {said:?}"));
+            let Some((place, first, text, acks)) = said.failures.first() else {
+                assert!(said.done.is_some(), "{syscall} {at}: {said:?}");
+                continue;
+            };
+            reported += 1;
+            println!("{syscall} {at}: {place} {first} {text}");
+            assert_eq!(said.acks.len(), *acks, "{syscall} {at}: nothing is acknowledged after it: {said:?}");
+            assert!(said.done.is_none(), "{syscall} {at}: {said:?}");
+            if place == "append" {
+                assert_eq!(said.failures.len(), 4, "it tried three more times: {said:?}");
+                assert!(said.failures.iter().all(|(_, kind, ..)| kind == "Poisoned"), "{syscall} {at}: {said:?}");
+            }
+        }
+    }
+    println!("failed syncs: {tried} tried, {reported} reported, the others not waited for by anyone");
+    assert!(reported * 2 > tried, "{reported} of {tried}");
+}
+
+/// The negative control: a program that takes no notice of a failed sync, on a disk that then loses the
+/// data, is caught.
+#[test]
+fn failed_syncs_find_who_ignores_them() {
+    let all: Vec<u32> = (1..=most_calls("pwrite64")).collect();
+    let mut caught = 0;
+    for at in sample(&all, 10) {
+        let (said, found) = fail_once(How::Deaf, FailAt::new("pwrite64", "EIO", When::Only(at)));
+        caught += usize::from(matches!(found, Err(StoreError::NotFound { .. })));
+        println!("{at}: {:?} {:?}", said.newest(), found);
+    }
+    assert!(caught > 0, "the harness would not have noticed");
+}
+
+#[test]
+fn no_space_at_any_write() {
+    let all: Vec<u32> = (1..=most_calls("pwrite64")).collect();
+    let (mut full, mut poisoned, mut unnoticed) = (0, 0, 0);
+    let chosen = sample(&all, by_level(8, 40, usize::MAX));
+    for at in &chosen {
+        let (said, found) = fail_once(How::Stubborn, FailAt::new("pwrite64", "ENOSPC", When::Only(*at)));
+        found.unwrap_or_else(|error| panic!("{at}: {error}: {said:?}"));
+        let Some((place, first, text, _)) = said.failures.first() else {
+            assert!(said.done.is_some(), "{at}: {said:?}");
+            unnoticed += 1;
+            continue;
+        };
+        match first.as_str() {
+            "Full" => {
+                full += 1;
+                assert!(text.starts_with("no space is left"), "{text}");
+                // There is space again at once, so the next attempt on the same handle goes well.
+                let goes_on = place != "append" || (said.failures.len() == 1 && said.done.is_some());
+                assert!(goes_on, "{at}: {said:?}");
+            }
+            "Poisoned" => poisoned += 1,
+            other => panic!("{at}: {other} at {place}: {text}"),
+        }
+    }
+    println!(
+        "no space: {} of {} writes, {full} full, {poisoned} poisoned, {unnoticed} unnoticed",
+        chosen.len(),
+        all.len()
+    );
+    assert!(full > 0);
+}
+
+/// A run with an item of 20 KiB for each entry.
+struct Growing {
+    log: RunLog,
+    items: Vec<Value>,
+}
+
+impl Growing {
+    async fn create(store: Arc<dyn Store>) -> Result<Self, StoreError> {
+        let new = NewRun {
+            id: id("growing"),
+            name: String::new(),
+            kind: RunKind::Steps,
+            status: RunStatus::InProgress,
+            parent: None,
+            folder: None,
+            body: Value::Null,
+            at: Timestamp::from_millis(1),
+            fence: Fence(1),
+            durability: Durability::Durable,
+        };
+        Ok(Self { log: RunLog::create(store, new).await?, items: Vec::new() })
+    }
+
+    async fn save(&mut self) -> Result<(), StoreError> {
+        let mut items = self.items.clone();
+        let random = piton_testing::SeededRandom::new(items.len() as u64);
+        items.push(Value::Bytes((0..2560).flat_map(|_| random.next_u64().to_le_bytes()).collect()));
+        let value = Value::List(items);
+        let part = DraftPart {
+            name: PartName("state".to_owned()),
+            schema: String::new(),
+            version: 1,
+            content: Content::Value(&value),
+        };
+        let draft = Draft { parts: vec![part], ..Draft::new(EntryKind::Checkpoint, Timestamp::from_millis(2)) };
+        self.log.append(draft).await?;
+        let Value::List(items) = value else { unreachable!("it was made above") };
+        self.items = items;
+        Ok(())
+    }
+
+    async fn check(store: Arc<dyn Store>, items: &[Value]) {
+        let log = RunLog::open(store, &id("growing")).await.unwrap();
+        let entries = log.entries(Span::ALL).await.unwrap();
+        assert_eq!(entries.len(), items.len() + 1);
+        for entry in &entries[1..] {
+            let value = log.load(entry.parts[&PartName("state".to_owned())].root).await.unwrap();
+            assert_eq!(value, Value::List(items[..entry.seq.0 as usize].to_vec()));
+        }
+    }
+}
+
+#[test]
+fn work_goes_on_when_a_full_disk_is_made_larger() {
+    let disk = tiny_tmpfs(2 << 20);
+    let path = disk.path().join("store.db");
+    block_on(async {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+        let mut growing = Growing::create(Arc::clone(&store)).await.unwrap();
+        let error = loop {
+            if let Err(error) = growing.save().await {
+                break error;
+            }
+        };
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        let saved = growing.items.len();
+        assert!(saved > 10, "{saved}");
+        Growing::check(Arc::clone(&store), &growing.items).await;
+        assert!(matches!(growing.save().await, Err(StoreError::Full { .. })), "it is still full");
+        disk.resize(8 << 20);
+        for _ in 0..20 {
+            growing.save().await.unwrap();
+        }
+        Growing::check(Arc::clone(&store), &growing.items).await;
+        store.close().await.unwrap();
+        drop(growing.log);
+        let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+        Growing::check(store, &growing.items).await;
+        println!("full disk: {saved} entries before, {} in the end", growing.items.len());
+    });
+}
+
+#[test]
+fn no_inodes_is_said_so() {
+    for free in 0..4 {
+        // The root, and the files that a store needs: itself, the log, its index and the lock.
+        let disk = TinyFs::new(4 << 20, Some(1 + free + 4));
+        let ballast: Vec<_> = (0..4).map(|n| disk.path().join(format!("ballast-{n}"))).collect();
+        for file in &ballast {
+            std::fs::write(file, b"").unwrap();
+        }
+        let path = disk.path().join("store.db");
+        let attempt = || {
+            let store = SqliteStore::open(&path, SqliteOptions::default())?;
+            block_on(async {
+                let mut growing = Growing::create(Arc::new(store)).await?;
+                growing.save().await
+            })
+        };
+        let error = attempt().unwrap_err();
+        println!("{free} inodes free: {error}");
+        assert!(matches!(error, StoreError::Full { .. }), "{free}: {error:?}");
+        for file in ballast {
+            std::fs::remove_file(file).unwrap();
+        }
+        attempt().unwrap();
+    }
+}
+
+#[test]
+fn no_file_handles_is_said_so() {
+    let scratch = Scratch::in_memory();
+    // Something is there already.
+    let finished = strace::run(&How::Well.command(scratch.path()), strace::KillAt::new(&["fdatasync"], 12));
+    let before = Said::new(&finished.lines());
+    assert!(before.acks.len() > 3, "{finished:?}");
+    let (mut refused, mut done) = (0, 0);
+    for limit in 5..20 {
+        let saver = How::Well.command(scratch.path());
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]);
+        limited.arg(saver.get_program()).args(saver.get_args());
+        limited.envs(saver.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        let finished = process::run(&mut limited);
+        let said = Said::new(&finished.lines());
+        if !finished.success() && said.acks.is_empty() && said.failures.is_empty() {
+            println!("{limit} handles: the program itself can't start");
+            continue;
+        }
+        if let [(place, kind, text, _)] = &said.failures[..] {
+            println!("{limit} handles: {place} {kind} {text}");
+            assert_eq!(kind, "Unavailable", "{limit}: {text}");
+            assert!(text.contains("file handles") || text.contains("open files"), "{limit}: {text}");
+            refused += 1;
+        } else {
+            assert!(said.done.is_some(), "{limit}: {finished:?}");
+            done += 1;
+        }
+        let mut acks = before.clone();
+        acks.acks.extend(said.acks);
+        verify(scratch.path(), &acks).unwrap();
+    }
+    println!("file handles: refused with {refused} limits, done with {done}");
+    assert!(refused > 0 && done > 0);
+    assert_eq!(kind(&StoreError::Unavailable { detail: String::new() }), "Unavailable");
+}
