@@ -1,7 +1,7 @@
 //! One append inside a transaction: what is checked, and the rows that it writes.
 
 use piton_store::{Commit, Head, StoreError};
-use piton_types::{EntryHash, Fence, RunId, RunSummary, Seq};
+use piton_types::{EntryHash, Fence, RunId, RunStatus, RunSummary, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::index::{kind_number, status_number};
@@ -32,9 +32,9 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
         Some(number) => Some(number),
         None => run_number(conn, &commit.run)?,
     };
-    let head = match number {
-        Some(number) => head(conn, number)?,
-        None => None,
+    let (head, status) = match number {
+        Some(number) => head_and_status(conn, number)?.unzip(),
+        None => (None, None),
     };
     commit.check(head)?;
     for pack in &commit.staged {
@@ -49,9 +49,10 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
             number
         }
         (Some(number), None) => {
-            // Changes nothing, and costs no page, while the run is in progress.
-            conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1 AND status <> 1")?
-                .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
+            if status != Some(status_number(RunStatus::InProgress)) {
+                conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
+                    .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
+            }
             number
         }
         (None, Some(index)) => insert_row(conn, index)?,
@@ -114,6 +115,19 @@ fn insert_row(conn: &Connection, index: &RunSummary) -> Result<i64, Failure> {
 /// The number of a run, if it exists.
 pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<i64>> {
     conn.prepare_cached("SELECT no FROM run WHERE id = ?1")?.query_row([run.as_str()], |row| row.get(0)).optional()
+}
+
+/// The newest entry of a run, and the run's status, in one look.
+fn head_and_status(conn: &Connection, run: i64) -> rusqlite::Result<Option<(Head, u8)>> {
+    conn.prepare_cached(
+        "SELECT key, fence, hash, (SELECT status FROM run WHERE no = ?3) FROM entry
+         WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1",
+    )?
+    .query_row([key(run, Seq(0)), key(run, Seq(u32::MAX)), run], |row| {
+        let head = Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? };
+        Ok((head, row.get(3)?))
+    })
+    .optional()
 }
 
 /// The newest entry of a run. It is never folded, so it is always a row of its own.

@@ -94,7 +94,7 @@ async fn write(store: Arc<dyn Store>) -> Result<(), StoreError> {
         match kind {
             EntryKind::Claimed => draft.fence = Some(Fence(7)),
             EntryKind::Checkpoint => {
-                draft.parts = vec![part("all", keep(everything())), part("one", keep(Value::from(1)))]
+                draft.parts = vec![part("all", keep(everything())), part("one", keep(Value::from(1)))];
             }
             EntryKind::Restored => {
                 let summary = log.summary().await?;

@@ -229,5 +229,5 @@ fn a_deleted_store_acknowledges_nothing() {
 fn the_url_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let url = open(&folder).url();
-    assert!(url.starts_with("sqlite:///") && url.ends_with("/store.db"), "{url}");
+    assert!(url.starts_with("sqlite:/") && url.ends_with("/store.db"), "{url}");
 }

@@ -49,15 +49,23 @@ struct Tally {
     lost: Vec<String>,
 }
 
-/// The points of a run from `start` on, and what the run says at its end.
-fn points(how: How, start: Option<&Path>, place: &Place) -> (Vec<KillAt>, String) {
+/// Where a run can be killed.
+struct Points {
+    points: Vec<KillAt>,
+    /// Calls that can't be named; see `strace`.
+    unnamed: usize,
+    /// What the run says at its end.
+    root: String,
+}
+
+fn points(how: How, start: Option<&Path>, place: &Place) -> Points {
     let folder = place.prepare(start);
     let trace = strace::trace(&how.command(&folder), CHANGING, 32);
     let said = Said::new(&trace.finished.lines());
     let found = trace.kill_points(&folder);
-    println!("{how:?}: {} points, {} more without a name; {:?}", found.points.len(), found.unnamed, trace.counts());
     assert!(found.unnamed * 10 < found.points.len(), "too many calls can't be named");
-    (found.points, said.done.expect("an undisturbed run gets to its end"))
+    let root = said.done.expect("an undisturbed run gets to its end");
+    Points { points: found.points, unnamed: found.unnamed, root }
 }
 
 /// Kills the program at each of `chosen`, looks at what is left, and lets it go on to the end.
@@ -105,11 +113,11 @@ fn campaign(how: How, start: Option<&Path>, traced: &Path, chosen: &[KillAt], ro
 #[test]
 fn kill_at_every_changing_system_call() {
     let place = Place::new();
-    let (points, root) = points(How::Well, None, &place);
+    let Points { points, unnamed, root } = points(How::Well, None, &place);
     let chosen = sample(&points, by_level(25, 150, usize::MAX));
     let tally = campaign(How::Well, None, &place.folder(), &chosen, &root);
     println!(
-        "kills while saving: {} of {} points, {} killed, {} not met, {} lost",
+        "kills while saving: {} of {} points ({unnamed} more without a name), {} killed, {} not met, {} lost",
         chosen.len(),
         points.len(),
         tally.killed,
@@ -130,11 +138,11 @@ fn kill_at_every_changing_system_call_of_recovery() {
     let before = Said::new(&finished.lines());
     assert!(before.acks.len() > 15, "{before:?}");
     let place = Place::new();
-    let (points, root) = points(How::Well, Some(&folder), &place);
+    let Points { points, unnamed, root } = points(How::Well, Some(&folder), &place);
     let chosen = sample(&points, by_level(10, 60, usize::MAX));
     let tally = campaign(How::Well, Some(&folder), &place.folder(), &chosen, &root);
     println!(
-        "kills while recovering: {} of {} points, {} killed, {} not met, {} lost",
+        "kills while recovering: {} of {} points ({unnamed} more without a name), {} killed, {} not met, {} lost",
         chosen.len(),
         points.len(),
         tally.killed,
@@ -149,7 +157,7 @@ fn kill_at_every_changing_system_call_of_recovery() {
 #[test]
 fn kills_find_what_is_acknowledged_too_early() {
     let place = Place::new();
-    let (points, root) = points(How::Early, None, &place);
+    let Points { points, root, .. } = points(How::Early, None, &place);
     let chosen = sample(&points, 24);
     let tally = campaign(How::Early, None, &place.folder(), &chosen, &root);
     println!("acknowledged too early: {} of {} kills lost something", tally.lost.len(), tally.killed);
