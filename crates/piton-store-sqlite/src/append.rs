@@ -43,21 +43,22 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
             return Err(StoreError::NotFound { what: format!("staged pack {}", pack.0) }.into());
         }
     }
-    let number = match (number, &commit.index) {
-        (Some(number), Some(index)) => {
-            update_row(conn, number, index, commit)?;
-            number
-        }
-        (Some(number), None) => {
-            if status != Some(status_number(RunStatus::InProgress)) {
-                conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
-                    .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
+    let number =
+        match (number, &commit.index) {
+            (Some(number), Some(index)) => {
+                update_row(conn, number, index, commit)?;
+                number
             }
-            number
-        }
-        (None, Some(index)) => insert_row(conn, index)?,
-        (None, None) => return Err(StoreError::no_run(&commit.run).into()),
-    };
+            (Some(number), None) => {
+                if status != Some(status_number(RunStatus::InProgress)) {
+                    conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
+                        .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
+                }
+                number
+            }
+            (None, Some(index)) => insert_row(conn, index)?,
+            (None, None) => return Err(StoreError::no_run(&commit.run).into()),
+        };
     conn.prepare_cached("INSERT INTO entry(key, at, fence, hash, entry, pack) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
         .execute(params![
             key(number, commit.seq),

@@ -67,7 +67,7 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
 /// SQLite says 'can't open' for this too, and doesn't say why. It has let go of the handles that it had by
 /// then, so what counts is whether there are as many as it needs: database, log, index and folder.
 fn out_of_handles() -> bool {
-    let handles: Result<Vec<_>, _> = (0..4).map(|_| std::fs::File::open("/dev/null")).collect();
+    let handles: Result<Vec<_>, _> = (0..6).map(|_| std::fs::File::open("/dev/null")).collect();
     handles.is_err_and(|error| {
         error.raw_os_error().is_some_and(|code| {
             let code = rustix::io::Errno::from_raw_os_error(code);

@@ -17,6 +17,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use rusqlite::{Connection, ffi};
@@ -52,6 +53,8 @@ struct Layered {
     rooted: bool,
     /// The log once more, to sync it.
     twin: Option<File>,
+    /// The log's folder, to sync its name.
+    folder: Option<File>,
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -119,7 +122,7 @@ unsafe extern "C" fn open(
         };
         let base = ffi::sqlite3_file { pMethods: std::ptr::null() };
         let check = (*layer).zName == CHECKED.as_ptr();
-        file.cast::<Layered>().write(Layered { base, check, rooted: false, twin: None });
+        file.cast::<Layered>().write(Layered { base, check, rooted: false, twin: None, folder: None });
         let code = own_open(own, name, inner(file), flags, out);
         if code != ffi::SQLITE_OK {
             if let Some(close) = (*inner(file)).pMethods.as_ref().and_then(|methods| methods.xClose) {
@@ -128,15 +131,17 @@ unsafe extern "C" fn open(
             return code;
         }
         if flags & ffi::SQLITE_OPEN_WAL != 0 {
-            (*file.cast::<Layered>()).twin = twin(name);
+            let ours = &mut *file.cast::<Layered>();
+            (ours.twin, ours.folder) = twin(name).unzip();
         }
         (*file).pMethods = methods;
         ffi::SQLITE_OK
     }
 }
 
-/// Opens the log a second time. Unlike the database it has no locks on itself that closing could drop.
-unsafe fn twin(name: *const c_char) -> Option<File> {
+/// Opens the log a second time, and its folder. Unlike the database, the log has no locks on itself that
+/// closing could drop.
+unsafe fn twin(name: *const c_char) -> Option<(File, File)> {
     if !cfg!(target_os = "linux") {
         return None;
     }
@@ -144,7 +149,9 @@ unsafe fn twin(name: *const c_char) -> Option<File> {
     let name = unsafe { CStr::from_ptr(name) };
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).ok()?;
-    File::options().read(true).custom_flags(flags).open(OsStr::from_bytes(name.to_bytes())).ok()
+    let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+    let log = File::options().read(true).custom_flags(flags).open(path).ok()?;
+    Some((log, File::open(path.parent()?).ok()?))
 }
 
 /// The file of SQLite's own layer behind ours.
@@ -277,10 +284,12 @@ unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
     unsafe {
         let ours = &mut *file.cast::<Layered>();
         let Some(twin) = ours.twin.as_ref().filter(|_| ours.rooted) else {
-            // SQLite's own sync also syncs the folder if the log is new, so it goes first.
+            // SQLite's own sync also syncs the folder if the log is new, but takes no notice if that
+            // fails: then a power cut could take the log's name, and all of it. So once more, by us.
             let code = sync(file, flags);
-            ours.rooted = code == ffi::SQLITE_OK;
-            return code;
+            let named = ours.folder.as_ref().is_none_or(|folder| rustix::fs::fsync(folder).is_ok());
+            ours.rooted = code == ffi::SQLITE_OK && named;
+            return if named { code } else { ffi::SQLITE_IOERR_DIR_FSYNC };
         };
         // A log that somebody deleted takes data as ever, and nobody would find it again.
         let there = twin.metadata().is_ok_and(|data| data.nlink() > 0);

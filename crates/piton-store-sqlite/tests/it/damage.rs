@@ -2,7 +2,7 @@
 //! after a kill. The only thing that may be lost is the last commit of a log that a crash left, and only
 //! if the damage is in it.
 //!
-//! `PITON_TEST_FULL=1` flips every byte of the database too; without it every seventh, and every byte of
+//! `PITON_TEST=full` flips every byte of the database too; without it every seventh, and every byte of
 //! the log.
 
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ fn flip(files: &Files, which: &[(&str, usize)], last: usize, shorter: &str, opti
 }
 
 fn database_step() -> usize {
-    if std::env::var_os("PITON_TEST_FULL").is_some() { 1 } else { 7 }
+    if std::env::var("PITON_TEST").is_ok_and(|level| level == "full") { 1 } else { 7 }
 }
 
 #[test]

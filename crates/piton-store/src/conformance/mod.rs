@@ -79,7 +79,7 @@ macro_rules! conformance {
             states_of_every_entry_load
             a_whole_value_saves_only_what_changed
             damaged_parents_are_noticed
-            a_lost_answer_is_recognised
+            an_equal_entry_conflicts_too
             a_taken_over_writer_cannot_append
             background_saves_are_acknowledged_in_order
         );

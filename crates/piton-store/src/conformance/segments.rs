@@ -197,14 +197,15 @@ pub async fn damaged_parents_are_noticed(fixture: &dyn Fixture) {
     assert!(matches!(opened, Err(StoreError::Corrupt { .. })), "{opened:?}");
 }
 
-/// Decision 2: after a lost answer the head tells whether the commit took place.
-pub async fn a_lost_answer_is_recognised(fixture: &dyn Fixture) {
+/// Promise 11: an equal entry of somebody else's is his, and `refresh` shows it.
+pub async fn an_equal_entry_conflicts_too(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let mut log = new_log(Arc::clone(&store), "twice").await.unwrap();
     let mut same = RunLog::open(Arc::clone(&store), log.run()).await.unwrap();
     log.append(checkpoint("one".into(), Content::Value(&Value::Null))).await.unwrap();
-    // The same commit again, as a client repeats it that never got the answer.
-    assert_eq!(same.append(checkpoint("one".into(), Content::Value(&Value::Null))).await.unwrap(), Seq(1));
+    let equal = same.append(checkpoint("one".into(), Content::Value(&Value::Null))).await;
+    assert!(matches!(equal, Err(StoreError::Conflict { .. })), "{equal:?}");
+    assert_eq!(same.refresh().await.unwrap().len(), 1);
     assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 2);
     let other = same.append(checkpoint("two".into(), Content::Value(&Value::Null))).await.unwrap();
     assert_eq!(other, Seq(2));

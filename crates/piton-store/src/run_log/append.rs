@@ -134,8 +134,8 @@ pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, St
     let head = Head { seq: commit.seq, hash: commit.hash, fence: commit.fence };
     let run = commit.run.clone();
     let Err(error) = store.append(commit).await else { return Ok(head) };
-    let unclear = matches!(error, StoreError::Unavailable { .. } | StoreError::Conflict { .. });
-    // A conflict with ourselves is the answer to an append that was repeated after its first answer was lost.
+    // Only then: a conflict is somebody else's entry, even if it is equal to ours.
+    let unclear = matches!(error, StoreError::Unavailable { .. });
     if unclear && matches!(store.head(&run).await, Ok(Some(now)) if now == head) {
         return Ok(head);
     }

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Commit, Log, MemoryStore, PackId, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
+    Blobs, Commit, Draft, Log, MemoryStore, NewRun, PackId, RunIndex, RunLog, RunQuery, Section, Segment, SegmentInfo,
+    Span, Store, StoreError,
 };
 use piton_testing::{CrashStore, Fault, ManualClock};
-use piton_types::{BlobId, Clock, Durability, EntryHash, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq};
+use piton_types::{
+    BlobId, Clock, Durability, EntryHash, EntryKind, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq,
+    Timestamp, Value,
+};
 
 const ENTRIES: u32 = 3;
 
@@ -164,5 +168,33 @@ async fn every_method_is_covered() {
             assert_eq!(struck, fault != Fault::None, "{name}: {error:?}");
         }
         assert_eq!((store.url(), store.capabilities()), (inner.url(), inner.capabilities()));
+    }
+}
+
+/// Decision 2: after a lost answer the head tells whether the commit took place, and the writer goes on.
+#[tokio::test]
+async fn a_lost_answer_is_recognised() {
+    for performed in [false, true] {
+        // The second call is the first append after the creation.
+        let store: Arc<dyn Store> =
+            Arc::new(CrashStore::new(Arc::new(MemoryStore::new()), Fault::Away { from: 2, calls: 1, performed }));
+        let new = NewRun {
+            id: run_id(),
+            name: "lost".into(),
+            kind: RunKind::Steps,
+            status: RunStatus::InProgress,
+            parent: None,
+            folder: None,
+            body: Value::Null,
+            at: Timestamp::from_millis(1),
+            fence: Fence(1),
+            durability: Durability::Durable,
+        };
+        let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
+        let draft = || Draft::new(EntryKind::Checkpoint, Timestamp::from_millis(2));
+        let first = log.append(draft()).await;
+        assert_eq!(first.is_ok(), performed, "{first:?}");
+        log.append(draft()).await.unwrap();
+        assert_eq!(log.entries(Span::ALL).await.unwrap().len(), if performed { 3 } else { 2 });
     }
 }

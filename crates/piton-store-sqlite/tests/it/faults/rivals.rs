@@ -132,7 +132,6 @@ fn fifty_processes_race_for_one_entry() {
 
 /// The same when nothing in the entries tells the racers apart.
 #[test]
-#[ignore = "found: RunLog takes a conflict with an entry equal to its own for its own success"]
 fn racers_for_the_same_entry_have_one_winner() {
     for (won, others) in race(8, 3, Manner::Alike) {
         assert_eq!((won, others.len()), (1, 7));
