@@ -81,6 +81,7 @@ macro_rules! conformance {
             damaged_parents_are_noticed
             an_equal_entry_conflicts_too
             a_taken_over_writer_cannot_append
+            a_state_can_move_to_another_run
             background_saves_are_acknowledged_in_order
         );
     };

@@ -234,6 +234,24 @@ pub async fn a_taken_over_writer_cannot_append(fixture: &dyn Fixture) {
     assert_eq!(new.head().fence, Fence(2), "the fence stays for what follows");
 }
 
+/// A state that was saved in one run is whole in another, too.
+pub async fn a_state_can_move_to_another_run(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut one = new_log(Arc::clone(&store), "one").await.unwrap();
+    let mut other = new_log(Arc::clone(&store), "other").await.unwrap();
+    let mut state = State::new(store.hashing(), &Value::List((0..50).map(message).collect())).unwrap();
+    one.append(checkpoint("here".into(), Content::State(&mut state))).await.unwrap();
+    state.push(&Path::root(), message(50)).await.unwrap();
+    let seq = other.append(checkpoint("there".into(), Content::State(&mut state))).await.unwrap();
+    state.push(&Path::root(), message(51)).await.unwrap();
+    let last = other.append(checkpoint("on".into(), Content::State(&mut state))).await.unwrap();
+    let fresh = RunLog::open(Arc::clone(&store), other.run()).await.unwrap();
+    for (seq, count) in [(seq, 51), (last, 52)] {
+        let root = fresh.entry(seq).await.unwrap().parts[&"app".into()].root;
+        assert_eq!(fresh.load(root).await.unwrap(), Value::List((0..count).map(message).collect()));
+    }
+}
+
 /// Background saving: receipts at once, acknowledgements in order, nothing lost that was acknowledged.
 pub async fn background_saves_are_acknowledged_in_order(fixture: &dyn Fixture) {
     let store = fixture.open().await;

@@ -204,7 +204,7 @@ impl RunLog {
                 detail: "only a run's first entry records its creation".to_owned(),
             });
         }
-        let hashing = self.store.hashing();
+        let (hashing, home) = (self.store.hashing(), self.home());
         let encoded = encode(hashing, &draft.body)?;
         let mut nodes = encoded.nodes;
         let (_, top) = nodes.pop().expect("the root comes last");
@@ -212,6 +212,10 @@ impl RunLog {
         for part in &mut draft.parts {
             let root = match &mut part.content {
                 Content::Stored(root) => *root,
+                Content::State(state) if state.is_foreign(&home) => {
+                    nodes.extend(encode(hashing, &state.value().await?)?.nodes);
+                    state.root()
+                }
                 Content::State(state) => {
                     nodes.extend(state.unsaved());
                     state.root()
@@ -278,6 +282,8 @@ impl RunLog {
         }
         for part in draft.parts {
             if let Content::State(state) = part.content {
+                // From now on it can be read back from here, and need not be kept in memory.
+                state.settle(self.home(), self.source());
                 state.saved();
             }
         }

@@ -23,7 +23,7 @@ pub use background::Receipt;
 
 use crate::sealed::{self, SealedEntry};
 use crate::segment::SegmentEntries;
-use crate::state::{NodeSource, State};
+use crate::state::{Home, NodeSource, State};
 use crate::{Head, Section, Span, Store, StoreError};
 use background::Background;
 use blobs::RunBlobs;
@@ -261,7 +261,14 @@ impl RunLog {
 
     /// A value by its root, of which parts are loaded as they are needed.
     pub fn state(&self, root: BlobId) -> State {
-        State::open(self.store.hashing().clone(), root, Some(self.source()))
+        let mut state = State::open(self.store.hashing().clone(), root, None);
+        state.settle(self.home(), self.source());
+        state
+    }
+
+    /// What tells states that are saved here from those of other runs and stores.
+    fn home(&self) -> Home {
+        (Arc::as_ptr(&self.store).addr(), self.run.clone())
     }
 
     /// Where the nodes of this run's values come from.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Path, Value};
+use piton_types::{BlobId, Path, RunId, Value};
 
 use super::cache::{Cache, IdMap, IdSet};
 use super::cut::Sink;
@@ -55,7 +55,12 @@ pub struct State {
     kept: IdMap<Bytes>,
     cache: Arc<Mutex<Cache>>,
     source: Option<Arc<dyn NodeSource>>,
+    /// The log that has what was saved, if it is one.
+    home: Option<Home>,
 }
+
+/// Which log has the stored nodes of a state: the address of its open store, and the run.
+pub(crate) type Home = (usize, RunId);
 
 /// Nodes that aren't stored yet; some of them may be left from earlier edits.
 #[derive(Clone, Default)]
@@ -142,6 +147,7 @@ impl State {
             kept: IdMap::default(),
             cache: Arc::default(),
             source: None,
+            home: None,
         })
     }
 
@@ -155,6 +161,21 @@ impl State {
             kept: IdMap::default(),
             cache: Arc::default(),
             source,
+            home: None,
+        }
+    }
+
+    /// Says which log has what was saved, and can give it back.
+    pub(crate) fn settle(&mut self, home: Home, source: Arc<dyn NodeSource>) {
+        self.home = Some(home);
+        self.set_source(source);
+    }
+
+    /// Whether some of it may be stored, but not in this log: then all of it is new there.
+    pub(crate) fn is_foreign(&self, home: &Home) -> bool {
+        match &self.home {
+            Some(own) => own != home,
+            None => self.source.is_some() || !self.kept.is_empty(),
         }
     }
 
@@ -272,14 +293,16 @@ impl State {
 
     /// What [`unsaved`](Self::unsaved) returns is stored now.
     pub fn saved(&mut self) {
-        for (id, node) in self.unsaved() {
-            if self.source.is_some() {
-                lock(&self.cache).insert(id, &node);
-            } else {
-                self.kept.insert(id, node);
-            }
+        if self.source.is_none() {
+            // They can't be fetched back, so they stay.
+            self.kept.extend(self.unsaved());
         }
-        self.fresh = Fresh { limit: SWEEP_MIN, ..Fresh::default() };
+        let fresh = std::mem::replace(&mut self.fresh, Fresh { limit: SWEEP_MIN, ..Fresh::default() });
+        if self.source.is_some() {
+            // Some may be left from earlier edits. Nothing refers to those, so nobody will ask for them.
+            let mut cache = lock(&self.cache);
+            fresh.nodes.iter().for_each(|(id, node)| cache.insert(*id, node));
+        }
     }
 
     /// How many bytes of unsaved nodes are in memory.
