@@ -28,8 +28,8 @@ use crate::{connect, files};
 const LOG_PAGES: u64 = 1000;
 /// Commits of a handle after which its log is grown.
 const GROW_AFTER: u64 = 64;
-/// How far it is grown: about `LOG_PAGES`.
-const GROWN: u64 = 4 << 20;
+/// How far it is grown: twice `LOG_PAGES`, for what is written while a checkpoint is under way.
+const GROWN: u64 = 8 << 20;
 /// Free pages that are never given back.
 const SPARE_PAGES: u64 = 512;
 /// Pages that are given back in one transaction.

@@ -47,9 +47,9 @@ fn the_log_is_grown_for_handles_that_commit_much() {
         while store.counters().wal_grown == 0 && std::time::Instant::now() < give_up {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        assert_eq!(std::fs::metadata(&log).unwrap().len(), 4 << 20);
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), 8 << 20);
         line.grow(&store, 100).await;
-        assert_eq!(std::fs::metadata(&log).unwrap().len(), 4 << 20, "commits overwrite");
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), 8 << 20, "commits overwrite");
         assert_eq!(store.read(&line.run, Span::ALL).await.unwrap().len(), 164);
     });
 }
