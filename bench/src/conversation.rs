@@ -10,7 +10,7 @@ use anyhow::ensure;
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
-use piton_types::{Durability, EntryKind, Fence, Path, RunKind, RunStatus, Timestamp, Value};
+use piton_types::{Durability, EntryKind, Path, Timestamp, Value};
 
 use crate::corpus;
 use crate::measure::{Samples, disk, ratio, report};
@@ -38,18 +38,7 @@ pub(crate) fn message(text: &str, n: usize) -> Value {
 }
 
 pub(crate) async fn create(store: &Arc<SqliteStore>, id: &str, durability: Durability) -> anyhow::Result<RunLog> {
-    let new = NewRun {
-        id: id.parse()?,
-        name: id.to_owned(),
-        kind: RunKind::Steps,
-        status: RunStatus::InProgress,
-        parent: None,
-        folder: None,
-        body: Value::Null,
-        at: Timestamp::from_millis(1_700_000_000_000),
-        fence: Fence(1),
-        durability,
-    };
+    let new = NewRun { durability, ..NewRun::new(id.parse()?, Timestamp::from_millis(1_700_000_000_000)) };
     Ok(RunLog::create(Arc::clone(store) as Arc<dyn Store>, new).await?)
 }
 

@@ -332,23 +332,16 @@ impl Store for EmbeddedStore {
 
 #[cfg(test)]
 mod tests {
-    use piton_types::{Durability, EntryKind, RunKind, RunStatus, Timestamp, Value};
+    use piton_types::{EntryKind, RunKind, RunStatus, Timestamp, Value};
 
     use super::*;
     use crate::{Content, Draft, DraftPart, MemoryCheckpointStore, NewRun, RunLog};
 
     fn new_run(id: &str) -> NewRun {
         NewRun {
-            id: id.parse().unwrap(),
-            name: "embedded".into(),
             kind: RunKind::Embedded,
-            status: RunStatus::InProgress,
-            parent: None,
-            folder: None,
             body: Value::from("d".repeat(500)),
-            at: Timestamp::from_millis(1),
-            fence: Fence(1),
-            durability: Durability::Durable,
+            ..NewRun::new(id.parse().unwrap(), Timestamp::from_millis(1))
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use piton_store::{Commit, Draft, Hashing, Head, Log as _, NewRun, Record, RunLog, Span, Store, StoreError};
-use piton_types::{Durability, EntryHash, EntryKind, Fence, RunId, RunKind, RunStatus, Seq, Timestamp, Value};
+use piton_types::{Durability, EntryHash, EntryKind, Fence, RunId, Seq, Timestamp, Value};
 
 use crate::SqliteStore;
 use crate::support::{block_on, id, open};
@@ -53,18 +53,7 @@ impl Forge {
 }
 
 async fn create(store: &Arc<SqliteStore>, run: &RunId) -> RunLog {
-    let new = NewRun {
-        id: run.clone(),
-        name: String::new(),
-        kind: RunKind::Steps,
-        status: RunStatus::InProgress,
-        parent: None,
-        folder: None,
-        body: Value::Null,
-        at: Timestamp::from_millis(1),
-        fence: Fence(1),
-        durability: Durability::Relaxed,
-    };
+    let new = NewRun { durability: Durability::Relaxed, ..NewRun::new(run.clone(), Timestamp::from_millis(1)) };
     RunLog::create(Arc::clone(store) as Arc<dyn Store>, new).await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use piton_types::{Durability, EntryKind, Fence, Path, RunKind, RunStatus, Seq, Timestamp, Value};
+use piton_types::{Durability, EntryKind, Fence, Path, Seq, Timestamp, Value};
 
 use super::{Fixture, grow, run_id};
 use crate::state::State;
@@ -89,16 +89,9 @@ pub async fn segments_merge(fixture: &dyn Fixture) {
 /// A new run with the given name.
 async fn new_log(store: Arc<dyn Store>, name: &str) -> Result<RunLog, StoreError> {
     let new = NewRun {
-        id: run_id(name),
-        name: name.to_owned(),
-        kind: RunKind::Steps,
-        status: RunStatus::InProgress,
-        parent: None,
-        folder: None,
         body: Value::map([("document", Value::from("text ".repeat(2_000)))]),
-        at: Timestamp::from_millis(1_000),
-        fence: Fence(1),
         durability: Durability::Relaxed,
+        ..NewRun::new(run_id(name), Timestamp::from_millis(1_000))
     };
     RunLog::create(store, new).await
 }

@@ -15,7 +15,7 @@ use super::RunLog;
 use super::blobs::RunBlobs;
 use crate::pack::Pack;
 use crate::segment::{self, SegmentEntries, SegmentNodes, Source};
-use crate::{Hashing, Section, Segment, SegmentInfo, Span, Store, StoreError, sealed};
+use crate::{Section, Segment, SegmentInfo, Span, Store, StoreError, sealed};
 
 /// Entries that are folded at a time.
 const SMALL: u32 = 128;
@@ -149,7 +149,7 @@ async fn build(
         if source.entries.len() as u64 != info.len() {
             return Err(StoreError::NotFound { what: format!("entries {info} of run {run}") });
         }
-        check_chain(&hashing, &source)?;
+        check_chain(&source)?;
         segment::build(&hashing, &source, Size::of(info).level())
     };
     match tokio::runtime::Handle::try_current() {
@@ -162,7 +162,7 @@ async fn build(
 }
 
 /// Damage must not be folded into something that looks whole.
-fn check_chain(_hashing: &Hashing, source: &Source<'_>) -> Result<(), StoreError> {
+fn check_chain(source: &Source<'_>) -> Result<(), StoreError> {
     for pair in source.entries.windows(2) {
         if pair[1].1.parent != pair[0].1.hash {
             return Err(StoreError::corrupt(

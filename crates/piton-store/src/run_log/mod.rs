@@ -69,6 +69,24 @@ pub struct NewRun {
     pub durability: Durability,
 }
 
+impl NewRun {
+    /// A run of steps in progress, durable, with nothing else to it.
+    pub fn new(id: RunId, at: Timestamp) -> Self {
+        Self {
+            name: id.to_string(),
+            id,
+            kind: RunKind::Steps,
+            status: RunStatus::InProgress,
+            parent: None,
+            folder: None,
+            body: Value::Null,
+            at,
+            fence: Fence(1),
+            durability: Durability::Durable,
+        }
+    }
+}
+
 impl RunLog {
     /// Creates a run. `Conflict` if there is one of that id.
     pub async fn create(store: Arc<dyn Store>, new: NewRun) -> Result<Self, StoreError> {

@@ -11,7 +11,7 @@ use piton_store::{
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{
     BlobId, Clock, Durability, EntryHash, EntryKind, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq,
-    Timestamp, Value,
+    Timestamp,
 };
 
 const ENTRIES: u32 = 3;
@@ -178,18 +178,7 @@ async fn a_lost_answer_is_recognised() {
         // The second call is the first append after the creation.
         let store: Arc<dyn Store> =
             Arc::new(CrashStore::new(Arc::new(MemoryStore::new()), Fault::Away { from: 2, calls: 1, performed }));
-        let new = NewRun {
-            id: run_id(),
-            name: "lost".into(),
-            kind: RunKind::Steps,
-            status: RunStatus::InProgress,
-            parent: None,
-            folder: None,
-            body: Value::Null,
-            at: Timestamp::from_millis(1),
-            fence: Fence(1),
-            durability: Durability::Durable,
-        };
+        let new = NewRun::new(run_id(), Timestamp::from_millis(1));
         let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
         let draft = || Draft::new(EntryKind::Checkpoint, Timestamp::from_millis(2));
         let first = log.append(draft()).await;

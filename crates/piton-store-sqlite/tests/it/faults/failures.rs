@@ -10,7 +10,7 @@ use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process;
 use piton_testing::scratch::{Scratch, TinyFs, tiny_tmpfs};
 use piton_testing::strace::{self, CHANGING, FailAt, When};
-use piton_types::{Durability, EntryKind, Fence, PartName, RunKind, RunStatus, Timestamp, Value};
+use piton_types::{EntryKind, PartName, Timestamp, Value};
 
 use super::saver::{How, LAST, Said, kind, verify};
 use super::{by_level, sample};
@@ -124,18 +124,7 @@ struct Growing {
 
 impl Growing {
     async fn create(store: Arc<dyn Store>) -> Result<Self, StoreError> {
-        let new = NewRun {
-            id: id("growing"),
-            name: String::new(),
-            kind: RunKind::Steps,
-            status: RunStatus::InProgress,
-            parent: None,
-            folder: None,
-            body: Value::Null,
-            at: Timestamp::from_millis(1),
-            fence: Fence(1),
-            durability: Durability::Durable,
-        };
+        let new = NewRun::new(id("growing"), Timestamp::from_millis(1));
         Ok(Self { log: RunLog::create(store, new).await?, items: Vec::new() })
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use piton_store::{Draft, NewRun, RunLog, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process::signal_process;
-use piton_types::{Durability, EntryKind, Fence, RunKind, RunStatus, Timestamp, Value};
+use piton_types::{EntryKind, Fence, Timestamp, Value};
 use rustix::process::Signal;
 
 use super::by_level;
@@ -33,18 +33,7 @@ fn store(path: &Path) -> Arc<dyn Store> {
 }
 
 async fn create(path: &Path) -> RunLog {
-    let new = NewRun {
-        id: id("contended"),
-        name: String::new(),
-        kind: RunKind::Steps,
-        status: RunStatus::InProgress,
-        parent: None,
-        folder: None,
-        body: Value::Null,
-        at: Timestamp::from_millis(1),
-        fence: Fence(1),
-        durability: Durability::Durable,
-    };
+    let new = NewRun::new(id("contended"), Timestamp::from_millis(1));
     RunLog::create(store(path), new).await.unwrap()
 }
 

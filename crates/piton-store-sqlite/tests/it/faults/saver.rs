@@ -9,7 +9,7 @@ use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart, Log as _, NewRun, RunLog, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::SeededRandom;
-use piton_types::{Durability, EntryKind, Fence, PartName, RunId, RunKind, RunStatus, Seq, Timestamp, Value};
+use piton_types::{Durability, EntryKind, PartName, RunId, Seq, Timestamp, Value};
 
 use crate::child::{command, say};
 use crate::support::{block_on, id};
@@ -118,18 +118,7 @@ async fn advance(state: &mut State, seq: u32) -> Result<(), StoreError> {
 }
 
 fn new_run(durability: Durability) -> NewRun {
-    NewRun {
-        id: run(),
-        name: "faults".to_owned(),
-        kind: RunKind::Steps,
-        status: RunStatus::InProgress,
-        parent: None,
-        folder: None,
-        body: Value::Null,
-        at: at(0),
-        fence: Fence(1),
-        durability,
-    }
+    NewRun { durability, ..NewRun::new(run(), at(0)) }
 }
 
 /// The variant of an error.
