@@ -8,7 +8,7 @@ use piton_store::{Draft, NewRun, RunLog, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process::signal_process;
 use piton_types::{EntryKind, Fence, Timestamp, Value};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::by_level;
 use super::saver::kind;
@@ -134,6 +134,23 @@ fn several_winners_would_be_noticed() {
     assert_eq!(results, [(6, Vec::new())]);
 }
 
+/// The signal stops a process only once one of its threads gets to run; until then the others go on, and one
+/// of them could be stopped in the middle of its commit, with the lock that everybody else waits for.
+fn wait_until_stopped(pid: Pid) {
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let stopped = || {
+        std::fs::read_dir(&tasks).unwrap().all(|task| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        })
+    };
+    let start = std::time::Instant::now();
+    while !stopped() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(30), "the process doesn't stop");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_frozen_holder_cannot_write_after_a_take_over() {
     let rounds = by_level(2, 5, 50);
@@ -145,6 +162,7 @@ fn a_frozen_holder_cannot_write_after_a_take_over() {
             let mut holder = Process::start("hold", &path);
             assert_eq!(holder.hear().as_deref(), Some("ready"));
             signal_process(holder.pid(), Signal::STOP);
+            wait_until_stopped(holder.pid());
             holder.go();
             if taken_over {
                 let claim =
