@@ -17,8 +17,8 @@ use crate::{Commit, Hashing, Head, PackId, Store, StoreError};
 /// commit itself stays short.
 const INLINE_PACK: usize = 256 << 10;
 
-/// How large a staged pack becomes. It isn't compressed: inflating it would take longer than everything
-/// else about loading it.
+/// How large a staged pack becomes. It isn't compressed: inflating one takes as long as everything else
+/// about loading it.
 const STAGED_PACK: usize = 1 << 20;
 
 /// An entry to be appended.
