@@ -12,6 +12,7 @@
 //! yet.
 
 mod context;
+pub mod danger;
 mod error;
 mod events;
 mod finish;
@@ -25,6 +26,7 @@ mod run;
 mod save;
 mod step;
 mod system;
+mod triggers;
 
 pub use context::Context;
 pub use error::RunError;
@@ -37,3 +39,6 @@ pub use record::{ClaimRecord, StepRecord};
 pub use run::Run;
 pub use step::{Recorded, StepDone};
 pub use system::{SystemClock, SystemRandom};
+pub use triggers::{
+    Action, GrowthRule, Occasion, Pending, Rule, TimerRule, TriggerPolicy, TriggerState, decide, next_due,
+};

@@ -11,6 +11,7 @@ mod event;
 mod id;
 mod path;
 mod policy;
+mod record;
 mod run;
 mod time;
 mod trigger;
@@ -25,6 +26,9 @@ pub use event::Event;
 pub use id::{BlobId, EntryHash, Fence, InvalidId, RunId, Seq, StepPath};
 pub use path::{InvalidPath, Path, Segment};
 pub use policy::{Durability, Retention, RunKind};
+pub use record::{
+    CheckpointRecord, FileChanges, Outcome, Progress, RecoveryInfo, RequiredFile, RequiredProgram, Requirements,
+};
 pub use run::{
     Completed, Failed, IllegalMove, InProgress, Paused, Queued, RunState, RunStatus, RunSummary, WaitFor, Waiting,
 };
