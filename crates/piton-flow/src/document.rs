@@ -1,14 +1,20 @@
 //! A workflow as it is written. Reading takes care of shapes; whether the whole makes sense is for
-//! [`Document::validate`].
+//! [`Document::check`].
+
+use std::sync::Arc;
 
 use piton_types::{Path, Value};
 
+use crate::flow::{Flow, Report};
 use crate::format::Format;
-use crate::graph::Graph;
 use crate::id::NodeId;
+use crate::kind::Kinds;
+use crate::lines;
 use crate::problem::{Place, Problems};
+use crate::read;
 
-/// A workflow document in the flat form: `version`, `nodes` and `edges`.
+/// A workflow document: the flat form (`nodes` and `edges` at the top) or an export of Dify
+/// (`workflow.graph`). Both are read into this.
 ///
 /// ```
 /// use piton_flow::{Document, Format};
@@ -21,7 +27,7 @@ use crate::problem::{Place, Problems};
 /// ";
 /// Document::parse(text, Format::Yaml)?.validate()?;
 /// let problems = Document::parse(&text.replace("target: out", "target: gone"), Format::Yaml)?.validate().unwrap_err();
-/// assert_eq!(problems.iter().next().unwrap().to_string(), r#"/edges/0/target: there is no node "gone""#);
+/// assert_eq!(problems.iter().next().unwrap().to_string(), r#"/edges/0/target (line 6): there is no node "gone""#);
 /// # Ok::<(), piton_flow::Problems>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +36,21 @@ pub struct Document {
     pub nodes: Vec<NodeSpec>,
     /// Its edges, in the order of the text.
     pub edges: Vec<Edge>,
+    /// Values that are the same for every run.
+    pub environment: Vec<VariableSpec>,
+    /// Values that live as long as the conversation.
+    pub conversation: Vec<VariableSpec>,
+    /// What runs when a node has failed and nothing else takes care of it.
+    pub error_handler: Option<ErrorHandler>,
+    /// The MCP servers that it names, as they are written.
+    pub mcp_servers: Value,
+    /// What the app is called, if the document says so.
+    pub name: Option<String>,
+    /// The id of the first node, where the document says so.
+    pub start: Option<String>,
+    /// Where it stands in the text.
+    pub(crate) place: Path,
+    pub(crate) source: Option<Source>,
 }
 
 /// A node as it is written.
@@ -43,10 +64,14 @@ pub struct NodeSpec {
     pub title: String,
     /// Everything that its kind calls for.
     pub data: Value,
+    /// The graph inside it, for containers.
+    pub inside: Option<Box<Document>>,
+    /// Where it stands in the text.
+    pub(crate) place: Path,
 }
 
 /// An edge as it is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Edge {
     /// The id of the node that it leaves.
     pub source: String,
@@ -54,116 +79,72 @@ pub struct Edge {
     pub target: String,
     /// The exit of the source that it leaves by, for nodes that have several.
     pub source_handle: Option<String>,
+    /// Where it stands in the text.
+    pub(crate) place: Path,
 }
 
-/// Parts of the format that this version doesn't run. Ignoring them would run another workflow than the
-/// one that was written.
-const NOT_YET: [&str; 4] = ["environment_variables", "conversation_variables", "error_handler", "mcp_servers"];
+/// An environment or conversation variable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VariableSpec {
+    /// Its name.
+    pub name: String,
+    /// What it is, as in `string` or `secret`.
+    pub kind: String,
+    /// Its value to begin with.
+    pub value: Value,
+}
+
+/// What runs when a node has failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ErrorHandler {
+    /// Whether the run counts as recovered afterwards.
+    pub recovers: bool,
+    /// What runs.
+    pub graph: Box<Document>,
+}
+
+/// The text that a document was read from, to find lines in.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Source {
+    pub(crate) text: Arc<str>,
+    pub(crate) format: Format,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} of {} bytes", self.format, self.text.len())
+    }
+}
 
 impl Document {
     /// Reads a document. All problems of the shape are reported at once; a text that isn't of its
     /// format has just the first.
     pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
         let value = format.read(text)?;
-        let mut problems = Problems::default();
-        if value.as_map().is_none() {
-            problems.add(Place::Whole, format!("it should be a map with nodes and edges, not {}", value.kind()));
-            return Err(problems);
-        }
-        check_version(&value, &mut problems);
-        for key in NOT_YET {
-            let used = value.field(key).is_some_and(|found| !is_empty(found));
-            if used {
-                problems.add(Place::Path(Path::root().key(key)), "this version of the engine doesn't have it");
-            }
-        }
-        let nodes = items(&value, "nodes", &mut problems);
-        let nodes = nodes.iter().enumerate().filter_map(|(n, node)| read_node(n, node, &mut problems)).collect();
-        let edges = items(&value, "edges", &mut problems);
-        let edges = edges.iter().enumerate().filter_map(|(n, edge)| read_edge(n, edge, &mut problems)).collect();
-        problems.none_or(Self { nodes, edges })
+        let source = Source { text: text.into(), format };
+        read::document(value, source)
     }
 
-    /// Checks that the document can run, and reports everything that is wrong with it.
+    /// Checks that the document can run with the engine's own kinds, and reports everything that is
+    /// wrong with it. Warnings and needs are no reason to refuse it: see [`Document::check`].
     pub fn validate(&self) -> Result<(), Problems> {
-        Graph::build(self).map(drop)
+        Flow::build(self, &Kinds::builtin()).map(drop)
     }
-}
 
-fn check_version(document: &Value, problems: &mut Problems) {
-    let known = match document.field("version") {
-        None | Some(Value::Float(0.0..1.0) | Value::Int(0)) => true,
-        Some(Value::String(version)) => version == "0" || version.starts_with("0."),
-        Some(_) => false,
-    };
-    if !known {
-        problems.add(Place::Path(Path::root().key("version")), "it is not one that this version reads (0.x)");
+    /// Everything that is to be said of the document: errors, warnings, and what it needs.
+    pub fn check(&self, kinds: &Kinds) -> Report {
+        Flow::check(self, kinds).report
     }
-}
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::List(items) => items.is_empty(),
-        Value::Map(entries) => entries.is_empty(),
-        _ => false,
+    /// Adds lines to problems that have just a path.
+    pub(crate) fn locate(&self, problems: &mut Problems) {
+        let Some(source) = &self.source else { return };
+        lines::locate(
+            source,
+            problems.iter_mut().filter(|problem| problem.line.is_none()).filter_map(|problem| match &problem.place {
+                Place::Path(path) => Some((path, &mut problem.line)),
+                _ => None,
+            }),
+        );
     }
-}
-
-fn items<'a>(document: &'a Value, key: &str, problems: &mut Problems) -> &'a [Value] {
-    match document.field(key) {
-        Some(Value::List(items)) => items,
-        other => {
-            let found = other
-                .map_or("it is missing".to_owned(), |found| format!("a list should be here, not {}", found.kind()));
-            problems.add(Place::Path(Path::root().key(key)), found);
-            &[]
-        }
-    }
-}
-
-/// The text of a field; ids that YAML reads as numbers are meant as texts.
-fn text(map: &Value, key: &str) -> Option<String> {
-    match map.field(key)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Int(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-fn read_node(place: usize, node: &Value, problems: &mut Problems) -> Option<NodeSpec> {
-    let path = Path::root().key("nodes").index(place);
-    let Some(id) = text(node, "id") else {
-        problems.add(Place::Path(path.key("id")), "an id should be here");
-        return None;
-    };
-    let id: NodeId = match id.parse() {
-        Ok(id) => id,
-        Err(error) => {
-            let shown: String = id.chars().take(40).collect();
-            problems.add_for(shown, path.key("id"), error.to_string());
-            return None;
-        }
-    };
-    let Some(data @ Value::Map(_)) = node.field("data") else {
-        problems.add_for(id.as_str(), path.key("data"), "a map should be here");
-        return None;
-    };
-    let Some(kind) = text(data, "type") else {
-        problems.add_for(id.as_str(), path.key("data").key("type"), "the kind of the node should be here");
-        return None;
-    };
-    let title = text(data, "title").filter(|title| !title.is_empty()).unwrap_or_else(|| id.to_string());
-    Some(NodeSpec { id, kind, title, data: data.clone() })
-}
-
-fn read_edge(place: usize, edge: &Value, problems: &mut Problems) -> Option<Edge> {
-    let path = Path::root().key("edges").index(place);
-    let (source, target) = (text(edge, "source"), text(edge, "target"));
-    for (key, found) in [("source", &source), ("target", &target)] {
-        if found.is_none() {
-            problems.add(Place::Path(path.clone().key(key)), "the id of a node should be here");
-        }
-    }
-    Some(Edge { source: source?, target: target?, source_handle: text(edge, "sourceHandle") })
 }

@@ -9,18 +9,23 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError, StepDone, StepRecord};
-use piton_types::{CheckpointRef, Durability, RunId, RunKind, RunState, RunStatus, Value, from_value, to_value};
+use piton_types::{
+    CheckpointRef, Durability, Random, RunId, RunKind, RunState, RunStatus, StepPath, Value, from_value, to_value,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use crate::document::Document;
-use crate::engine::{Host, Inputs, Outputs, prepare};
+use crate::engine::{self, Host, Ids, Inputs, Outputs};
 use crate::error::FlowError;
+use crate::events::EventSink;
+use crate::flow::Flow;
 use crate::format::Format;
-use crate::id::NodeId;
 use crate::journal::{Journal, JournalError, NodeDone};
+use crate::kind::Kinds;
+use crate::need::Services;
+use crate::record;
 use crate::variables::Variables;
-use crate::{dispatch, graph::Graph};
 
 /// A workflow to be started, or gone on with.
 #[derive(Debug, Clone)]
@@ -107,13 +112,13 @@ impl Journal for RunJournal<'_> {
         self.run.id()
     }
 
-    async fn recorded(&self, node: &NodeId) -> Result<Option<Value>, JournalError> {
-        Ok(self.run.recorded(node.step()).filter(StepRecord::is_finished).map(|record| record.output))
+    async fn recorded(&self, step: &StepPath) -> Result<Option<Value>, JournalError> {
+        Ok(self.run.recorded(step).filter(StepRecord::is_finished).map(|record| record.output))
     }
 
     async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
         let step = StepDone {
-            path: done.node.step().clone(),
+            path: done.step.clone(),
             input: done.inputs.clone(),
             result: done.result.cloned().map_err(str::to_owned),
             started_at: done.started_at,
@@ -121,13 +126,15 @@ impl Journal for RunJournal<'_> {
         };
         let mut variables = self.variables.lock().await;
         let parts = match done.result {
-            Ok(outputs) if done.checkpoint => vec![variables.with(self.run, done.node.step(), outputs).await?],
+            Ok(record) if done.checkpoint => {
+                vec![variables.with(self.run, done.step, &record::variables(record)).await?]
+            }
             _ => Vec::new(),
         };
         let is_checkpoint = !parts.is_empty();
         let recorded = self.run.record(step, parts).await?;
         if done.result.is_ok() && !is_checkpoint {
-            variables.finished(done.node.step().clone());
+            variables.finished(done.step.clone());
         }
         Ok(is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq }))
     }
@@ -139,7 +146,7 @@ impl Journal for RunJournal<'_> {
 /// A node that fails ends the run as failed, which is an outcome and not an error. Nothing is created
 /// for a document or inputs that aren't valid.
 pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutcome, FlowError> {
-    let graph = check(&start.document, start.format, &start.inputs)?;
+    let flow = check(&start.document, start.format, &start.inputs)?;
     let events = start.events.clone();
     let body =
         FlowBody { document: start.document, format: start.format, inputs: start.inputs, folder: start.folder.clone() };
@@ -162,7 +169,7 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
     let run = Run::open(context, open).await?;
     let found = FlowBody::read(run.id(), run.input())?;
     body.check_same(run.id(), &found)?;
-    drive(context, &run, &graph, found, &events).await
+    drive(context, &run, &flow, found, &events).await
 }
 
 /// Goes on with a workflow, by the document that its log has.
@@ -181,18 +188,32 @@ pub async fn resume_durable(
     }
     let run = Run::resume(context, id, durability, events.clone()).await?;
     let body = FlowBody::read(id, run.input())?;
-    let graph = check(&body.document, body.format, &body.inputs)?;
-    drive(context, &run, &graph, body, &events).await
+    let flow = check(&body.document, body.format, &body.inputs)?;
+    drive(context, &run, &flow, body, &events).await
 }
 
-fn check(document: &str, format: Format, inputs: &Inputs) -> Result<Graph, FlowError> {
-    prepare(&Document::parse(document, format).map_err(FlowError::Document)?, inputs)
+fn check(document: &str, format: Format, inputs: &Inputs) -> Result<Flow, FlowError> {
+    let document = Document::parse(document, format).map_err(FlowError::Document)?;
+    let flow = Flow::build(&document, &Kinds::builtin()).map_err(FlowError::Document)?;
+    flow.accepts(&inputs.clone().into(), &Services::default())?;
+    Ok(flow)
+}
+
+/// Ids of the version 4 of RFC 9562, from the context's randomness.
+struct RandomIds<'a>(&'a dyn Random);
+
+impl Ids for RandomIds<'_> {
+    fn next(&self) -> String {
+        let mut bytes = [0; 16];
+        self.0.fill(&mut bytes);
+        engine::uuid(bytes)
+    }
 }
 
 async fn drive(
     context: &Context,
     run: &Run,
-    graph: &Graph,
+    flow: &Flow,
     body: FlowBody,
     events: &Listener,
 ) -> Result<RunOutcome, FlowError> {
@@ -201,19 +222,20 @@ async fn drive(
             .map_err(|cause| RunError::Value { what: "the outputs of the run".to_owned(), cause })?;
         return Ok(RunOutcome { run: run.id().clone(), status: RunStatus::Completed, outputs, error: None });
     }
+    let (journal, ids) = (RunJournal::new(run), RandomIds(&*context.random));
+    let tell = |event: &piton_types::Event| events.tell(event);
     let host = Host {
-        journal: &RunJournal::new(run),
-        clock: &*context.clock,
-        events: &|event| events.tell(event),
+        events: EventSink::Call(&tell),
         folder: body.folder.as_deref().map(Path::new),
+        ..Host::new(&journal, &*context.clock, &ids)
     };
     let id = run.id().clone();
-    match dispatch::drive(graph, body.inputs, &host).await {
-        Ok(outputs) => {
+    match engine::drive(flow, body.inputs.into(), &host).await {
+        Ok(engine::Finished { outputs, .. }) => {
             run.complete(&outputs).await?;
             Ok(RunOutcome { run: id, status: RunStatus::Completed, outputs, error: None })
         }
-        Err(error @ FlowError::Node { .. }) => {
+        Err(error @ (FlowError::Node { .. } | FlowError::TooManySteps { .. } | FlowError::TooLong { .. })) => {
             let error = error.to_string();
             run.fail(Failure::new("node", error.clone())).await?;
             Ok(RunOutcome { run: id, status: RunStatus::Failed, outputs: Outputs::new(), error: Some(error) })

@@ -1,15 +1,26 @@
 //! Running a checked document.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash as _, Hasher as _};
 use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
 
-use piton_types::{Clock, Event, Value};
+use piton_types::{Clock, Event, RunId, TokenUsage, Value};
+use tokio_util::sync::CancellationToken;
 
-use crate::dispatch;
-use crate::document::Document;
+use crate::control::Control;
+use crate::dispatch::{self, Broken, Ended, Frame};
 use crate::error::FlowError;
+use crate::events::EventSink;
+use crate::flow::{Flow, Given, Handler};
 use crate::graph::Graph;
+use crate::id::NodeId;
+use crate::inbox::Inbox;
 use crate::journal::Journal;
+use crate::need::Services;
+use crate::selector::CONVERSATION;
+use crate::value::to_text;
 
 /// What a workflow is given, by name.
 pub type Inputs = BTreeMap<String, Value>;
@@ -17,16 +28,100 @@ pub type Inputs = BTreeMap<String, Value>;
 /// What a workflow gives, by name.
 pub type Outputs = BTreeMap<String, Value>;
 
+/// Where new ids come from.
+pub trait Ids: Send + Sync {
+    /// A new one.
+    fn next(&self) -> String;
+}
+
+/// The text of an id of the version 4 of RFC 9562 with these random bytes.
+pub fn uuid(mut bytes: [u8; 16]) -> String {
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let mut text = String::with_capacity(36);
+    for (place, byte) in bytes.iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// How far a run may go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// How many nodes may run, in each graph by itself; without a number, as many as there are.
+    pub max_steps: Option<u64>,
+    /// How long the whole may take.
+    pub max_time: Option<Duration>,
+    /// How long a node may take that doesn't say so itself.
+    pub node_time: Option<Duration>,
+    /// How many nodes of a graph may run at once.
+    pub concurrency: usize,
+    /// Whether a template with a variable that isn't there is an error everywhere.
+    pub strict_templates: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_steps: None, max_time: None, node_time: None, concurrency: 16, strict_templates: false }
+    }
+}
+
 /// What a running workflow needs from whoever runs it.
 pub struct Host<'a> {
     /// Keeps what finished.
     pub journal: &'a dyn Journal,
     /// What time it is.
     pub clock: &'a dyn Clock,
+    /// New ids.
+    pub ids: &'a dyn Ids,
     /// Is told what happens, in order, after the journal has it.
-    pub events: &'a (dyn Fn(&Event) + Sync),
+    pub events: EventSink<'a>,
     /// Where programs run; without one, where this process is.
     pub folder: Option<&'a Path>,
+    /// What nodes may use.
+    pub services: &'a Services,
+    /// How far the run may go.
+    pub limits: Limits,
+    /// Cancels the run.
+    pub cancel: CancellationToken,
+    /// Who answers questions.
+    pub inbox: Option<&'a dyn Inbox>,
+    /// Holds the run up, or changes its variables.
+    pub control: Option<&'a Control>,
+}
+
+static NO_SERVICES: LazyLock<Services> = LazyLock::new(Services::default);
+
+impl<'a> Host<'a> {
+    /// A host that offers nothing and sets no limits.
+    pub fn new(journal: &'a dyn Journal, clock: &'a dyn Clock, ids: &'a dyn Ids) -> Self {
+        Self {
+            journal,
+            clock,
+            ids,
+            events: EventSink::Nobody,
+            folder: None,
+            services: &NO_SERVICES,
+            limits: Limits::default(),
+            cancel: CancellationToken::new(),
+            inbox: None,
+            control: None,
+        }
+    }
+
+    pub(crate) fn run(&self) -> RunId {
+        self.journal.run().clone()
+    }
+
+    /// Something in 0..1 that differs from one call to the next.
+    pub(crate) fn chance(&self) -> f64 {
+        let mut hash = std::hash::DefaultHasher::new();
+        self.ids.next().hash(&mut hash);
+        (hash.finish() >> 11) as f64 / (1_u64 << 53) as f64
+    }
 }
 
 impl std::fmt::Debug for Host<'_> {
@@ -35,29 +130,127 @@ impl std::fmt::Debug for Host<'_> {
     }
 }
 
-/// Runs a document from its start to its ends and returns what the ends give together.
+/// How a run ended that didn't fail; or that failed and was recovered from.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Finished {
+    /// What it gave.
+    pub outputs: Outputs,
+    /// How many nodes failed without stopping it. If there are any, it was a partial success.
+    pub exceptions: u32,
+    /// The failure that the error handler recovered from.
+    pub recovered_from: Option<String>,
+    /// What it used.
+    pub usage: TokenUsage,
+    /// The conversation's variables at the end.
+    pub conversation: BTreeMap<String, Value>,
+}
+
+/// Runs a flow from its start to its ends and returns what the ends give together.
 ///
 /// Nodes that the journal has finished don't run again.
 ///
 /// # Errors
 ///
-/// [`FlowError::Document`] and [`FlowError::Inputs`] before anything runs; [`FlowError::Node`] when a
-/// node fails, after its failure is in the journal; [`FlowError::Journal`] when the journal fails.
-pub async fn run(document: &Document, inputs: Inputs, host: &Host<'_>) -> Result<Outputs, FlowError> {
-    let graph = prepare(document, &inputs)?;
-    let run = host.journal.run().clone();
-    (host.events)(&Event::RunStarted { run: run.clone(), resumed: false });
-    let ended = dispatch::drive(&graph, inputs, host).await;
-    (host.events)(&match &ended {
-        Ok(outputs) => Event::RunSucceeded { run, outputs: Value::Map(outputs.clone()) },
-        Err(error) => Event::RunFailed { run, error: error.to_string() },
-    });
+/// [`FlowError::Inputs`] and [`FlowError::Needs`] before anything runs; [`FlowError::Node`] when a node
+/// fails, after its failure is in the journal; [`FlowError::Journal`] when the journal fails; and what
+/// the limits and a cancellation lead to.
+pub async fn run(flow: &Flow, given: impl Into<Given>, host: &Host<'_>) -> Result<Finished, FlowError> {
+    let given = given.into();
+    flow.accepts(&given, host.services)?;
+    host.events.tell(|| Event::RunStarted { run: host.run(), resumed: false }).await;
+    let ended = drive(flow, given, host).await;
+    host.events
+        .tell(|| match &ended {
+            Ok(finished) => finished.event(host.run()),
+            Err(error) => Event::RunFailed { run: host.run(), error: error.to_string() },
+        })
+        .await;
     ended
 }
 
-/// A document and its inputs, checked.
-pub(crate) fn prepare(document: &Document, inputs: &Inputs) -> Result<Graph, FlowError> {
-    let graph = Graph::build(document).map_err(FlowError::Document)?;
-    graph.nodes[graph.start].node.check(inputs).map_err(FlowError::Inputs)?;
-    Ok(graph)
+impl Finished {
+    /// What is told of it.
+    pub(crate) fn event(&self, run: RunId) -> Event {
+        let outputs = Value::Map(self.outputs.clone());
+        match (&self.recovered_from, self.exceptions) {
+            (Some(error), _) => Event::RunRecovered { run, outputs, error: error.clone() },
+            (None, 0) => Event::RunSucceeded { run, outputs },
+            (None, exceptions) => Event::RunPartial { run, outputs, exceptions },
+        }
+    }
+}
+
+/// Runs a flow that accepts what it is given, without a word about its begin and end.
+pub(crate) async fn drive(flow: &Flow, given: Given, host: &Host<'_>) -> Result<Finished, FlowError> {
+    let work = async {
+        let frame = Frame { host, prefix: "" };
+        let broken = match dispatch::drive(&flow.graph, flow.pool(given), frame).await {
+            Ok(ended) => return Ok(finished(&flow.graph, ended)),
+            Err(broken) => broken,
+        };
+        match (&flow.handler, &broken.error) {
+            (Some(handler), FlowError::Node { node, message }) => {
+                let (node, message) = (node.clone(), message.clone());
+                handle(handler, broken, &node, &message, host).await
+            }
+            _ => Err(broken.error),
+        }
+    };
+    match host.limits.max_time {
+        None => work.await,
+        Some(most) => tokio::time::timeout(most, work).await.unwrap_or(Err(FlowError::TooLong { most })),
+    }
+}
+
+fn finished(graph: &Graph, ended: Ended) -> Finished {
+    let mut outputs = ended.outputs;
+    // A conversation has no end node: what it gives is its answers.
+    if !graph.nodes.iter().any(|node| node.is_end) {
+        let answers: Vec<String> = graph
+            .replies
+            .iter()
+            .filter_map(|&place| ended.pool.scope(graph.nodes[place].id.as_str())?.get("answer"))
+            .map(to_text)
+            .collect();
+        if !answers.is_empty() {
+            outputs.insert("answer".to_owned(), answers.concat().into());
+        }
+    }
+    Finished {
+        outputs,
+        exceptions: ended.exceptions,
+        recovered_from: None,
+        usage: ended.usage,
+        conversation: ended.pool.scope(CONVERSATION).cloned().unwrap_or_default(),
+    }
+}
+
+/// The error handler's scope.
+const ERROR: &str = "error";
+
+/// Runs the error handler. It sees all variables so far, and what went wrong as `error`.
+async fn handle(
+    handler: &Handler,
+    broken: Broken,
+    node: &NodeId,
+    message: &str,
+    host: &Host<'_>,
+) -> Result<Finished, FlowError> {
+    let mut pool = broken.pool;
+    let told = [("message", message), ("node_id", node.as_str())];
+    let told: Inputs = told.map(|(name, text)| (name.to_owned(), text.into())).into();
+    pool.set_scope(ERROR, told.clone());
+    pool.set_inputs(told);
+    let ended = dispatch::drive(&handler.graph, pool, Frame { host, prefix: "error-handler/" }).await;
+    match ended {
+        Ok(ended) if handler.recovers => {
+            let mut finished = finished(&handler.graph, ended);
+            finished.exceptions += broken.exceptions;
+            dispatch::add(&mut finished.usage, broken.usage);
+            finished.recovered_from = Some(broken.error.to_string());
+            Ok(finished)
+        }
+        // The failure stays the run's own, whatever became of its handling.
+        _ => Err(broken.error),
+    }
 }

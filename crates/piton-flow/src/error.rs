@@ -1,8 +1,17 @@
 //! What can go wrong with a workflow.
 
+use std::time::Duration;
+
 use crate::id::NodeId;
 use crate::journal::JournalError;
+use crate::need::NodeNeed;
 use crate::problem::Problems;
+
+fn listed(needs: &[NodeNeed]) -> String {
+    let mut listed: Vec<_> = needs.iter().map(|need| format!("node {:?} needs {}", need.node, need.need)).collect();
+    listed.truncate(20);
+    listed.join("; ")
+}
 
 /// An error of a workflow.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +24,28 @@ pub enum FlowError {
     /// The inputs aren't what the workflow asks for. Nothing was run.
     #[error("the inputs are not valid: {0}")]
     Inputs(Problems),
+
+    /// The document needs what isn't here. Nothing was run.
+    #[error("the document needs what isn't here: {}", listed(.0))]
+    Needs(Vec<NodeNeed>),
+
+    /// More nodes ran than the limits allow.
+    #[error("Max steps exceeded: more than {most} nodes")]
+    TooManySteps {
+        /// How many are allowed.
+        most: u64,
+    },
+
+    /// The run took longer than the limits allow.
+    #[error("Max execution time exceeded: more than {} s", .most.as_secs_f64())]
+    TooLong {
+        /// How long is allowed.
+        most: Duration,
+    },
+
+    /// The run was cancelled.
+    #[error("the run was cancelled")]
+    Cancelled,
 
     /// A node failed. What finished before it is in the journal.
     #[error("node {node} failed: {message}")]

@@ -1,86 +1,212 @@
 //! A document that was checked, ready to run: nodes with their kinds resolved, edges as indexes, no
 //! cycle, one start.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use piton_types::{Path, Segment, Value};
+use piton_types::{Path, Value};
 
 use crate::document::{Document, NodeSpec};
 use crate::id::NodeId;
-use crate::nodes::{self, Node};
-use crate::pool::Selector;
+use crate::kind::{Build, Fault, Kinds, join};
+use crate::need::NodeNeed;
+use crate::node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Node};
+use crate::nodes;
 use crate::problem::{Place, Problems};
+use crate::read::cut;
+use crate::selector::{CONVERSATION, ENVIRONMENT, SYSTEM};
+use crate::settings::{OnError, Settings};
 
 /// A checked workflow.
 #[derive(Debug)]
-pub(crate) struct Graph {
+pub struct Graph {
     /// The nodes in the order of the document.
     pub(crate) nodes: Vec<GraphNode>,
     /// The place of the start node.
     pub(crate) start: usize,
+    /// The places of the nodes that give text as it comes, in the order in which they can run.
+    pub(crate) replies: Vec<usize>,
 }
 
 /// A node of a checked workflow.
 #[derive(Debug)]
 pub(crate) struct GraphNode {
     pub(crate) id: NodeId,
+    pub(crate) kind: String,
+    pub(crate) title: String,
     pub(crate) node: Box<dyn Node>,
+    pub(crate) effect: Effect,
+    pub(crate) settings: Settings,
     /// Its outputs are the workflow's.
     pub(crate) is_end: bool,
-    /// A checkpoint is made when it has finished.
-    pub(crate) checkpoint: bool,
     /// Where its edges lead.
-    pub(crate) next: Vec<usize>,
-    /// How many nodes, of those that run, must finish before it.
+    pub(crate) edges: Vec<GraphEdge>,
+    /// How many edges, of nodes that may run, lead to it.
     pub(crate) waits_for: usize,
+    /// Whether it can be reached from the start. What can't doesn't run, and nobody waits for it.
+    pub(crate) reached: bool,
+    /// Where it stands in the text.
+    pub(crate) place: Path,
 }
 
-/// The only exit of the kinds that have one.
-const ONLY_HANDLE: &str = "source";
+/// An edge of a checked workflow.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GraphEdge {
+    pub(crate) exit: EdgeExit,
+    pub(crate) target: usize,
+}
 
-impl Graph {
-    /// Checks a document, and reports everything that is wrong with it.
-    pub(crate) fn build(document: &Document) -> Result<Self, Problems> {
-        let mut problems = Problems::default();
-        let places = place_ids(document, &mut problems);
-        let edges = resolve_edges(document, &places, &mut problems);
-        check_acyclic(document, &edges, &mut problems);
-        let start = find_start(document, &mut problems);
-        let built: Vec<_> =
-            document.nodes.iter().enumerate().map(|(n, spec)| build_node(n, spec, &places, &mut problems)).collect();
-        let start = problems.none_or(start)?;
-        let Some(start) = start else { return Err(Problems::one(Place::Whole, "it has no start node")) };
+/// When an edge is taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EdgeExit {
+    /// Whenever the node ends well.
+    Usual,
+    /// When the node leaves by this exit.
+    Named(String),
+}
 
-        let reached = reach(start, &edges, document.nodes.len());
-        let mut nodes: Vec<_> = document
-            .nodes
-            .iter()
-            .zip(built.into_iter().flatten())
-            .map(|(spec, node)| GraphNode {
-                id: spec.id.clone(),
-                node,
-                is_end: spec.kind == nodes::END,
-                checkpoint: nodes::makes_checkpoint(&spec.kind, &spec.data),
-                next: Vec::new(),
-                waits_for: 0,
-            })
-            .collect();
-        for (source, target) in edges {
-            if reached[source] {
-                nodes[source].next.push(target);
-                nodes[target].waits_for += 1;
-            }
+impl EdgeExit {
+    fn read(handle: Option<&str>) -> Self {
+        match handle {
+            None | Some("" | DEFAULT_EXIT | "success-branch") => Self::Usual,
+            Some(name) => Self::Named(name.to_owned()),
         }
-        Ok(Self { nodes, start })
+    }
+
+    /// Whether a node that leaves by `exit` takes it.
+    pub(crate) fn is_taken(&self, exit: Option<&str>) -> bool {
+        match self {
+            Self::Usual => exit != Some(FAIL_EXIT),
+            Self::Named(name) => exit == Some(name),
+        }
     }
 }
 
-fn place_ids<'a>(document: &'a Document, problems: &mut Problems) -> BTreeMap<&'a str, usize> {
-    let mut places = BTreeMap::new();
+/// What a check found.
+pub(crate) struct Checked {
+    /// The graph, unless there are errors.
+    pub(crate) graph: Option<Graph>,
+    /// Errors and warnings.
+    pub(crate) problems: Problems,
+}
+
+impl Graph {
+    /// Checks a document, and reports everything that is wrong with it. `around` are the graphs that it
+    /// lies in.
+    pub(crate) fn check(document: &Document, kinds: &Kinds, around: Option<&Scope<'_>>) -> Checked {
+        let mut problems = Problems::default();
+        let depth = around.map_or(0, |around| around.depth + 1);
+        let places = place_ids(document, &mut problems);
+        let edges = resolve_edges(document, &places, &mut problems);
+        let order = check_acyclic(document, &edges, &mut problems);
+        let start = find_start(document, depth, &edges, &places, &mut problems);
+        let reached = start.map_or_else(|| vec![true; edges.len()], |start| reach(start, &edges));
+        let scope = Scope { places: &places, around, depth };
+        let built: Vec<_> =
+            document.nodes.iter().map(|spec| build_node(spec, document, kinds, &scope, &mut problems)).collect();
+        for (place, spec) in document.nodes.iter().enumerate() {
+            let (node, settings) = &built[place];
+            if let Some(node) = node {
+                scope.check_references(spec, &**node, reached[place], &mut problems);
+            }
+            if let (Some(node), Some(settings)) = (node, settings) {
+                check_exits(document, spec, &**node, settings, &edges[place], &mut problems);
+            }
+        }
+        let (Some(start), false) = (start, problems.has_errors()) else { return Checked { graph: None, problems } };
+        let mut nodes: Vec<_> = document
+            .nodes
+            .iter()
+            .zip(built.into_iter().filter_map(|(node, settings)| node.zip(settings)))
+            .zip(reached)
+            .map(|((spec, (node, settings)), reached)| GraphNode {
+                id: spec.id.clone(),
+                kind: spec.kind.clone(),
+                title: spec.title.clone(),
+                effect: node.effect(),
+                node,
+                settings,
+                is_end: spec.kind == nodes::END,
+                edges: Vec::new(),
+                waits_for: 0,
+                reached,
+                place: spec.place.clone(),
+            })
+            .collect();
+        for (source, edges) in edges.into_iter().enumerate() {
+            if !nodes[source].reached {
+                let (id, place) = (&nodes[source].id, &nodes[source].place);
+                problems.warn(Some(id.as_str()), place.clone(), "nothing leads to it from the start, so it never runs");
+                continue;
+            }
+            for (edge, _) in &edges {
+                nodes[edge.target].waits_for += 1;
+            }
+            nodes[source].edges = edges.into_keys().collect();
+        }
+        let replies = order.into_iter().filter(|&n| nodes[n].reached && nodes[n].node.streams().is_some()).collect();
+        Checked { graph: Some(Self { nodes, start, replies }), problems }
+    }
+
+    /// Checks the error handler of a document, whose nodes may name those of the document.
+    pub(crate) fn check_handler(handler: &Document, document: &Document, kinds: &Kinds) -> Checked {
+        let places = place_ids(document, &mut Problems::default());
+        Self::check(handler, kinds, Some(&Scope { places: &places, around: None, depth: 0 }))
+    }
+
+    /// What its nodes need, also of those inside others.
+    pub(crate) fn needs(&self, found: &mut Vec<NodeNeed>) {
+        for node in self.nodes.iter().filter(|node| node.reached) {
+            let needs = node.node.needs().into_iter();
+            found.extend(needs.map(|need| NodeNeed { node: node.id.to_string(), need }));
+            node.node.graphs().into_iter().for_each(|inner| inner.needs(found));
+        }
+    }
+}
+
+/// Words that begin selectors and name no node: of the system, of containers, of the error handler.
+const WORDS: [&str; 8] = [SYSTEM, ENVIRONMENT, CONVERSATION, "__scope__", "loop", "iteration", "error", "rag"];
+
+/// The ids that the nodes of a graph may name.
+#[derive(Debug)]
+pub(crate) struct Scope<'a> {
+    places: &'a HashMap<&'a str, usize>,
+    around: Option<&'a Self>,
+    /// How many containers are around it.
+    pub(crate) depth: usize,
+}
+
+impl Scope<'_> {
+    fn has(&self, id: &str) -> bool {
+        self.places.contains_key(id) || self.around.is_some_and(|around| around.has(id))
+    }
+
+    /// That the variables that a node names can be there: of a node of its graph or of one around it.
+    fn check_references(&self, spec: &NodeSpec, node: &dyn Node, reached: bool, problems: &mut Problems) {
+        for selector in node.references() {
+            if self.has(&selector.node) || WORDS.contains(&selector.node.as_str()) {
+                continue;
+            }
+            let message = format!("it uses a variable of {:?}, which is not a node", cut(&selector.node));
+            let path = spec.place.clone().key("data");
+            if reached {
+                problems.add_for(spec.id.as_str(), path, message);
+            } else {
+                problems.warn(Some(spec.id.as_str()), path, message);
+            }
+            if let Some(near) = nearest(&selector.node, self.places.keys().copied()) {
+                problems.hint(format!("did you mean {near:?}?"));
+            }
+        }
+    }
+}
+
+fn place_ids<'a>(document: &'a Document, problems: &mut Problems) -> HashMap<&'a str, usize> {
+    let mut places = HashMap::with_capacity(document.nodes.len());
     for (place, node) in document.nodes.iter().enumerate() {
         if let Some(first) = places.get(node.id.as_str()) {
-            let path = Path::root().key("nodes").index(place).key("id");
-            problems.add_for(node.id.as_str(), path, format!("the id is that of /nodes/{first} already"));
+            let first: &NodeSpec = &document.nodes[*first];
+            let message = format!("duplicate node id: it is that of {} already", first.place);
+            problems.add_for(node.id.as_str(), node.place.clone().key("id"), message);
         } else {
             places.insert(node.id.as_str(), place);
         }
@@ -88,126 +214,207 @@ fn place_ids<'a>(document: &'a Document, problems: &mut Problems) -> BTreeMap<&'
     places
 }
 
-fn resolve_edges(
-    document: &Document,
-    places: &BTreeMap<&str, usize>,
-    problems: &mut Problems,
-) -> BTreeSet<(usize, usize)> {
-    let mut edges = BTreeSet::new();
+/// The edges of every node, each with its place in the document.
+type Edges = Vec<BTreeMap<GraphEdge, usize>>;
+
+fn resolve_edges(document: &Document, places: &HashMap<&str, usize>, problems: &mut Problems) -> Edges {
+    let mut edges = vec![BTreeMap::new(); document.nodes.len()];
     for (place, edge) in document.edges.iter().enumerate() {
-        let path = Path::root().key("edges").index(place);
         let mut end = |key, id: &str| {
             let found = places.get(id).copied();
             if found.is_none() {
-                let shown: String = id.chars().take(40).collect();
-                problems.add(Place::Path(path.clone().key(key)), format!("there is no node {shown:?}"));
+                problems.add(Place::Path(edge.place.clone().key(key)), format!("there is no node {:?}", cut(id)));
+                if let Some(near) = nearest(id, places.keys().copied()) {
+                    problems.hint(format!("did you mean {near:?}?"));
+                }
             }
             found
         };
         if let (Some(source), Some(target)) = (end("source", &edge.source), end("target", &edge.target)) {
-            edges.insert((source, target));
-        }
-        if let Some(handle) =
-            edge.source_handle.as_deref().filter(|handle| !handle.is_empty() && *handle != ONLY_HANDLE)
-        {
-            let shown: String = handle.chars().take(40).collect();
-            problems.add(Place::Path(path.key("sourceHandle")), format!("the source has no exit {shown:?}"));
+            let exit = EdgeExit::read(edge.source_handle.as_deref());
+            edges[source].entry(GraphEdge { exit, target }).or_insert(place);
         }
     }
     edges
 }
 
-/// Takes away what has nothing before it until nothing is left, or a cycle is.
-fn check_acyclic(document: &Document, edges: &BTreeSet<(usize, usize)>, problems: &mut Problems) {
-    let mut before = vec![Vec::new(); document.nodes.len()];
-    let mut after = before.clone();
-    for &(source, target) in edges {
-        before[target].push(source);
-        after[source].push(target);
+/// An id that somebody may have meant. Looked for only among short lists of short ids.
+pub(crate) fn nearest<'a>(wrong: &str, ids: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let wanted: Vec<char> = wrong.chars().take(64).collect();
+    let mut best: Option<(usize, &str)> = None;
+    for id in ids.take(1_000) {
+        let found: Vec<char> = id.chars().take(64).collect();
+        let away = distance(&wanted, &found);
+        // Of equally near ones the first by name, so that the answer is always the same.
+        if best.is_none_or(|other| (away, id) < other) {
+            best = Some((away, id));
+        }
     }
-    let mut waits: Vec<_> = before.iter().map(Vec::len).collect();
-    let mut free: Vec<_> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
-    while let Some(node) = free.pop() {
-        for &next in &after[node] {
-            waits[next] -= 1;
-            if waits[next] == 0 {
-                free.push(next);
+    best.filter(|(away, _)| *away <= 1 + wanted.len() / 4).map(|(_, id)| id)
+}
+
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Takes away what has nothing before it until nothing is left, or a cycle is. Returns the order.
+fn check_acyclic(document: &Document, edges: &Edges, problems: &mut Problems) -> Vec<usize> {
+    let mut waits = vec![0_usize; document.nodes.len()];
+    edges.iter().flat_map(BTreeMap::keys).for_each(|edge| waits[edge.target] += 1);
+    let mut free: VecDeque<usize> = (0..waits.len()).filter(|&node| waits[node] == 0).collect();
+    let mut order = Vec::with_capacity(waits.len());
+    while let Some(node) = free.pop_front() {
+        order.push(node);
+        for edge in edges[node].keys() {
+            waits[edge.target] -= 1;
+            if waits[edge.target] == 0 {
+                free.push_back(edge.target);
             }
         }
     }
-    // Whatever is left waits for something that is left, so going back from one ends up in a circle.
-    let Some(mut at) = waits.iter().position(|&waits| waits > 0) else { return };
-    let (mut seen, mut way) = (vec![false; waits.len()], Vec::new());
-    while !std::mem::replace(&mut seen[at], true) {
-        way.push(at);
-        at = before[at].iter().copied().find(|&node| waits[node] > 0).unwrap_or(at);
+    let Some(any) = waits.iter().position(|&waits| waits > 0) else { return order };
+    // Everything that is left has something left before it; going back leads into a circle.
+    let mut before = vec![None; document.nodes.len()];
+    for (source, edges) in edges.iter().enumerate().filter(|(source, _)| waits[*source] > 0) {
+        edges.keys().for_each(|edge| before[edge.target] = Some(source));
     }
-    let circle = way.iter().skip_while(|&&node| node != at).chain([&at]);
-    let names: Vec<_> = circle.map(|&node| document.nodes[node].id.as_str()).collect();
-    let names = names.into_iter().rev().collect::<Vec<_>>().join(" → ");
-    problems.add(Place::Path(Path::root().key("edges")), format!("they go in a circle: {names}"));
+    let mut way = vec![any];
+    let mut seen = BTreeSet::from([any]);
+    let last = loop {
+        let Some(node) = way.last().and_then(|&node| before[node]) else { break any };
+        way.push(node);
+        if !seen.insert(node) {
+            break node;
+        }
+    };
+    let first = way.iter().position(|&node| node == last).unwrap_or(0);
+    let mut names: Vec<_> = way[first..].iter().rev().map(|&node| document.nodes[node].id.as_str()).collect();
+    if names.len() > 12 {
+        names.splice(6..names.len() - 5, ["…"]);
+    }
+    let path = document.place.clone().key("edges");
+    problems.add(Place::Path(path), format!("cycle: they go in a circle: {}", names.join(" → ")));
+    order
 }
 
-fn find_start(document: &Document, problems: &mut Problems) -> Option<usize> {
-    let mut starts = (0..document.nodes.len()).filter(|&place| document.nodes[place].kind == nodes::START);
-    let first = starts.next();
-    if first.is_none() {
-        problems.add(Place::Path(Path::root().key("nodes")), "there is no start node");
+fn find_start(
+    document: &Document,
+    depth: usize,
+    edges: &Edges,
+    places: &HashMap<&str, usize>,
+    problems: &mut Problems,
+) -> Option<usize> {
+    let kinds: &[&str] = if depth == 0 { &["start"] } else { &["start", "iteration-start", "loop-start"] };
+    let mut starts = (0..document.nodes.len()).filter(|&place| kinds.contains(&document.nodes[place].kind.as_str()));
+    if let Some(first) = starts.next() {
+        for place in starts {
+            let spec = &document.nodes[place];
+            problems.add_for(spec.id.as_str(), spec.place.clone(), "there is a start node already");
+        }
+        return Some(first);
     }
-    for place in starts {
-        let path = Path::root().key("nodes").index(place);
-        problems.add_for(document.nodes[place].id.as_str(), path, "there is a start node already");
+    if let Some(named) = document.start.as_deref().and_then(|id| places.get(id)) {
+        return Some(*named);
     }
-    first
+    let triggered = document.nodes.iter().position(|spec| spec.kind.starts_with("trigger-"));
+    if triggered.is_some() {
+        return triggered;
+    }
+    if depth > 0 {
+        // The one node that nothing leads to.
+        let mut led_to = vec![false; document.nodes.len()];
+        edges.iter().flat_map(BTreeMap::keys).for_each(|edge| led_to[edge.target] = true);
+        let mut free = (0..led_to.len()).filter(|&place| !led_to[place]);
+        if let (Some(only), None) = (free.next(), free.next()) {
+            return Some(only);
+        }
+    }
+    problems.add(Place::Path(document.place.clone().key("nodes")), "there is no start node");
+    problems.hint("add a node with `data: {type: start}` and lead an edge from it to the first");
+    None
 }
 
 fn build_node(
-    place: usize,
     spec: &NodeSpec,
-    places: &BTreeMap<&str, usize>,
+    document: &Document,
+    kinds: &Kinds,
+    scope: &Scope<'_>,
     problems: &mut Problems,
-) -> Option<Box<dyn Node>> {
-    let data = Path::root().key("nodes").index(place).key("data");
-    let mut complain = |inner: &Path, message: String| {
-        let mut path = data.clone();
-        inner.segments().iter().cloned().for_each(|segment: Segment| path.push(segment));
-        problems.add_for(spec.id.as_str(), path, message);
+) -> (Option<Box<dyn Node>>, Option<Settings>) {
+    let build = Build { spec, document, kinds, scope };
+    let settings = Settings::read(&spec.kind, &spec.data);
+    let node = match kinds.get(&spec.kind) {
+        Some(kind) => kind.build(&build),
+        None => Ok(nodes::missing(&spec.kind)),
     };
-    for key in nodes::NOT_YET {
-        let used = spec.data.field(key).is_some_and(|found| !matches!(found, Value::Null | Value::Bool(false)));
-        if used {
-            complain(&Path::root().key(key), "this version of the engine doesn't have it".to_owned());
+    let mut complain = |fault| match fault {
+        Fault::Here { path, message } => {
+            problems.add_for(spec.id.as_str(), join(&spec.place.clone().key("data"), &path), message);
         }
-    }
-    if let Some(found) = spec.data.field(nodes::CHECKPOINT)
-        && !matches!(found, Value::Null | Value::Bool(_))
-    {
-        complain(&Path::root().key(nodes::CHECKPOINT), format!("true or false is wanted, not {}", found.kind()));
-    }
-    let node = match nodes::build(spec) {
-        Ok(node) => node,
-        Err(error) => {
-            complain(&error.path, error.message);
-            return None;
-        }
+        Fault::Inside(problem) => problems.push(problem),
     };
-    for Selector { node: named, .. } in node.selectors() {
-        if !places.contains_key(named.as_str()) {
-            let shown: String = named.chars().take(40).collect();
-            complain(&Path::root(), format!("it uses a variable of {shown:?}, which is not a node"));
+    let settings = settings.map_err(|faults| faults.0.into_iter().for_each(&mut complain)).ok();
+    let node = node.map_err(|faults| faults.0.into_iter().for_each(&mut complain)).ok();
+    (node, settings)
+}
+
+/// An edge that leaves by an exit which isn't there is never taken.
+fn check_exits(
+    document: &Document,
+    spec: &NodeSpec,
+    node: &dyn Node,
+    settings: &Settings,
+    edges: &BTreeMap<GraphEdge, usize>,
+    problems: &mut Problems,
+) {
+    let fails = settings.on_error == OnError::Branch;
+    for (edge, place) in edges {
+        let EdgeExit::Named(name) = &edge.exit else { continue };
+        let exits = node.exits();
+        let known = match &exits {
+            Exits::One => false,
+            Exits::Named(names) => names.contains(name),
+            Exits::Any => true,
+        };
+        if known || (fails && name == FAIL_EXIT) {
+            continue;
+        }
+        let path = document.edges[*place].place.clone().key("sourceHandle");
+        problems.warn(
+            Some(spec.id.as_str()),
+            path,
+            format!("it has no exit {:?}, so this edge is never taken", cut(name)),
+        );
+        if let Exits::Named(names) = &exits {
+            problems.hint(format!("its exits are {}", names.join(", ")));
+        } else if name == FAIL_EXIT {
+            problems.hint("give it the error strategy `fail-branch`");
         }
     }
-    Some(node)
 }
 
 /// Which nodes can be reached from the start. The others don't run and nobody waits for them.
-fn reach(start: usize, edges: &BTreeSet<(usize, usize)>, count: usize) -> Vec<bool> {
-    let mut reached = vec![false; count];
+fn reach(start: usize, edges: &Edges) -> Vec<bool> {
+    let mut reached = vec![false; edges.len()];
     let mut queue = VecDeque::from([start]);
     while let Some(node) = queue.pop_front() {
         if !std::mem::replace(&mut reached[node], true) {
-            queue.extend(edges.range((node, 0)..=(node, usize::MAX)).map(|&(_, target)| target));
+            queue.extend(edges[node].keys().map(|edge| edge.target));
         }
     }
     reached
+}
+
+/// The variables that a document gives to begin with.
+pub(crate) fn given(variables: &[crate::document::VariableSpec]) -> BTreeMap<String, Value> {
+    variables.iter().map(|variable| (variable.name.clone(), variable.value.clone())).collect()
 }

@@ -32,6 +32,11 @@ impl NodeId {
         self.0.as_str()
     }
 
+    /// The id as shared text.
+    pub(crate) fn shared(&self) -> std::sync::Arc<str> {
+        self.0.shared()
+    }
+
     /// The place of the node's result in the log of its run.
     pub const fn step(&self) -> &StepPath {
         &self.0

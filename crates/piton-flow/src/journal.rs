@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_types::{CheckpointRef, RunId, Timestamp, Value};
+use piton_types::{CheckpointRef, RunId, StepPath, Timestamp, Value};
 
-use crate::NodeId;
+use crate::node::Effect;
 
 /// An error of a journal. The engine only passes it on.
 pub type JournalError = Box<dyn std::error::Error + Send + Sync>;
@@ -14,8 +14,8 @@ pub type JournalError = Box<dyn std::error::Error + Send + Sync>;
 /// A node that ended.
 #[derive(Debug)]
 pub struct NodeDone<'a> {
-    /// Which.
-    pub node: &'a NodeId,
+    /// Which, at its place in the run.
+    pub step: &'a StepPath,
     /// What it took in.
     pub inputs: &'a Value,
     /// What it gave out, or why it failed.
@@ -24,6 +24,8 @@ pub struct NodeDone<'a> {
     pub started_at: Timestamp,
     /// How long it took.
     pub duration: Duration,
+    /// Whether it touched the world outside.
+    pub effect: Effect,
     /// A checkpoint is wanted here, if the node ended well.
     pub checkpoint: bool,
 }
@@ -34,9 +36,14 @@ pub trait Journal: Send + Sync {
     /// The run that is journalled.
     fn run(&self) -> &RunId;
 
-    /// The outputs of a node that finished well before, here or in an earlier process. The engine asks
+    /// Whether it keeps anything. If not, nothing is made for it to keep.
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    /// The result of a node that finished well before, here or in an earlier process. The engine asks
     /// before it runs a node, and doesn't run it if there are any.
-    async fn recorded(&self, node: &NodeId) -> Result<Option<Value>, JournalError>;
+    async fn recorded(&self, step: &StepPath) -> Result<Option<Value>, JournalError>;
 
     /// Keeps the result of a node. When it returns `Ok`, the result is as durable as the journal makes
     /// it; only then does the engine go on with what depends on the node. If it fails, the run stops.
@@ -64,7 +71,11 @@ impl Journal for NoJournal {
         &self.run
     }
 
-    async fn recorded(&self, _node: &NodeId) -> Result<Option<Value>, JournalError> {
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    async fn recorded(&self, _step: &StepPath) -> Result<Option<Value>, JournalError> {
         Ok(None)
     }
 

@@ -11,30 +11,56 @@
 //! The node kinds of this version are `start`, `template-transform`, `command` and `end`. A document
 //! with any other is refused, node by node.
 
+mod control;
 mod dispatch;
 mod document;
 #[cfg(feature = "checkpoint")]
 mod durable;
 mod engine;
 mod error;
+mod events;
+mod flow;
 mod format;
 mod graph;
 mod id;
+mod inbox;
 mod journal;
-mod nodes;
+mod kind;
+mod lines;
+mod need;
+mod node;
+pub mod nodes;
 mod platform;
 mod pool;
 mod problem;
+mod read;
+mod record;
+mod reply;
+mod selector;
+mod settings;
 mod template;
+mod value;
 #[cfg(feature = "checkpoint")]
 mod variables;
 
-pub use document::{Document, Edge, NodeSpec};
+pub use control::Control;
+pub use document::{Document, Edge, ErrorHandler, NodeSpec, VariableSpec};
 #[cfg(feature = "checkpoint")]
 pub use durable::{RunJournal, RunOutcome, StartFlow, resume_durable, run_durable};
-pub use engine::{Host, Inputs, Outputs, run};
+pub use engine::{Finished, Host, Ids, Inputs, Limits, Outputs, run, uuid};
 pub use error::FlowError;
+pub use events::EventSink;
+pub use flow::{Flow, Given, Report};
 pub use format::Format;
+pub use graph::Graph;
 pub use id::{InvalidNodeId, NodeId};
+pub use inbox::{Field, Inbox, Question};
 pub use journal::{Journal, JournalError, NoJournal, NodeDone};
-pub use problem::{Place, Problem, Problems};
+pub use kind::{Build, Built, Faults, Kind, Kinds};
+pub use need::{Need, NodeNeed, Services};
+pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Node, NodeContext, NodeError, NodeOutput};
+pub use pool::VariablePool;
+pub use problem::{Place, Problem, Problems, Severity};
+pub use reply::Reply;
+pub use selector::Selector;
+pub use template::Template;

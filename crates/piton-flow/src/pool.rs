@@ -1,61 +1,72 @@
-//! The variables of a running workflow: what each finished node gave, by its id.
+//! The variables of a running workflow. The pool is a persistent map: a snapshot is O(1), and every
+//! running node has its own, so that nobody sees half of what another wrote.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use piton_types::Value;
-use serde::Deserialize;
+use rpds::HashTrieMapSync;
 
 use crate::engine::Inputs;
+use crate::selector::Selector;
 
-/// A variable of a node, and perhaps a place inside it: `[node, variable, …]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub(crate) struct Selector {
-    pub(crate) node: String,
-    pub(crate) path: Vec<String>,
+/// The variables by scope (a node's id, or a word such as `sys`) and name.
+///
+/// ```
+/// use piton_flow::{Selector, VariablePool};
+/// use piton_types::Value;
+/// let mut pool = VariablePool::default();
+/// pool.set_scope("fetch", [("body".to_owned(), "text".into())].into());
+/// let before = pool.clone();
+/// pool.assign(&Selector::of("fetch", "body"), Value::Null);
+/// assert_eq!(before.find(&Selector::of("fetch", "body")), Some(&"text".into()));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct VariablePool {
+    inputs: Arc<Inputs>,
+    scopes: HashTrieMapSync<Arc<str>, Arc<BTreeMap<String, Value>>>,
 }
 
-impl TryFrom<Vec<String>> for Selector {
-    type Error = &'static str;
-
-    fn try_from(mut words: Vec<String>) -> Result<Self, &'static str> {
-        if words.len() < 2 {
-            return Err("a selector is a list of a node's id and one of its variables");
-        }
-        let node = words.remove(0);
-        Ok(Self { node, path: words })
-    }
-}
-
-/// The variables.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    inputs: Value,
-    outputs: BTreeMap<String, Value>,
-}
-
-impl Pool {
-    pub(crate) fn new(inputs: Inputs) -> Self {
-        Self { inputs: Value::Map(inputs), outputs: BTreeMap::new() }
+impl VariablePool {
+    /// A pool of a workflow that is given `inputs`.
+    pub fn new(inputs: Inputs) -> Self {
+        Self { inputs: Arc::new(inputs), scopes: HashTrieMapSync::new_sync() }
     }
 
     /// What the workflow was given.
-    pub(crate) const fn inputs(&self) -> &Value {
+    pub fn inputs(&self) -> &Inputs {
         &self.inputs
     }
 
-    /// What the finished nodes gave.
-    pub(crate) const fn outputs(&self) -> &BTreeMap<String, Value> {
-        &self.outputs
+    /// Replaces what the workflow was given; for workflows inside workflows.
+    pub(crate) fn set_inputs(&mut self, inputs: Inputs) {
+        self.inputs = Arc::new(inputs);
     }
 
-    pub(crate) fn set(&mut self, node: &str, outputs: Value) {
-        self.outputs.insert(node.to_owned(), outputs);
+    /// All variables of a scope.
+    pub fn scope(&self, name: &str) -> Option<&BTreeMap<String, Value>> {
+        self.scopes.get(name).map(|scope| &**scope)
+    }
+
+    /// The scopes, in no order.
+    pub fn scopes(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, Value>)> {
+        self.scopes.iter().map(|(name, scope)| (&**name, &**scope))
+    }
+
+    /// Sets all variables of a scope.
+    pub fn set_scope(&mut self, name: impl Into<Arc<str>>, variables: BTreeMap<String, Value>) {
+        self.scopes.insert_mut(name.into(), Arc::new(variables));
+    }
+
+    /// Takes a scope away.
+    pub(crate) fn remove_scope(&mut self, name: &str) {
+        self.scopes.remove_mut(name);
     }
 
     /// The variable, if there is one.
-    pub(crate) fn find(&self, selector: &Selector) -> Option<&Value> {
-        selector.path.iter().try_fold(self.outputs.get(&selector.node)?, |value, key| match value {
+    pub fn find(&self, selector: &Selector) -> Option<&Value> {
+        let (first, rest) = selector.path.split_first()?;
+        rest.iter().try_fold(self.scopes.get(&*selector.node)?.get(first)?, |value, key| match value {
             Value::Map(entries) => entries.get(key),
             Value::List(items) => items.get(key.parse::<usize>().ok()?),
             _ => None,
@@ -63,7 +74,53 @@ impl Pool {
     }
 
     /// The variable, or null if there is none.
-    pub(crate) fn select(&self, selector: &Selector) -> Value {
+    pub fn select(&self, selector: &Selector) -> Value {
         self.find(selector).cloned().unwrap_or_default()
+    }
+
+    /// Sets a variable, or a place inside it. What is on the way there and isn't a map becomes one.
+    pub fn assign(&mut self, selector: &Selector, value: Value) {
+        let Some((first, rest)) = selector.path.split_first() else { return };
+        let scope = self.scopes.get(&*selector.node).cloned();
+        let mut variables = scope.map(Arc::unwrap_or_clone).unwrap_or_default();
+        let mut place = variables.entry(first.clone()).or_default();
+        for key in rest {
+            if !matches!(place, Value::Map(_)) {
+                *place = Value::map::<&str>([]);
+            }
+            let Value::Map(entries) = place else { return };
+            place = entries.entry(key.clone()).or_default();
+        }
+        *place = value;
+        self.set_scope(&*selector.node, variables);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_reach_into_lists_and_maps() {
+        let mut pool = VariablePool::default();
+        let inside = Value::map([("xs", Value::from(vec![Value::from(1), Value::map([("k", "v".into())])]))]);
+        pool.set_scope("a", [("b".to_owned(), inside)].into());
+        let find = |words: &[&str]| {
+            pool.find(&Selector::new(words.iter().map(ToString::to_string).collect()).unwrap()).cloned()
+        };
+        assert_eq!(find(&["a", "b", "xs", "1", "k"]), Some("v".into()));
+        for nothing in [&["a", "b", "xs", "2"][..], &["a", "c"], &["b", "b"], &["a", "b", "xs", "0", "k"]] {
+            assert_eq!(find(nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn an_assignment_makes_its_way_and_leaves_snapshots_alone() {
+        let mut pool = VariablePool::default();
+        let before = pool.clone();
+        let place = Selector::new(["conversation", "a", "b"].map(str::to_owned).to_vec()).unwrap();
+        pool.assign(&place, 1.into());
+        assert_eq!(pool.find(&place), Some(&1.into()));
+        assert_eq!(before.find(&place), None);
     }
 }

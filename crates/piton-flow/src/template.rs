@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Arc, LazyLock};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value as JinjaValue;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use piton_types::Value;
 
-use crate::pool::{Pool, Selector};
+use crate::pool::VariablePool;
+use crate::selector::Selector;
 
 /// How many instructions one rendering may take.
 const FUEL: u64 = 1_000_000;
@@ -20,51 +22,75 @@ const MAX_OUTPUT: usize = 8 << 20;
 /// The name under which the values of `{{#node.variable#}}` stand, in order.
 const REFERENCES: &str = "__references";
 
-/// A template that was checked.
+/// A template that was checked. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub(crate) struct Template {
-    source: String,
-    references: Vec<Selector>,
-    undefined: UndefinedBehavior,
+pub struct Template {
+    environment: Arc<Environment<'static>>,
+    references: Arc<[Selector]>,
+    /// The names that it uses and doesn't make itself, if it isn't plain text.
+    names: Arc<[String]>,
 }
+
+/// The only template of an environment.
+const NAME: &str = "template";
+
+/// An environment without templates. Cloning it costs little: what it knows is shared.
+static BASE: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    environment.set_fuel(Some(FUEL));
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
+    environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
+    environment
+});
 
 impl Template {
     /// A template of Jinja alone, in which a variable that isn't there is empty.
-    pub(crate) fn jinja(source: &str) -> Result<Self, String> {
-        Self { source: source.to_owned(), references: Vec::new(), undefined: UndefinedBehavior::Lenient }.checked()
+    pub fn jinja(source: &str) -> Result<Self, String> {
+        Self::compile(source.to_owned(), Vec::new(), UndefinedBehavior::Lenient)
     }
 
     /// A template that may also say `{{#node.variable#}}`, and in which a variable that isn't there is
     /// an error.
-    pub(crate) fn with_references(source: &str) -> Result<Self, String> {
+    pub fn with_references(source: &str) -> Result<Self, String> {
         let (source, references) = resolve(source)?;
-        Self { source, references, undefined: UndefinedBehavior::Strict }.checked()
+        Self::compile(source, references, UndefinedBehavior::Strict)
     }
 
-    fn checked(self) -> Result<Self, String> {
-        self.environment().template_from_str(&self.source).map_err(|error| describe(&error))?;
-        Ok(self)
+    fn compile(source: String, references: Vec<Selector>, undefined: UndefinedBehavior) -> Result<Self, String> {
+        let mut environment = BASE.clone();
+        environment.set_undefined_behavior(undefined);
+        environment.add_template_owned(NAME, source).map_err(|error| describe(&error))?;
+        let names = environment.get_template(NAME).map_err(|error| describe(&error))?.undeclared_variables(false);
+        let names = names.into_iter().filter(|name| name != REFERENCES).collect();
+        Ok(Self { environment: Arc::new(environment), references: references.into(), names })
     }
 
     /// The variables that it names by reference.
-    pub(crate) fn references(&self) -> &[Selector] {
+    pub fn references(&self) -> &[Selector] {
         &self.references
     }
 
     /// Renders with these variables.
-    pub(crate) fn render(&self, variables: &BTreeMap<String, Value>) -> Result<String, String> {
+    pub fn render(&self, variables: &BTreeMap<String, Value>) -> Result<String, String> {
         self.render_value(jinja_map(variables))
     }
 
-    /// Renders with the finished nodes, by their ids.
-    pub(crate) fn render_pool(&self, pool: &Pool) -> Result<String, String> {
-        let mut variables = jinja_map(pool.outputs());
+    /// Renders with the variables of a pool: by reference, and by the ids of nodes.
+    pub fn render_pool(&self, pool: &VariablePool) -> Result<String, String> {
+        // Only what it names: a pool may be large.
+        let mut variables: BTreeMap<String, JinjaValue> = BTreeMap::new();
+        for name in &*self.names {
+            if let Some(scope) = pool.scope(name) {
+                variables.insert(name.clone(), JinjaValue::from_object(jinja_map(scope)));
+            }
+        }
         let found: Result<Vec<_>, _> = self
             .references
             .iter()
             .map(|reference| match pool.find(reference) {
                 Some(value) => Ok(jinja(value)),
-                None => Err(format!("there is no variable {}.{}", reference.node, reference.path.join("."))),
+                None => Err(format!("there is no variable {reference}")),
             })
             .collect();
         variables.insert(REFERENCES.to_owned(), JinjaValue::from_object(found?));
@@ -72,23 +98,12 @@ impl Template {
     }
 
     fn render_value(&self, variables: BTreeMap<String, JinjaValue>) -> Result<String, String> {
-        let environment = self.environment();
-        let template = environment.template_from_str(&self.source).map_err(|error| describe(&error))?;
+        let template = self.environment.get_template(NAME).map_err(|error| describe(&error))?;
         let mut output = Bounded(Vec::new());
         template
             .render_captured_to(JinjaValue::from_object(variables), &mut output)
             .map_err(|error| describe(&error))?;
         String::from_utf8(output.0).map_err(|error| error.to_string())
-    }
-
-    fn environment(&self) -> Environment<'_> {
-        let mut environment = Environment::new();
-        environment.set_fuel(Some(FUEL));
-        environment.set_undefined_behavior(self.undefined);
-        environment.set_auto_escape_callback(|_| AutoEscape::None);
-        let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
-        environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
-        environment
     }
 }
 
@@ -110,7 +125,7 @@ fn resolve(source: &str) -> Result<(String, Vec<Selector>), String> {
         }
         resolved.push_str(before);
         resolved.push_str(&format!("{{{{ {REFERENCES}[{}] }}}}", references.len()));
-        references.push(Selector::try_from(words)?);
+        references.push(Selector::new(words)?);
         rest = behind;
     }
     resolved.push_str(rest);
@@ -163,13 +178,11 @@ impl io::Write for Bounded {
 mod tests {
     use super::*;
 
-    fn pool() -> Pool {
-        let mut pool = Pool::new(BTreeMap::new());
-        pool.set(
-            "a",
-            Value::map([("text", Value::from("{{ 7 * 6 }} <b>")), ("list", Value::from(vec![1.into(), 2.into()]))]),
-        );
-        pool.set("odd \"id\"", Value::map([("x", Value::from(1))]));
+    fn pool() -> VariablePool {
+        let mut pool = VariablePool::default();
+        let (text, list) = (Value::from("{{ 7 * 6 }} <b>"), Value::from(vec![1.into(), 2.into()]));
+        pool.set_scope("a", [("text".to_owned(), text), ("list".to_owned(), list)].into());
+        pool.set_scope("odd \"id\"", [("x".to_owned(), 1.into())].into());
         pool
     }
 

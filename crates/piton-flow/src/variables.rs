@@ -52,7 +52,7 @@ impl Variables {
                 continue;
             }
             if let Some(step) = run.recorded(behind) {
-                state.set(&place, step.output).await?;
+                state.set(&place, crate::record::variables(&step.output)).await?;
             }
         }
         self.behind.clear();

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use piton_store::{Draft, DraftPart, Hashing, state};
-use piton_types::{BlobId, EntryKind, Event, Seq, StepPath, Timestamp, Value, from_value, to_value};
+use piton_types::{BlobId, EntryKind, Event, Seq, StepPath, Timestamp, TokenUsage, Value, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -89,7 +89,7 @@ impl Run {
         let Recorded { attempt, .. } = self.record(done, Vec::new()).await?;
         match output {
             Ok(output) => {
-                self.events.tell(&Event::StepFinished { run, step });
+                self.events.tell(&Event::StepFinished { run, step, duration, usage: TokenUsage::default() });
                 Ok(output)
             }
             Err(message) => {

@@ -1,8 +1,10 @@
 //! What a run tells whoever listens (F9).
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointRef, RunId, StepPath, Value};
+use crate::{CheckpointRef, RunId, StepPath, TokenUsage, Value};
 
 /// Something that happened to a run. Events are told after the log has it, never before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +38,55 @@ pub enum Event {
         run: RunId,
         /// The step.
         step: StepPath,
+        /// How long it took.
+        duration: Duration,
+        /// What it used.
+        usage: TokenUsage,
+    },
+    /// A step failed, and is tried again.
+    StepRetried {
+        /// The run.
+        run: RunId,
+        /// The step.
+        step: StepPath,
+        /// Which attempt failed, from 1.
+        attempt: u32,
+        /// Why.
+        error: String,
+    },
+    /// A step made a piece of text.
+    StepText {
+        /// The run.
+        run: RunId,
+        /// The step.
+        step: StepPath,
+        /// The piece.
+        text: String,
+    },
+    /// A piece of the run's answer. The pieces come in the order of the answer.
+    Answer {
+        /// The run.
+        run: RunId,
+        /// The step whose answer it is.
+        step: StepPath,
+        /// The piece.
+        text: String,
+    },
+    /// The run waits for a person, or for whoever held it up.
+    RunPaused {
+        /// The run.
+        run: RunId,
+        /// The step that waits, if one does.
+        step: Option<StepPath>,
+        /// What is asked, or why it waits.
+        prompt: String,
+    },
+    /// The run goes on after a pause.
+    RunResumed {
+        /// The run.
+        run: RunId,
+        /// The step that waited, if one did.
+        step: Option<StepPath>,
     },
     /// A step failed.
     StepFailed {
@@ -57,6 +108,24 @@ pub enum Event {
         run: RunId,
         /// What it gave.
         outputs: Value,
+    },
+    /// The run ended well although some steps failed.
+    RunPartial {
+        /// The run.
+        run: RunId,
+        /// What it gave.
+        outputs: Value,
+        /// How many steps failed.
+        exceptions: u32,
+    },
+    /// The run failed, and its error handler made something of it.
+    RunRecovered {
+        /// The run.
+        run: RunId,
+        /// What the handler gave.
+        outputs: Value,
+        /// The failure.
+        error: String,
     },
     /// The run failed.
     RunFailed {

@@ -109,6 +109,11 @@ impl StepPath {
     /// The longest path, in bytes.
     pub const MAX_LEN: usize = 512;
 
+    /// The path as shared text, for whoever keeps it as a key.
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+
     /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -104,8 +104,11 @@ pub use piton_types::{
 
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    Document, FlowError, Format, Host, Inputs, Journal, JournalError, NoJournal, NodeDone, NodeId, Outputs, Place,
-    Problem, Problems, RunJournal, RunOutcome, StartFlow, resume_durable, run, run_durable,
+    Build, Built, Control, DEFAULT_EXIT, Document, Effect, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished, Flow,
+    FlowError, Format, Given, Host, Ids, Inbox, Inputs, Journal, JournalError, Kind, Kinds, Limits, Need, NoJournal,
+    Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, Outputs, Place, Problem, Problems, Question,
+    Report, RunJournal, RunOutcome, Selector, Services, Severity, StartFlow, Template, VariablePool, resume_durable,
+    run, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

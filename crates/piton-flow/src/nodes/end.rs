@@ -4,13 +4,13 @@ use async_trait::async_trait;
 use piton_types::Value;
 use serde::Deserialize;
 
-use super::Node;
-use crate::engine::Host;
-use crate::pool::{Pool, Selector};
+use crate::kind::{Build, Built};
+use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
+use crate::pool::VariablePool;
+use crate::selector::Selector;
 
-/// The data of an end node.
 #[derive(Debug, Deserialize)]
-pub(super) struct Data {
+struct End {
     #[serde(default)]
     outputs: Vec<Output>,
 }
@@ -18,32 +18,29 @@ pub(super) struct Data {
 #[derive(Debug, Deserialize)]
 struct Output {
     variable: String,
+    #[serde(alias = "variable_selector")]
     value_selector: Selector,
 }
 
-/// An end node.
-#[derive(Debug)]
-pub(super) struct End {
-    outputs: Vec<Output>,
-}
-
-impl End {
-    pub(super) fn build(data: Data) -> Self {
-        Self { outputs: data.outputs }
-    }
+pub(super) fn build(build: &Build<'_>) -> Built {
+    Ok(Box::new(build.data::<End>()?))
 }
 
 #[async_trait]
 impl Node for End {
-    fn inputs(&self, pool: &Pool) -> Result<Value, String> {
-        Ok(Value::map(self.outputs.iter().map(|output| (&*output.variable, pool.select(&output.value_selector)))))
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        Ok(Value::map(self.outputs.iter().map(|output| (&*output.variable, variables.select(&output.value_selector)))))
     }
 
-    async fn run(&self, inputs: &Value, _host: &Host<'_>) -> Result<Value, String> {
-        Ok(inputs.clone())
+    async fn run(&self, inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+        Ok(NodeOutput { variables: inputs.as_map().cloned().unwrap_or_default(), ..NodeOutput::default() })
     }
 
-    fn selectors(&self) -> Vec<&Selector> {
+    fn references(&self) -> Vec<&Selector> {
         self.outputs.iter().map(|output| &output.value_selector).collect()
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Pure
     }
 }

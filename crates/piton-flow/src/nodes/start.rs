@@ -6,14 +6,16 @@ use async_trait::async_trait;
 use piton_types::{Path, Value};
 use serde::Deserialize;
 
-use super::{BuildError, Node};
-use crate::engine::{Host, Inputs};
-use crate::pool::{Pool, Selector};
+use crate::engine::Inputs;
+use crate::kind::{Build, Built, Faults};
+use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
+use crate::pool::VariablePool;
 use crate::problem::{Place, Problems};
+use crate::value::number;
 
 /// The data of a start node.
 #[derive(Debug, Deserialize)]
-pub(super) struct Data {
+struct Data {
     #[serde(default)]
     variables: Vec<Variable>,
 }
@@ -65,30 +67,30 @@ impl Kind {
 
 /// The start node.
 #[derive(Debug)]
-pub(super) struct Start {
+struct Start {
     variables: Vec<(Variable, Kind)>,
 }
 
-impl Start {
-    pub(super) fn build(data: Data) -> Result<Self, BuildError> {
-        let mut variables: Vec<(Variable, Kind)> = Vec::with_capacity(data.variables.len());
-        for (place, variable) in data.variables.into_iter().enumerate() {
-            let path = Path::root().key("variables").index(place);
-            if variables.iter().any(|(other, _)| other.variable == variable.variable) {
-                let message = format!("there is a variable {:?} already", variable.variable);
-                return Err(BuildError { path: path.key("variable"), message });
-            }
-            let Some(kind) = Kind::parse(&variable.kind) else {
-                let message = format!("this version of the engine has no type {:?}", variable.kind);
-                return Err(BuildError { path: path.key("type"), message });
-            };
-            variables.push((variable, kind));
+pub(super) fn build(build: &Build<'_>) -> Built {
+    let data: Data = build.data()?;
+    let mut faults = Faults::default();
+    let mut variables: Vec<(Variable, Kind)> = Vec::with_capacity(data.variables.len());
+    for (place, variable) in data.variables.into_iter().enumerate() {
+        let path = Path::root().key("variables").index(place);
+        if variables.iter().any(|(other, _)| other.variable == variable.variable) {
+            faults.add(path.clone().key("variable"), format!("there is a variable {:?} already", variable.variable));
         }
-        Ok(Self { variables })
+        match Kind::parse(&variable.kind) {
+            Some(kind) => variables.push((variable, kind)),
+            None => faults.add(path.key("type"), format!("there is no type {:?}", variable.kind)),
+        }
     }
+    faults.none_or(Box::new(Start { variables }))
+}
 
+impl Start {
     /// The variables with these inputs, and everything that is wrong with them.
-    fn accept(&self, inputs: &Inputs) -> Result<Value, Problems> {
+    fn accept(&self, inputs: &Inputs) -> Result<BTreeMap<String, Value>, Problems> {
         let mut problems = Problems::default();
         let mut accepted = BTreeMap::new();
         for (variable, kind) in &self.variables {
@@ -111,7 +113,7 @@ impl Start {
                 problems.add(Place::Input(name.chars().take(40).collect()), "the workflow doesn't ask for it");
             }
         }
-        problems.none_or(Value::Map(accepted))
+        problems.none_or(accepted)
     }
 }
 
@@ -149,27 +151,23 @@ impl Variable {
     }
 }
 
-fn number(text: &str) -> Option<Value> {
-    let integer = text.parse().map(Value::Int).ok();
-    integer.or_else(|| text.parse().ok().filter(|x: &f64| x.is_finite()).map(Value::Float))
-}
-
 #[async_trait]
 impl Node for Start {
-    fn inputs(&self, pool: &Pool) -> Result<Value, String> {
-        Ok(pool.inputs().clone())
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        Ok(Value::Map(variables.inputs().clone()))
     }
 
-    async fn run(&self, inputs: &Value, _host: &Host<'_>) -> Result<Value, String> {
+    async fn run(&self, inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         let inputs = inputs.as_map().ok_or("its inputs are no map")?;
-        self.accept(inputs).map_err(|problems| problems.to_string())
+        let variables = self.accept(inputs).map_err(|problems| problems.to_string())?;
+        Ok(NodeOutput { variables, ..NodeOutput::default() })
     }
 
-    fn selectors(&self) -> Vec<&Selector> {
-        Vec::new()
+    fn effect(&self) -> Effect {
+        Effect::Pure
     }
 
-    fn check(&self, inputs: &Inputs) -> Result<(), Problems> {
+    fn accepts(&self, inputs: &Inputs) -> Result<(), Problems> {
         self.accept(inputs).map(drop)
     }
 }

@@ -4,14 +4,14 @@ use async_trait::async_trait;
 use piton_types::{Path, Value};
 use serde::Deserialize;
 
-use super::{BuildError, Node};
-use crate::engine::Host;
-use crate::pool::{Pool, Selector};
+use crate::kind::{Build, Built, Faults};
+use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
+use crate::pool::VariablePool;
+use crate::selector::Selector;
 use crate::template::Template;
 
-/// The data of a template-transform node.
 #[derive(Debug, Deserialize)]
-pub(super) struct Data {
+struct Data {
     template: String,
     #[serde(default)]
     variables: Vec<Variable>,
@@ -20,36 +20,44 @@ pub(super) struct Data {
 #[derive(Debug, Deserialize)]
 struct Variable {
     variable: String,
+    #[serde(alias = "variable_selector")]
     value_selector: Selector,
 }
 
-/// A template-transform node.
 #[derive(Debug)]
-pub(super) struct TemplateTransform {
+struct TemplateTransform {
     template: Template,
     variables: Vec<Variable>,
 }
 
-impl TemplateTransform {
-    pub(super) fn build(data: Data) -> Result<Self, BuildError> {
-        let template = Template::jinja(&data.template)
-            .map_err(|message| BuildError { path: Path::root().key("template"), message })?;
-        Ok(Self { template, variables: data.variables })
-    }
+pub(super) fn build(build: &Build<'_>) -> Built {
+    let data: Data = build.data()?;
+    let template =
+        Template::jinja(&data.template).map_err(|message| Faults::one(Path::root().key("template"), message))?;
+    Ok(Box::new(TemplateTransform { template, variables: data.variables }))
 }
 
 #[async_trait]
 impl Node for TemplateTransform {
-    fn inputs(&self, pool: &Pool) -> Result<Value, String> {
-        Ok(Value::map(self.variables.iter().map(|from| (&*from.variable, pool.select(&from.value_selector)))))
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        Ok(Value::map(self.variables.iter().map(|from| (&*from.variable, variables.select(&from.value_selector)))))
     }
 
-    async fn run(&self, inputs: &Value, _host: &Host<'_>) -> Result<Value, String> {
+    async fn run(&self, inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         let variables = inputs.as_map().ok_or("its inputs are no map")?;
-        Ok(Value::map([("output", Value::from(self.template.render(variables)?))]))
+        let text = self.template.render(variables).map_err(|message| NodeError::new("TemplateError", message))?;
+        Ok(NodeOutput::of([("output", text.into())]))
     }
 
-    fn selectors(&self) -> Vec<&Selector> {
+    fn references(&self) -> Vec<&Selector> {
         self.variables.iter().map(|from| &from.value_selector).collect()
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Pure
+    }
+
+    fn variables(&self) -> Option<Vec<&str>> {
+        Some(vec!["output"])
     }
 }

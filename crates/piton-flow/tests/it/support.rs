@@ -1,8 +1,9 @@
 //! Running a document without a store, and telling what it did.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use piton_flow::{Document, FlowError, Format, Host, Inputs, NoJournal, Outputs, run};
+use piton_flow::{Document, EventSink, Flow, FlowError, Format, Host, Ids, Inputs, Kinds, NoJournal, Outputs, run};
 use piton_testing::ManualClock;
 use piton_types::{Event, Value};
 
@@ -25,19 +26,25 @@ pub(crate) fn tell(event: &Event) -> String {
     }
 }
 
+/// Ids from a counter.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Ids for Counter {
+    fn next(&self) -> String {
+        format!("id-{}", self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// Runs a document and returns its outputs and what was told meanwhile.
 pub(crate) async fn run_told(text: &str, format: Format, inputs: Inputs) -> (Result<Outputs, FlowError>, Vec<String>) {
     let told = Mutex::new(Vec::new());
-    let ended = match Document::parse(text, format) {
-        Ok(document) => {
-            let host = Host {
-                journal: &NoJournal::new("a-run".parse().unwrap()),
-                clock: &ManualClock::default(),
-                events: &|event| told.lock().unwrap().push(tell(event)),
-                folder: None,
-            };
-            run(&document, inputs, &host).await
-        }
+    let tell = |event: &Event| told.lock().unwrap().push(tell(event));
+    let (journal, clock, ids) = (NoJournal::new("a-run".parse().unwrap()), ManualClock::default(), Counter::default());
+    let host = Host { events: EventSink::Call(&tell), ..Host::new(&journal, &clock, &ids) };
+    let flow = Document::parse(text, format).and_then(|document| Flow::build(&document, &Kinds::builtin()));
+    let ended = match flow {
+        Ok(flow) => run(&flow, inputs, &host).await.map(|finished| finished.outputs),
         Err(problems) => Err(FlowError::Document(problems)),
     };
     (ended, told.into_inner().unwrap())

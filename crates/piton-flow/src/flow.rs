@@ -1,0 +1,162 @@
+//! A whole document that was checked: its graph, its variables, its error handler, and what it needs.
+
+use std::collections::BTreeMap;
+
+use piton_types::Value;
+
+use crate::document::Document;
+use crate::engine::Inputs;
+use crate::error::FlowError;
+use crate::graph::{Graph, given};
+use crate::kind::Kinds;
+use crate::need::{NodeNeed, Services};
+use crate::pool::VariablePool;
+use crate::problem::{Problem, Problems, Severity};
+use crate::selector::{CONVERSATION, ENVIRONMENT, SYSTEM};
+
+/// A document, checked and ready to run any number of times.
+#[derive(Debug)]
+pub struct Flow {
+    pub(crate) graph: Graph,
+    pub(crate) handler: Option<Handler>,
+    environment: BTreeMap<String, Value>,
+    conversation: BTreeMap<String, Value>,
+    needs: Vec<NodeNeed>,
+}
+
+/// What runs when a node has failed.
+#[derive(Debug)]
+pub(crate) struct Handler {
+    pub(crate) recovers: bool,
+    pub(crate) graph: Graph,
+}
+
+/// What a run is given.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Given {
+    /// The inputs of the start node.
+    pub inputs: Inputs,
+    /// System variables, such as `query`, `files`, `user_id`.
+    pub system: BTreeMap<String, Value>,
+    /// Environment variables, in the place of those that the document has.
+    pub environment: BTreeMap<String, Value>,
+    /// Conversation variables, in the place of those that the document begins with.
+    pub conversation: BTreeMap<String, Value>,
+}
+
+impl From<Inputs> for Given {
+    fn from(inputs: Inputs) -> Self {
+        Self { inputs, ..Self::default() }
+    }
+}
+
+/// Everything that is to be said of a document.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Errors and warnings, in the order of the document.
+    pub problems: Problems,
+    /// What it needs, node by node. Known only if there are no errors.
+    pub needs: Vec<NodeNeed>,
+    /// How many nodes it has, with those inside others.
+    pub nodes: usize,
+}
+
+impl Report {
+    /// Whether the document can run where its needs are met.
+    pub fn is_valid(&self) -> bool {
+        !self.problems.has_errors()
+    }
+
+    /// The errors.
+    pub fn errors(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(|problem| problem.severity == Severity::Error)
+    }
+
+    /// The warnings.
+    pub fn warnings(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(|problem| problem.severity == Severity::Warning)
+    }
+}
+
+pub(crate) struct CheckedFlow {
+    pub(crate) flow: Option<Flow>,
+    pub(crate) report: Report,
+}
+
+impl Flow {
+    /// Checks a document.
+    ///
+    /// # Errors
+    ///
+    /// Everything that keeps it from running; no warnings.
+    pub fn build(document: &Document, kinds: &Kinds) -> Result<Self, Problems> {
+        let checked = Self::check(document, kinds);
+        checked.flow.ok_or_else(|| checked.report.problems.errors())
+    }
+
+    pub(crate) fn check(document: &Document, kinds: &Kinds) -> CheckedFlow {
+        let mut checked = Graph::check(document, kinds, None);
+        let mut problems = std::mem::take(&mut checked.problems);
+        let handler = document.error_handler.as_ref().map(|handler| {
+            let inner = Graph::check_handler(&handler.graph, document, kinds);
+            problems.extend(inner.problems);
+            inner.graph.map(|graph| Handler { recovers: handler.recovers, graph })
+        });
+        let mut needs = Vec::new();
+        let mut flow = None;
+        if let Some(graph) = checked.graph {
+            graph.needs(&mut needs);
+            if let Some(Some(handler)) = &handler {
+                handler.graph.needs(&mut needs);
+            }
+            if !problems.has_errors() {
+                flow = Some(Self {
+                    graph,
+                    handler: handler.flatten(),
+                    environment: given(&document.environment),
+                    conversation: given(&document.conversation),
+                    needs: needs.clone(),
+                });
+            }
+        }
+        document.locate(&mut problems);
+        CheckedFlow { flow, report: Report { problems, needs, nodes: count(document) } }
+    }
+
+    /// What it needs, node by node.
+    pub fn needs(&self) -> &[NodeNeed] {
+        &self.needs
+    }
+
+    /// The needs that `services` don't meet.
+    pub fn unmet(&self, services: &Services) -> Vec<NodeNeed> {
+        self.needs.iter().filter(|need| !services.meet(&need.need)).cloned().collect()
+    }
+
+    /// That a run may begin with what it is given, where these services are.
+    pub(crate) fn accepts(&self, given: &Given, services: &Services) -> Result<(), FlowError> {
+        let unmet = self.unmet(services);
+        if !unmet.is_empty() {
+            return Err(FlowError::Needs(unmet));
+        }
+        self.graph.nodes[self.graph.start].node.accepts(&given.inputs).map_err(FlowError::Inputs)
+    }
+
+    /// The variables that a run begins with.
+    pub(crate) fn pool(&self, given: Given) -> VariablePool {
+        let mut pool = VariablePool::new(given.inputs);
+        let over = |base: &BTreeMap<String, Value>, given: BTreeMap<String, Value>| {
+            let mut all = base.clone();
+            all.extend(given);
+            all
+        };
+        pool.set_scope(SYSTEM, given.system);
+        pool.set_scope(ENVIRONMENT, over(&self.environment, given.environment));
+        pool.set_scope(CONVERSATION, over(&self.conversation, given.conversation));
+        pool
+    }
+}
+
+fn count(document: &Document) -> usize {
+    document.nodes.iter().map(|node| 1 + node.inside.as_deref().map_or(0, count)).sum()
+}

@@ -1,0 +1,182 @@
+//! The kinds of nodes that an engine has, by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use piton_types::{Path, Segment, Value, from_value};
+use serde::de::DeserializeOwned;
+
+use crate::document::{Document, NodeSpec};
+use crate::graph::{Graph, Scope};
+use crate::node::Node;
+use crate::problem::Problem;
+
+/// A kind of nodes: makes a node from its data, or says everything that is wrong with them.
+///
+/// A function `fn(&Build<'_>) -> Built` is one.
+pub trait Kind: Send + Sync {
+    /// The node that the data describe.
+    fn build(&self, build: &Build<'_>) -> Built;
+}
+
+/// A node, or what is wrong with its data.
+pub type Built = Result<Box<dyn Node>, Faults>;
+
+impl<F> Kind for F
+where
+    F: Fn(&Build<'_>) -> Built + Send + Sync,
+{
+    fn build(&self, build: &Build<'_>) -> Built {
+        self(build)
+    }
+}
+
+/// What a kind makes a node from.
+#[derive(Debug, Clone, Copy)]
+pub struct Build<'a> {
+    /// The node as it is written.
+    pub spec: &'a NodeSpec,
+    /// The whole document, for what stands beside the nodes, such as `mcp_servers`.
+    pub document: &'a Document,
+    pub(crate) kinds: &'a Kinds,
+    pub(crate) scope: &'a Scope<'a>,
+}
+
+/// How many containers may lie inside one another.
+const MAX_DEPTH: usize = 16;
+
+impl Build<'_> {
+    /// The data as a type of the kind's own.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T, Faults> {
+        read(self.spec.data.clone(), &Path::root())
+    }
+
+    /// A field of the data as a type, or nothing if it is missing or null.
+    pub fn field<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Faults> {
+        match self.spec.data.field(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => read(value.clone(), &Path::root().key(key)).map(Some),
+        }
+    }
+
+    /// The graph inside the node. `missing` says what should be there if there is none.
+    pub(crate) fn graph(&self, missing: &str) -> Result<Graph, Faults> {
+        let Some(inner) = &self.spec.inside else {
+            return Err(Faults::one(Path::root().key("sub_graph"), missing));
+        };
+        self.graph_of(inner)
+    }
+
+    /// A graph that stands in the document apart from the nodes.
+    pub(crate) fn graph_of(&self, inner: &Document) -> Result<Graph, Faults> {
+        if self.scope.depth >= MAX_DEPTH {
+            return Err(Faults::one(Path::root(), format!("containers lie more than {MAX_DEPTH} deep")));
+        }
+        let checked = Graph::check(inner, self.kinds, Some(self.scope));
+        match checked.graph {
+            Some(graph) => Ok(graph),
+            None => Err(Faults(checked.problems.into_iter().map(Fault::Inside).collect())),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(value: Value, at: &Path) -> Result<T, Faults> {
+    from_value(value).map_err(|error| {
+        let inner = error.path().clone();
+        let message = error.to_string();
+        let message = message.strip_prefix(&format!("at {inner}: ")).unwrap_or(&message).to_owned();
+        Faults::one(join(at, &inner), message)
+    })
+}
+
+/// The path `inner` behind `outer`.
+pub(crate) fn join(outer: &Path, inner: &Path) -> Path {
+    let mut path = outer.clone();
+    inner.segments().iter().cloned().for_each(|segment: Segment| path.push(segment));
+    path
+}
+
+/// What is wrong with the data of a node, each with its place in them.
+#[derive(Debug, Default)]
+pub struct Faults(pub(crate) Vec<Fault>);
+
+/// One thing that is wrong with a node.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// In its data, at this place of them.
+    Here { path: Path, message: String },
+    /// In a graph inside it.
+    Inside(Problem),
+}
+
+impl Faults {
+    /// One thing.
+    pub fn one(path: Path, message: impl Into<String>) -> Self {
+        let mut faults = Self::default();
+        faults.add(path, message);
+        faults
+    }
+
+    /// Adds a thing.
+    pub fn add(&mut self, path: Path, message: impl Into<String>) {
+        self.0.push(Fault::Here { path, message: message.into() });
+    }
+
+    /// Adds what is wrong with another part.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// `value` if nothing is wrong.
+    pub fn none_or<T>(self, value: T) -> Result<T, Self> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
+
+    /// Keeps what went well and collects what didn't.
+    pub fn keep<T>(&mut self, result: Result<T, Self>) -> Option<T> {
+        result.map_err(|others| self.extend(others)).ok()
+    }
+}
+
+/// The kinds that an engine has.
+///
+/// ```
+/// use piton_flow::{Build, Built, Kinds};
+/// fn echo(_: &Build<'_>) -> Built {
+///     # unimplemented!()
+/// }
+/// let kinds = Kinds::builtin().with("my-company.echo", echo);
+/// assert!(kinds.names().any(|name| name == "my-company.echo"));
+/// ```
+#[derive(Clone, Default)]
+pub struct Kinds(BTreeMap<String, Arc<dyn Kind>>);
+
+impl Kinds {
+    /// The kinds of the engine itself.
+    pub fn builtin() -> Self {
+        crate::nodes::kinds()
+    }
+
+    /// These and one more, in the place of one of the same name.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, kind: impl Kind + 'static) -> Self {
+        self.0.insert(name.into(), Arc::new(kind));
+        self
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&dyn Kind> {
+        self.0.get(name).map(|kind| &**kind)
+    }
+}
+
+impl fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}

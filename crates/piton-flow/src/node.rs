@@ -1,0 +1,299 @@
+//! What a node is to the engine, and what the engine is to a node.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path as FilePath;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use piton_types::{Clock, Event, StepPath, TokenUsage, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Host;
+use crate::id::NodeId;
+use crate::journal::NodeDone;
+use crate::need::{Need, Services};
+use crate::pool::VariablePool;
+use crate::selector::Selector;
+
+/// The exit of a node that ended well, for kinds with one exit. An edge that names none leaves by it.
+pub const DEFAULT_EXIT: &str = "source";
+
+/// The exit that a node with the error strategy `fail-branch` fails by.
+pub const FAIL_EXIT: &str = "fail-branch";
+
+/// A node, ready to run. [`nodes`](crate::nodes) says how to add a kind.
+#[async_trait]
+pub trait Node: fmt::Debug + Send + Sync {
+    /// What it takes from the variables. Computed before its work and recorded with its result; the work
+    /// should see nothing else.
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        let _ = variables;
+        Ok(Value::map::<&str>([]))
+    }
+
+    /// Does its work. Dropped at an await when the run is cancelled or the node's time is over; work
+    /// that can't be dropped looks at [`NodeContext::cancelled`].
+    async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError>;
+
+    /// The variables that it names, for the check of the document.
+    fn references(&self) -> Vec<&Selector> {
+        Vec::new()
+    }
+
+    /// What it can't run without.
+    fn needs(&self) -> Vec<Need> {
+        Vec::new()
+    }
+
+    /// Whether it touches the world outside of the run.
+    fn effect(&self) -> Effect {
+        Effect::Outward
+    }
+
+    /// The exits that it can leave by; edges that name another are refused.
+    fn exits(&self) -> Exits {
+        Exits::One
+    }
+
+    /// The names of its variables if they are known before it runs.
+    fn variables(&self) -> Option<Vec<&str>> {
+        None
+    }
+
+    /// Checks what the workflow is given, before anything runs; only a start node does.
+    fn accepts(&self, inputs: &crate::engine::Inputs) -> Result<(), crate::problem::Problems> {
+        let _ = inputs;
+        Ok(())
+    }
+
+    /// The parts of a text that it will give as soon as they are there; only answers have any.
+    fn streams(&self) -> Option<&crate::reply::Reply> {
+        None
+    }
+
+    /// The graphs inside it.
+    fn graphs(&self) -> Vec<&crate::graph::Graph> {
+        Vec::new()
+    }
+}
+
+/// Whether a node touches the world outside of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Its outputs follow from its inputs alone. Doing it again costs nothing but time.
+    Pure,
+    /// It costs something, changes something or may answer otherwise the next time. Its result is made
+    /// durable before anything outward follows.
+    Outward,
+}
+
+/// The exits of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exits {
+    /// The usual one.
+    One,
+    /// Several, by name.
+    Named(Vec<String>),
+    /// Any: they are made while it runs.
+    Any,
+}
+
+/// What a node gives.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NodeOutput {
+    /// Its variables, by name.
+    pub variables: std::collections::BTreeMap<String, Value>,
+    /// The exit that it leaves by; without one, the usual.
+    pub exit: Option<String>,
+    /// Variables of others that it sets, such as those of the conversation, in this order.
+    pub assignments: Vec<(Selector, Value)>,
+    /// Failures inside it that it went on from.
+    pub exceptions: u32,
+}
+
+impl NodeOutput {
+    /// These variables, by the usual exit.
+    pub fn of<K: Into<String>>(variables: impl IntoIterator<Item = (K, Value)>) -> Self {
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        Self { variables, ..Self::default() }
+    }
+
+    /// The same, by another exit.
+    #[must_use]
+    pub fn by(mut self, exit: impl Into<String>) -> Self {
+        self.exit = Some(exit.into());
+        self
+    }
+}
+
+/// Why a node failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct NodeError {
+    /// A word for programs, as in `HttpError`; branches on failure see it as `error_type`.
+    pub kind: &'static str,
+    /// For people.
+    pub message: String,
+    /// Whether it may go better the next time. Retries that are limited to such errors look at it.
+    pub retryable: bool,
+}
+
+impl NodeError {
+    /// An error that would come again.
+    pub fn new(kind: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retryable: false }
+    }
+
+    /// An error that may pass by itself.
+    pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retryable: true }
+    }
+}
+
+impl From<String> for NodeError {
+    fn from(message: String) -> Self {
+        Self::new("NodeError", message)
+    }
+}
+
+impl From<&str> for NodeError {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
+    }
+}
+
+/// What a node that runs has of the engine.
+#[derive(Debug)]
+pub struct NodeContext<'a> {
+    pub(crate) host: &'a Host<'a>,
+    pub(crate) node: &'a NodeId,
+    pub(crate) title: &'a str,
+    pub(crate) step: &'a StepPath,
+    pub(crate) variables: &'a VariablePool,
+    /// From 1.
+    pub(crate) attempt: u32,
+    pub(crate) usage: &'a Mutex<TokenUsage>,
+    pub(crate) replies: Option<&'a crate::reply::Replies>,
+}
+
+impl<'a> NodeContext<'a> {
+    /// The node.
+    pub const fn node(&self) -> &NodeId {
+        self.node
+    }
+
+    /// What people call the node.
+    pub const fn title(&self) -> &str {
+        self.title
+    }
+
+    /// The node's place in the log of the run; inside an iteration it has the item's number.
+    pub const fn step(&self) -> &StepPath {
+        self.step
+    }
+
+    /// Which attempt this is, from 1.
+    pub const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The variables as they were when the node began. For containers; others use their inputs.
+    pub const fn variables(&self) -> &VariablePool {
+        self.variables
+    }
+
+    /// What this place offers.
+    pub const fn services(&self) -> &'a Services {
+        self.host.services
+    }
+
+    /// What time it is.
+    pub const fn clock(&self) -> &'a dyn Clock {
+        self.host.clock
+    }
+
+    /// A new id, unique in this run at least.
+    pub fn new_id(&self) -> String {
+        self.host.ids.next()
+    }
+
+    /// Where programs run; without one, where this process is.
+    pub const fn folder(&self) -> Option<&'a FilePath> {
+        self.host.folder
+    }
+
+    /// Is cancelled when the run is. Futures are dropped then; this is for what isn't one.
+    pub const fn cancelled(&self) -> &CancellationToken {
+        &self.host.cancel
+    }
+
+    /// Tells a piece of the text that the node is making. Waits while whoever listens is behind.
+    ///
+    /// `variable` is the one that will have the whole text, as in `text`; answers that show it pass the
+    /// piece on in their order.
+    pub async fn text(&self, variable: &str, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let host = self.host;
+        host.events.tell(|| Event::StepText { run: host.run(), step: self.step.clone(), text: text.to_owned() }).await;
+        if let Some(replies) = self.replies {
+            replies.text(host, self.node.as_str(), variable, text).await;
+        }
+    }
+
+    /// Counts tokens and cost; added to what the node and the run have used.
+    pub fn used(&self, usage: TokenUsage) {
+        let mut sum = self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sum.input += usage.input;
+        sum.output += usage.output;
+        sum.cost += usage.cost;
+    }
+
+    /// A part of the node's work that is recorded by itself, as in a turn of an agent: if the journal has
+    /// its result it isn't done again. `name` is unique within the node.
+    pub async fn part<F>(&self, name: &str, inputs: &Value, work: F) -> Result<Value, NodeError>
+    where
+        F: Future<Output = Result<Value, NodeError>>,
+    {
+        let host = self.host;
+        let step: StepPath = format!("{}/{name}", self.step)
+            .parse()
+            .map_err(|_| NodeError::new("EngineError", format!("{name:?} can't be a part of {}", self.step)))?;
+        let failed = |error: crate::JournalError| NodeError::new("JournalError", error.to_string());
+        if let Some(found) = host.journal.recorded(&step).await.map_err(failed)? {
+            host.events.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
+            return Ok(found);
+        }
+        let (started_at, started) = (host.clock.now(), host.clock.monotonic());
+        let result = work.await;
+        let duration = host.clock.monotonic().saturating_sub(started);
+        let message = result.as_ref().err().map(|error| error.message.clone());
+        let done = NodeDone {
+            step: &step,
+            inputs,
+            result: result.as_ref().map_err(|_| message.as_deref().unwrap_or_default()),
+            started_at,
+            duration,
+            effect: Effect::Outward,
+            checkpoint: false,
+        };
+        host.journal.record(done).await.map_err(failed)?;
+        result
+    }
+
+    /// Asks a person and waits for the answer.
+    pub async fn ask(&self, question: crate::inbox::Question) -> Result<Value, NodeError> {
+        let Some(inbox) = self.host.inbox else {
+            return Err(NodeError::new("NobodyAnswers", "it asks a person, and this run has no way to"));
+        };
+        inbox.ask(question).await.ok_or_else(|| NodeError::new("NobodyAnswers", "the question was withdrawn"))
+    }
+
+    /// Waits.
+    pub async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}

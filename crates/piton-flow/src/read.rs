@@ -1,0 +1,322 @@
+//! From what a text says to a [`Document`]: the flat form, and the export of Dify.
+//!
+//! The two differ in where things stand: a node of the export is wrapped for a canvas, and what is
+//! inside an iteration or loop lies beside it with a `parentId`. Both come out the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use piton_types::{Path, Value};
+
+use crate::document::{Document, Edge, ErrorHandler, NodeSpec, Source, VariableSpec};
+use crate::id::NodeId;
+use crate::problem::{Place, Problems};
+
+/// The document that `value` is.
+pub(crate) fn document(value: Value, source: Source) -> Result<Document, Problems> {
+    let mut problems = Problems::default();
+    if value.as_map().is_none() {
+        problems.add(Place::Whole, format!("it should be a map with nodes and edges, not {}", value.kind()));
+        return Err(problems);
+    }
+    let mut read = match value.field("workflow") {
+        Some(workflow @ Value::Map(_)) => export(&value, workflow, &mut problems),
+        _ if value.field("app").is_some() && value.field("nodes").is_none() => {
+            problems.add(Place::Path(Path::root().key("workflow")), "there is no workflow in this app");
+            problems.hint("only apps of the kinds workflow and advanced-chat have one");
+            return Err(problems);
+        }
+        _ => flat(&value, &mut problems),
+    };
+    read.source = Some(source);
+    if problems.has_errors() {
+        read.locate(&mut problems);
+        return Err(problems);
+    }
+    Ok(read)
+}
+
+fn flat(value: &Value, problems: &mut Problems) -> Document {
+    check_version(value, problems);
+    let mut document = graph(value, &Path::root(), problems);
+    variables_of(value, &Path::root(), &mut document, problems);
+    document.mcp_servers = value.field("mcp_servers").cloned().unwrap_or_default();
+    document.name = text(value, "name");
+    document
+}
+
+fn export(value: &Value, workflow: &Value, problems: &mut Problems) -> Document {
+    check_version(value, problems);
+    if let Some(kind) = value.field("kind").filter(|kind| !matches!(kind.as_str(), Some("app" | "rag_pipeline"))) {
+        let message = format!("an export of an app is wanted, not {}", shown(kind));
+        problems.add(Place::Path(Path::root().key("kind")), message);
+    }
+    let at = Path::root().key("workflow");
+    let Some(inner @ Value::Map(_)) = workflow.field("graph") else {
+        problems.add(Place::Path(at.clone().key("graph")), "it is missing");
+        return Document::empty(at);
+    };
+    let mut document = graph(inner, &at.clone().key("graph"), problems);
+    variables_of(workflow, &at, &mut document, problems);
+    document.name = value.field("app").and_then(|app| text(app, "name"));
+    document
+}
+
+fn check_version(document: &Value, problems: &mut Problems) {
+    let known = match document.field("version") {
+        None | Some(Value::Null | Value::Float(0.0..1.0) | Value::Int(0)) => true,
+        Some(Value::String(version)) => version == "0" || version.starts_with("0."),
+        Some(_) => false,
+    };
+    if !known {
+        let found = document.field("version").map(shown).unwrap_or_default();
+        let message = format!("unsupported version {found}: this engine reads 0.x");
+        problems.add(Place::Path(Path::root().key("version")), message);
+    }
+}
+
+/// Nodes and edges, with what lies inside others moved there.
+fn graph(value: &Value, at: &Path, problems: &mut Problems) -> Document {
+    let mut document = Document::empty(at.clone());
+    let mut children: BTreeMap<String, Vec<NodeSpec>> = BTreeMap::new();
+    let mut parents: BTreeMap<String, String> = BTreeMap::new();
+    let mut notes = BTreeSet::new();
+    for (place, node) in items(value, "nodes", at, problems).iter().enumerate() {
+        if is_note(node) {
+            notes.extend(text(node, "id"));
+            continue;
+        }
+        let Some(spec) = read_node(node, at.clone().key("nodes").index(place), problems) else { continue };
+        match parent(node, &spec) {
+            Some(parent) => {
+                parents.insert(spec.id.as_str().to_owned(), parent.clone());
+                children.entry(parent).or_default().push(spec);
+            }
+            None => document.nodes.push(spec),
+        }
+    }
+    let mut inner_edges: BTreeMap<String, Vec<Edge>> = BTreeMap::new();
+    for (place, edge) in items(value, "edges", at, problems).iter().enumerate() {
+        let Some(edge) = read_edge(edge, at.clone().key("edges").index(place), problems) else { continue };
+        if notes.contains(&edge.source) || notes.contains(&edge.target) {
+            continue;
+        }
+        match (parents.get(&edge.source), parents.get(&edge.target)) {
+            (Some(a), Some(b)) if a == b => inner_edges.entry(a.clone()).or_default().push(edge),
+            _ => document.edges.push(edge),
+        }
+    }
+    if !children.is_empty() {
+        let mut nodes = std::mem::take(&mut document.nodes);
+        for node in &mut nodes {
+            adopt(node, at, &mut children, &mut inner_edges, 0);
+        }
+        document.nodes = nodes;
+        for orphan in children.into_values().flatten() {
+            let path = orphan.place.clone().key("parentId");
+            problems.warn(Some(orphan.id.as_str()), path, "it lies inside a node that isn't there, and is left out");
+        }
+    }
+    document.start = None;
+    document
+}
+
+/// Puts the nodes that name `node` as their parent inside it, and theirs inside them.
+fn adopt(
+    node: &mut NodeSpec,
+    at: &Path,
+    children: &mut BTreeMap<String, Vec<NodeSpec>>,
+    edges: &mut BTreeMap<String, Vec<Edge>>,
+    depth: usize,
+) {
+    // A node that is its own grandparent is never reached from a node that has no parent.
+    if depth > 100 || node.inside.is_some() {
+        return;
+    }
+    let Some(mut nodes) = children.remove(node.id.as_str()) else { return };
+    for child in &mut nodes {
+        adopt(child, at, children, edges, depth + 1);
+    }
+    let mut inside = Document::empty(at.clone());
+    inside.nodes = nodes;
+    inside.edges = edges.remove(node.id.as_str()).unwrap_or_default();
+    inside.start = text(&node.data, "start_node_id");
+    node.inside = Some(Box::new(inside));
+}
+
+/// The node that a node of an export lies in.
+fn parent(node: &Value, spec: &NodeSpec) -> Option<String> {
+    let named =
+        text(node, "parentId").or_else(|| text(&spec.data, "iteration_id")).or_else(|| text(&spec.data, "loop_id"));
+    named.filter(|parent| !parent.is_empty() && parent != spec.id.as_str())
+}
+
+/// Notes on the canvas are for people.
+fn is_note(node: &Value) -> bool {
+    let kind = node.field("type").and_then(Value::as_str);
+    let inner = node.field("data").and_then(|data| data.field("type")).and_then(Value::as_str);
+    kind == Some("custom-note") || (inner == Some("") && kind.is_some_and(|kind| kind.starts_with("custom")))
+}
+
+fn variables_of(value: &Value, at: &Path, document: &mut Document, problems: &mut Problems) {
+    document.environment = variables(value, "environment_variables", at, problems);
+    document.conversation = variables(value, "conversation_variables", at, problems);
+    if let Some(handler) = value.field("error_handler").filter(|handler| **handler != Value::Null) {
+        let at = at.clone().key("error_handler");
+        let recovers = match handler.field("mode").and_then(Value::as_str) {
+            Some("recover") => true,
+            None | Some("notify") => false,
+            Some(other) => {
+                let message = format!("{:?} is neither recover nor notify", cut(other));
+                problems.add(Place::Path(at.clone().key("mode")), message);
+                false
+            }
+        };
+        match handler.field("sub_graph") {
+            Some(inner @ Value::Map(_)) => {
+                let graph = Box::new(graph(inner, &at.key("sub_graph"), problems));
+                document.error_handler = Some(ErrorHandler { recovers, graph });
+            }
+            _ => problems.add(Place::Path(at.key("sub_graph")), "a map with nodes and edges should be here"),
+        }
+    }
+}
+
+fn variables(value: &Value, key: &str, at: &Path, problems: &mut Problems) -> Vec<VariableSpec> {
+    let at = at.clone().key(key);
+    let mut found: Vec<VariableSpec> = Vec::new();
+    let mut add = |variable: VariableSpec, path: Path, problems: &mut Problems| {
+        if found.iter().any(|other| other.name == variable.name) {
+            let message = format!("there is a variable {:?} already", cut(&variable.name));
+            problems.add(Place::Path(path), message);
+        } else {
+            found.push(variable);
+        }
+    };
+    match value.field(key) {
+        None | Some(Value::Null) => {}
+        Some(Value::List(items)) => {
+            for (place, item) in items.iter().enumerate() {
+                let path = at.clone().index(place);
+                let Some(name) = text(item, "name") else {
+                    problems.add(Place::Path(path.key("name")), "a name should be here");
+                    continue;
+                };
+                let kind =
+                    text(item, "value_type").or_else(|| text(item, "type")).unwrap_or_else(|| "string".to_owned());
+                let value = item.field("value").or_else(|| item.field("default")).cloned().unwrap_or_default();
+                add(VariableSpec { name, kind, value }, path.key("name"), problems);
+            }
+        }
+        // Names and values.
+        Some(Value::Map(entries)) => {
+            for (name, value) in entries {
+                let variable = VariableSpec { name: name.clone(), kind: "string".to_owned(), value: value.clone() };
+                add(variable, at.clone().key(name), problems);
+            }
+        }
+        Some(other) => problems.add(Place::Path(at), format!("a list should be here, not {}", other.kind())),
+    }
+    found
+}
+
+fn items<'a>(document: &'a Value, key: &str, at: &Path, problems: &mut Problems) -> &'a [Value] {
+    match document.field(key) {
+        Some(Value::List(items)) => items,
+        other => {
+            let found = other
+                .map_or("it is missing".to_owned(), |found| format!("a list should be here, not {}", found.kind()));
+            problems.add(Place::Path(at.clone().key(key)), found);
+            &[]
+        }
+    }
+}
+
+/// The text of a field; ids that YAML reads as numbers are meant as texts.
+fn text(map: &Value, key: &str) -> Option<String> {
+    match map.field(key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn read_node(node: &Value, path: Path, problems: &mut Problems) -> Option<NodeSpec> {
+    let Some(id) = text(node, "id") else {
+        problems.add(Place::Path(path.key("id")), "an id should be here");
+        return None;
+    };
+    let id: NodeId = match id.parse() {
+        Ok(id) => id,
+        Err(error) => {
+            problems.add_for(cut(&id), path.key("id"), error.to_string());
+            return None;
+        }
+    };
+    let data = match node.field("data") {
+        Some(data @ Value::Map(_)) => data.clone(),
+        // Nodes of a sub-graph may have their kind beside their data.
+        None if node.field("type").is_some() => Value::map::<&str>([]),
+        _ => {
+            problems.add_for(id.as_str(), path.key("data"), "a map should be here");
+            return None;
+        }
+    };
+    let Some(kind) = text(&data, "type").or_else(|| text(node, "type").filter(|kind| !kind.starts_with("custom")))
+    else {
+        problems.add_for(id.as_str(), path.key("data").key("type"), "the kind of the node should be here");
+        return None;
+    };
+    let title = text(&data, "title").filter(|title| !title.is_empty());
+    let title =
+        title.or_else(|| text(node, "title")).filter(|title| !title.is_empty()).unwrap_or_else(|| id.to_string());
+    let inside = match data.field("sub_graph") {
+        Some(inner @ Value::Map(_)) => {
+            let at = path.clone().key("data").key("sub_graph");
+            Some(Box::new(graph(inner, &at, problems)))
+        }
+        _ => None,
+    };
+    Some(NodeSpec { id, kind, title, data, inside, place: path })
+}
+
+fn read_edge(edge: &Value, path: Path, problems: &mut Problems) -> Option<Edge> {
+    let (source, target) = (text(edge, "source"), text(edge, "target"));
+    for (key, found) in [("source", &source), ("target", &target)] {
+        if found.is_none() {
+            problems.add(Place::Path(path.clone().key(key)), "the id of a node should be here");
+        }
+    }
+    let source_handle = text(edge, "sourceHandle").or_else(|| text(edge, "source_handle"));
+    Some(Edge { source: source?, target: target?, source_handle, place: path })
+}
+
+/// The beginning of a text that somebody else wrote.
+pub(crate) fn cut(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{:?}", cut(text)),
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        other => other.kind().to_string(),
+    }
+}
+
+impl Document {
+    pub(crate) fn empty(place: Path) -> Self {
+        Self {
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            environment: Vec::new(),
+            conversation: Vec::new(),
+            error_handler: None,
+            mcp_servers: Value::Null,
+            name: None,
+            start: None,
+            place,
+            source: None,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a node gives, as its journal keeps it: its variables as they are, and beside them, under names
+//! that no variable can have, what else the engine needs to go on.
+
+use piton_types::Value;
+
+use crate::node::NodeOutput;
+use crate::selector::Selector;
+
+/// `#` isn't allowed in the names of variables.
+const EXIT: &str = "#exit";
+const ASSIGNMENTS: &str = "#assignments";
+const EXCEPTIONS: &str = "#exceptions";
+
+/// What the journal keeps.
+pub(crate) fn write(output: &NodeOutput) -> Value {
+    let mut record = output.variables.clone();
+    record.retain(|name, _| !name.starts_with('#'));
+    if let Some(exit) = &output.exit {
+        record.insert(EXIT.to_owned(), exit.clone().into());
+    }
+    if !output.assignments.is_empty() {
+        let assignments = output.assignments.iter().map(|(selector, value)| {
+            let words = std::iter::once(&selector.node).chain(&selector.path).map(|word| word.clone().into()).collect();
+            Value::List(vec![Value::List(words), value.clone()])
+        });
+        record.insert(ASSIGNMENTS.to_owned(), Value::List(assignments.collect()));
+    }
+    if output.exceptions > 0 {
+        record.insert(EXCEPTIONS.to_owned(), output.exceptions.into());
+    }
+    Value::Map(record)
+}
+
+/// What the engine makes of it again.
+pub(crate) fn read(record: Value) -> NodeOutput {
+    let Value::Map(mut variables) = record else { return NodeOutput::default() };
+    let exit = variables.remove(EXIT).and_then(|exit| exit.as_str().map(str::to_owned));
+    let exceptions = variables.remove(EXCEPTIONS).and_then(|n| n.as_i64()).and_then(|n| u32::try_from(n).ok());
+    let assignments = match variables.remove(ASSIGNMENTS) {
+        Some(Value::List(items)) => items.into_iter().filter_map(assignment).collect(),
+        _ => Vec::new(),
+    };
+    NodeOutput { variables, exit, assignments, exceptions: exceptions.unwrap_or(0) }
+}
+
+fn assignment(item: Value) -> Option<(Selector, Value)> {
+    let Value::List(pair) = item else { return None };
+    let [words, value] = <[Value; 2]>::try_from(pair).ok()?;
+    let words = words.as_list()?.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()?;
+    Some((Selector::new(words).ok()?, value))
+}
+
+/// The variables in a record.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn variables(record: &Value) -> Value {
+    let mut variables = record.as_map().cloned().unwrap_or_default();
+    variables.retain(|name, _| !name.starts_with('#'));
+    Value::Map(variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_on_the_way() {
+        let plain = NodeOutput::of([("a", 1.into())]);
+        assert_eq!(write(&plain), Value::map([("a", 1.into())]), "kept as it is");
+        assert_eq!(read(write(&plain)), plain);
+        let all = NodeOutput {
+            assignments: vec![(Selector::of("conversation", "x"), vec![Value::Null].into())],
+            exceptions: 2,
+            ..plain.by("true")
+        };
+        assert_eq!(read(write(&all)), all);
+    }
+}

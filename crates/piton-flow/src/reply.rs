@@ -1,0 +1,191 @@
+//! Answers while they are being made. A piece of text that a node streams is told at once if the answer
+//! that shows it has come to that place; else when it has. Answers follow one another in the order in
+//! which they can run, and an answer that a branch may still pass over waits for the branch.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use piton_types::Event;
+
+use crate::engine::Host;
+use crate::graph::Graph;
+use crate::node::Exits;
+use crate::pool::VariablePool;
+use crate::selector::Selector;
+use crate::settings::OnError;
+use crate::value::to_text;
+
+/// A text with variables in it, as an answer has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A part of a reply.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Part {
+    Text(String),
+    Variable(Selector),
+}
+
+/// The answers of a graph that runs.
+#[derive(Debug)]
+pub(crate) struct Replies(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    answers: Vec<Answer>,
+    /// What was streamed so far, by node and variable, of those that an answer shows.
+    streamed: HashMap<(String, String), String>,
+    ended: Vec<bool>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    node: usize,
+    step: piton_types::StepPath,
+    parts: Vec<Part>,
+    /// The part that is being told, and how many bytes of it were.
+    place: usize,
+    told: usize,
+    /// Branches that may pass it over.
+    branches: Vec<usize>,
+    over: bool,
+}
+
+impl Replies {
+    pub(crate) fn new(graph: &Graph) -> Self {
+        let mut streamed = HashMap::new();
+        let mut answers = Vec::new();
+        for &node in &graph.replies {
+            let Some(reply) = graph.nodes[node].node.streams() else { continue };
+            for part in &reply.parts {
+                if let Part::Variable(selector) = part {
+                    streamed.insert((selector.node.clone(), selector.variable().to_owned()), String::new());
+                }
+            }
+            answers.push(Answer {
+                node,
+                step: graph.nodes[node].id.step().clone(),
+                parts: reply.parts.clone(),
+                place: 0,
+                told: 0,
+                branches: branches_before(graph, node),
+                over: false,
+            });
+        }
+        Self(Mutex::new(State { answers, streamed, ended: vec![false; graph.nodes.len()] }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node made a piece of text.
+    pub(crate) async fn text(&self, host: &Host<'_>, node: &str, variable: &str, text: &str) {
+        let told = {
+            let mut state = self.lock();
+            match state.streamed.get_mut(&(node.to_owned(), variable.to_owned())) {
+                Some(streamed) => streamed.push_str(text),
+                None => return,
+            }
+            state.tell(None)
+        };
+        self.send(host, told).await;
+    }
+
+    /// A node ended, and others will not run because of it.
+    pub(crate) async fn ended(&self, host: &Host<'_>, node: usize, passed: &[usize], pool: &VariablePool) {
+        let told = {
+            let mut state = self.lock();
+            state.ended[node] = true;
+            for answer in &mut state.answers {
+                answer.over |= passed.contains(&answer.node);
+            }
+            state.tell(Some(pool))
+        };
+        self.send(host, told).await;
+    }
+
+    async fn send(&self, host: &Host<'_>, told: Vec<(piton_types::StepPath, String)>) {
+        for (step, text) in told {
+            host.events.tell(|| Event::Answer { run: host.run(), step, text }).await;
+        }
+    }
+}
+
+impl State {
+    /// What can be told now. `pool` has what the nodes gave that have ended.
+    fn tell(&mut self, pool: Option<&VariablePool>) -> Vec<(piton_types::StepPath, String)> {
+        let mut told = Vec::new();
+        for answer in &mut self.answers {
+            if answer.over {
+                continue;
+            }
+            if answer.branches.iter().any(|&branch| !self.ended[branch]) {
+                break;
+            }
+            let text = answer.advance(&self.streamed, pool);
+            if !text.is_empty() {
+                told.push((answer.step.clone(), text));
+            }
+            answer.over = self.ended[answer.node];
+            if !answer.over {
+                break;
+            }
+        }
+        told
+    }
+}
+
+impl Answer {
+    fn advance(&mut self, streamed: &HashMap<(String, String), String>, pool: Option<&VariablePool>) -> String {
+        let mut out = String::new();
+        while let Some(part) = self.parts.get(self.place) {
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Variable(selector) => {
+                    let whole = pool.and_then(|pool| {
+                        // A node that has ended has all its variables; of one that hasn't, nothing is known.
+                        pool.scope(&selector.node).map(|_| pool.find(selector).map(to_text).unwrap_or_default())
+                    });
+                    let so_far = whole.as_deref().or_else(|| {
+                        let key = (selector.node.clone(), selector.variable().to_owned());
+                        (selector.path.len() == 1).then(|| streamed.get(&key).map(String::as_str)).flatten()
+                    });
+                    if let Some(more) = so_far.and_then(|text| text.get(self.told..)) {
+                        out.push_str(more);
+                        self.told += more.len();
+                    }
+                    if whole.is_none() {
+                        break;
+                    }
+                }
+            }
+            self.place += 1;
+            self.told = 0;
+        }
+        out
+    }
+}
+
+/// The nodes before a node that may lead past it.
+fn branches_before(graph: &Graph, node: usize) -> Vec<usize> {
+    let mut before = vec![Vec::new(); graph.nodes.len()];
+    for (source, found) in graph.nodes.iter().enumerate() {
+        found.edges.iter().for_each(|edge| before[edge.target].push(source));
+    }
+    let (mut seen, mut stack) = (vec![false; graph.nodes.len()], vec![node]);
+    while let Some(next) = stack.pop() {
+        for &source in &before[next] {
+            if !std::mem::replace(&mut seen[source], true) {
+                stack.push(source);
+            }
+        }
+    }
+    let branches = |place: &usize| {
+        let found = &graph.nodes[*place];
+        seen[*place] && (found.node.exits() != Exits::One || found.settings.on_error == OnError::Branch)
+    };
+    (0..graph.nodes.len()).filter(branches).collect()
+}

@@ -1,0 +1,70 @@
+//! How a node names a variable: `[node, variable, key, …]`, or `node.variable.key` in a template.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// First words of selectors that name no node: system, environment and conversation variables.
+pub(crate) const SYSTEM: &str = "sys";
+pub(crate) const ENVIRONMENT: &str = "env";
+pub(crate) const CONVERSATION: &str = "conversation";
+
+/// A variable, and perhaps a place inside it: `[node, variable, key, …]`.
+///
+/// The first word is a node's id, `sys`, `env`, `conversation`, or a scope that a container opens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "Vec<Word>")]
+pub struct Selector {
+    /// The scope: a node's id or one of the reserved words.
+    pub node: String,
+    /// The variable and what is inside it; never empty.
+    pub path: Vec<String>,
+}
+
+/// YAML reads ids of digits as numbers; they are meant as texts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Word {
+    Text(String),
+    Number(i64),
+}
+
+impl TryFrom<Vec<Word>> for Selector {
+    type Error = &'static str;
+
+    fn try_from(words: Vec<Word>) -> Result<Self, &'static str> {
+        let words = words.into_iter().map(|word| match word {
+            Word::Text(text) => text,
+            Word::Number(number) => number.to_string(),
+        });
+        Self::new(words.collect())
+    }
+}
+
+impl Selector {
+    /// The selector of these words.
+    pub fn new(mut words: Vec<String>) -> Result<Self, &'static str> {
+        if words.len() < 2 {
+            return Err("a selector is a list of a node's id and one of its variables");
+        }
+        let node = words.remove(0);
+        Ok(Self { node, path: words })
+    }
+
+    /// The selector of a variable of a node.
+    pub fn of(node: impl Into<String>, variable: impl Into<String>) -> Self {
+        Self { node: node.into(), path: vec![variable.into()] }
+    }
+
+    /// The name of the variable.
+    pub fn variable(&self) -> &str {
+        self.path.first().map_or("", String::as_str)
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.node)?;
+        self.path.iter().try_for_each(|word| write!(f, ".{word}"))
+    }
+}
