@@ -11,6 +11,8 @@
 //! on another host counts as alive: whether it is can only be told by heartbeats, which nothing sends
 //! yet.
 
+mod agent;
+mod autosave;
 mod context;
 pub mod danger;
 mod error;
@@ -28,6 +30,11 @@ mod step;
 mod system;
 mod triggers;
 
+pub use agent::{
+    AgentContext, AgentError, Budget, Decision, Extractive, Ledger, Message, OnExceed, Paid, SizeLimits, Summarised,
+    Summariser, ToolOutput, TrimPolicy, Trimmed,
+};
+pub use autosave::{Autosave, Checkpointed};
 pub use context::Context;
 pub use error::RunError;
 pub use events::Listener;
@@ -37,6 +44,7 @@ pub use holder::{Liveness, liveness, this_process};
 pub use open::OpenRun;
 pub use record::{ClaimRecord, StepRecord};
 pub use run::Run;
+pub use save::MAX_CHECKPOINT;
 pub use step::{Recorded, StepDone};
 pub use system::{SystemClock, SystemRandom};
 pub use triggers::{

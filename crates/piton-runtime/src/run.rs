@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use piton_store::{Draft, RunLog, StoreError};
 use piton_types::{
-    Completed, Durability, IllegalMove, Parts, RunId, RunState, RunStatus, RunSummary, Seq, StepPath, Value,
+    Clock, Completed, Durability, IllegalMove, Parts, RunId, RunState, RunStatus, RunSummary, Seq, StepPath, Value,
 };
 
 use crate::live::LiveClaim;
@@ -83,6 +83,11 @@ impl Run {
             RunState::Completed(Completed { output, .. }) => Some(output.clone()),
             _ => None,
         }
+    }
+
+    /// The clock that it was opened with.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.context.clock
     }
 
     pub(crate) fn known(&self) -> MutexGuard<'_, Known> {

@@ -3,32 +3,41 @@
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart};
 use piton_types::{
-    CheckpointKind, CheckpointRef, EntryKind, Event, Part, PartName, Parts, Seq, Trigger, Value, to_value,
+    CheckpointRecord, CheckpointRef, EntryKind, Event, Part, PartName, Parts, Seq, Trigger, Value, to_value,
 };
-use serde::Serialize;
 
 use crate::run::Writer;
 use crate::{Run, RunError};
 
-/// The body of a `Checkpoint` entry.
-#[derive(Debug, Serialize)]
-struct CheckpointRecord {
-    trigger: Trigger,
-    kind: CheckpointKind,
-}
+/// How much new data a checkpoint may bring, the snapshot of the working directory aside (C3).
+pub const MAX_CHECKPOINT: u64 = 5_000_000;
 
 impl Run {
-    /// Saves the given parts as a checkpoint. Parts that aren't given stay as the newest checkpoint has
-    /// them, and cost nothing.
+    /// Saves the given parts as a checkpoint, by hand. Parts that aren't given stay as the newest checkpoint
+    /// has them, and cost nothing.
     ///
     /// When it returns, the checkpoint is as durable as the run. If it fails, the states in `parts` are
     /// unsaved, as before.
     pub async fn checkpoint(&self, label: &str, parts: Vec<DraftPart<'_>>) -> Result<CheckpointRef, RunError> {
-        let record = CheckpointRecord { trigger: Trigger::Manual, kind: CheckpointKind::Manual };
+        self.save_checkpoint(&CheckpointRecord::by(Trigger::Manual).described(label), parts, None).await
+    }
+
+    /// Saves the given parts as a checkpoint with all that is known about it (C1). Its description is what
+    /// lists show.
+    ///
+    /// With a `limit` it brings at most so many bytes of new data, that of the part `workspace` aside; more
+    /// is `TooLarge` from the store, and nothing was stored or changed. See [`MAX_CHECKPOINT`].
+    pub async fn save_checkpoint(
+        &self,
+        record: &CheckpointRecord,
+        parts: Vec<DraftPart<'_>>,
+        limit: Option<u64>,
+    ) -> Result<CheckpointRef, RunError> {
         let mut draft = Draft::new(EntryKind::Checkpoint, self.context.clock.now());
-        draft.label = label.to_owned();
-        draft.body = to_value(&record).map_err(RunError::value("a checkpoint's record"))?;
+        draft.label.clone_from(&record.description);
+        draft.body = to_value(record).map_err(RunError::value("a checkpoint's record"))?;
         draft.parts = parts;
+        draft.limit = limit;
         let mut writer = self.writer.lock().await;
         let seq = self.append_checkpoint(&mut writer, draft).await?;
         drop(writer);

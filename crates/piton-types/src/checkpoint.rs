@@ -72,6 +72,8 @@ impl PartName {
     pub const USAGE: &str = "usage";
     /// The snapshot of the working directory.
     pub const WORKSPACE: &str = "workspace";
+    /// The full text of what was trimmed from the conversation.
+    pub const ARCHIVE: &str = "archive";
     /// The application's own value.
     pub const APP: &str = "app";
 }
@@ -123,6 +125,7 @@ pub struct StepRef {
 
 /// Tokens and money used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TokenUsage {
     /// Tokens sent.
     pub input: u64,
@@ -134,8 +137,8 @@ pub struct TokenUsage {
 
 impl TokenUsage {
     /// All tokens.
-    pub const fn total(&self) -> u64 {
-        self.input + self.output
+    pub const fn total(self) -> u64 {
+        self.input.saturating_add(self.output)
     }
 }
 

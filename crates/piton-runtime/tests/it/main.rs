@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agent;
+mod autosave;
 mod crash;
 mod events;
 mod holders;

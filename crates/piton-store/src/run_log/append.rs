@@ -40,6 +40,9 @@ pub struct Draft<'a> {
     pub at: Timestamp,
     /// What the acknowledgement must survive.
     pub durability: Durability,
+    /// How many bytes of new values it may bring, the part `workspace` aside; `None` for any number. More is
+    /// `TooLarge`, and nothing is stored.
+    pub limit: Option<u64>,
 }
 
 impl Draft<'_> {
@@ -54,6 +57,7 @@ impl Draft<'_> {
             fence: None,
             at,
             durability: Durability::Durable,
+            limit: None,
         }
     }
 }
@@ -174,6 +178,10 @@ async fn pack_nodes(
     Ok((Bytes::new(), staged, None))
 }
 
+fn size_of_nodes(nodes: &[(BlobId, Bytes)]) -> u64 {
+    nodes.iter().map(|(_, node)| node.len() as u64).sum()
+}
+
 fn proven(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Result<(Pack, Bytes), StoreError> {
     let (pack, plain) = Pack::build(hashing, nodes);
     pack.verify(hashing)?;
@@ -209,7 +217,9 @@ impl RunLog {
         let mut nodes = encoded.nodes;
         let (_, top) = nodes.pop().expect("the root comes last");
         let (mut parts, mut saved) = (Parts::new(), Vec::new());
+        let mut unlimited = 0;
         for part in &mut draft.parts {
+            let before = nodes.len();
             let root = match &mut part.content {
                 Content::Stored(root) => *root,
                 Content::State(state) if state.is_foreign(&home) => {
@@ -231,6 +241,9 @@ impl RunLog {
                     encoded.root
                 }
             };
+            if part.name.0 == PartName::WORKSPACE {
+                unlimited += size_of_nodes(&nodes[before..]);
+            }
             let described = Part { schema: part.schema.clone(), version: part.version, root };
             if parts.insert(part.name.clone(), described).is_some() {
                 return Err(StoreError::Invalid {
@@ -242,6 +255,14 @@ impl RunLog {
         // What a step gave out is often part of the state too.
         let mut seen = IdSet::default();
         nodes.retain(|(id, _)| seen.insert(*id));
+        let size = size_of_nodes(&nodes).saturating_sub(unlimited);
+        if let Some(limit) = draft.limit.filter(|limit| size > *limit) {
+            return Err(StoreError::TooLarge {
+                what: format!("the new data of an entry of run {}", self.run),
+                size,
+                limit,
+            });
+        }
         let at = draft.at.max(self.at);
         let fence = draft.fence.unwrap_or(self.head.fence);
         let seq = self.head.seq.next();

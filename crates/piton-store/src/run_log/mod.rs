@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use piton_types::{
-    BlobId, CheckpointRef, Durability, EntryKind, Fence, PartName, RunId, RunKind, RunStatus, RunSummary, Seq,
-    Timestamp, Value,
+    BlobId, CheckpointRef, Durability, EntryHash, EntryKind, Fence, PartName, RunId, RunKind, RunStatus, RunSummary,
+    Seq, Timestamp, Value,
 };
 
 pub use append::{Content, Draft, DraftPart};
@@ -133,6 +133,28 @@ impl RunLog {
             folder: fold::Folder::default(),
             background: None,
         })
+    }
+
+    /// Opens the log as it was when entry `seq` was its newest, to look at it or to find a way around damage
+    /// behind that entry. To append to it is a `Conflict` unless it is the newest still.
+    pub async fn open_at(store: Arc<dyn Store>, run: &RunId, seq: Seq) -> Result<Self, StoreError> {
+        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), run.clone()));
+        let mut log = Self {
+            head: Head { seq, hash: EntryHash::ROOT, fence: Fence(0) },
+            at: Timestamp::default(),
+            newest: None,
+            store,
+            run: run.clone(),
+            blobs,
+            known: HashMap::new(),
+            folder: fold::Folder::default(),
+            background: None,
+        };
+        let entry = log.entry(seq).await?;
+        log.head = Head { seq, hash: entry.hash, fence: entry.fence };
+        log.at = entry.at;
+        log.newest = Some(entry);
+        Ok(log)
     }
 
     /// The run.

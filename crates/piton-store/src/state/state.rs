@@ -305,6 +305,43 @@ impl State {
         }
     }
 
+    /// An earlier copy of this state was saved: what of it this one still has is stored now.
+    ///
+    /// So a copy can be saved in the background while this one is edited. `nodes` are what the copy had
+    /// [unsaved](Self::unsaved); if its save fails, nothing was said and nothing is lost.
+    ///
+    /// ```
+    /// # use piton_store::{Hashing, state::State};
+    /// # use piton_types::Value;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), piton_store::StoreError> {
+    /// let mut state = State::new(&Hashing::PLAIN, &Value::List(vec![]))?;
+    /// state.push(&"".parse().unwrap(), Value::from("long enough for a node of its own, ".repeat(9))).await?;
+    /// let mut copy = state.clone();
+    /// state.push(&"".parse().unwrap(), Value::from("more")).await?;
+    /// let nodes = copy.unsaved(); // stored meanwhile
+    /// copy.saved();
+    /// state.saved_before(&copy, &nodes);
+    /// assert_eq!(state.unsaved().len(), 1, "only the list changed");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn saved_before(&mut self, copy: &Self, nodes: &[(BlobId, Bytes)]) {
+        if let Some(source) = &copy.source {
+            self.set_source(Arc::clone(source));
+        }
+        self.home.clone_from(&copy.home);
+        for (id, node) in nodes {
+            if let Some(fresh) = self.fresh.nodes.remove(id) {
+                self.fresh.bytes -= fresh.len();
+            }
+            match &self.source {
+                Some(_) => lock(&self.cache).insert(*id, node),
+                None => drop(self.kept.insert(*id, node.clone())),
+            }
+        }
+    }
+
     /// How many bytes of unsaved nodes are in memory.
     #[cfg(test)]
     pub(super) const fn held(&self) -> usize {
