@@ -1,0 +1,72 @@
+//! Bubblewrap: a file system of its own with nothing in it but what is given, no network, no processes
+//! but its own. What it runs dies with it, and it dies with us.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
+use tokio::process::Command;
+
+use super::limits::{ResourceLimits, drop_root};
+use super::seccomp;
+use super::start::prepare;
+use crate::job::Job;
+use crate::sandbox::Sandbox;
+
+pub(super) fn command(sandbox: &Sandbox, job: &Job) -> Result<Command, String> {
+    let mut command = Command::new(&sandbox.bubblewrap);
+    prepare(&mut command);
+    command.env_clear();
+    command.args(["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]);
+    for (name, value) in &job.environment {
+        command.args([OsStr::new("--setenv"), name, value]);
+    }
+    for path in &sandbox.read {
+        command.args([OsStr::new("--ro-bind-try"), path.as_os_str(), path.as_os_str()]);
+    }
+    command.args(["--dev", "/dev"]);
+    for path in &sandbox.write {
+        command.args([OsStr::new("--bind"), path.as_os_str(), path.as_os_str()]);
+    }
+    if sandbox.processes {
+        command.args(["--proc", "/proc"]);
+    }
+    command.args(["--remount-ro", "/"]);
+    let folder = job.folder.as_deref().unwrap_or_else(|| "/".as_ref());
+    command.arg("--chdir").arg(folder);
+    // Programs in general need more of the system than a list can foresee; code doesn't.
+    let filter = if sandbox.processes { None } else { Some(filter_file().map_err(|error| error.to_string())?) };
+    if let Some(filter) = &filter {
+        command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
+    }
+    command.arg("--").arg(&job.program).args(&job.arguments);
+    drop_root(&mut command);
+    confine(&mut command, filter, ResourceLimits::new(job.limits, sandbox.processes));
+    Ok(command)
+}
+
+/// The filter in a file of memory, as bubblewrap wants it.
+fn filter_file() -> Result<OwnedFd, io::Error> {
+    let mut file = File::from(memfd_create("filter", MemfdFlags::CLOEXEC)?);
+    file.write_all(&seccomp::bytes().map_err(io::Error::other)?)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+#[expect(unsafe_code, reason = "only between fork and exec can a child be limited and given a descriptor alone")]
+fn confine(command: &mut Command, filter: Option<OwnedFd>, limits: ResourceLimits) {
+    let shut_in = move || {
+        if let Some(filter) = &filter {
+            fcntl_setfd(filter, FdFlags::empty())?;
+        }
+        limits.apply()
+    };
+    // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed. It
+    // makes system calls only and allocates nothing; its errors are plain numbers.
+    unsafe {
+        command.pre_exec(shut_in);
+    }
+}
