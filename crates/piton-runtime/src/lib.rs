@@ -24,6 +24,7 @@ mod live;
 mod open;
 mod platform;
 mod record;
+pub mod recovery;
 mod run;
 mod save;
 mod step;

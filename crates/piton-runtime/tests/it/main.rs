@@ -8,5 +8,6 @@ mod crash;
 mod events;
 mod holders;
 mod parts;
+mod recovery;
 mod steps;
 mod support;

@@ -38,6 +38,8 @@ impl Holding {
 pub(super) struct RunBlobs {
     store: Arc<dyn Store>,
     run: RunId,
+    /// The newest entry whose pack is read.
+    end: Seq,
     cache: Mutex<Cache>,
 }
 
@@ -67,7 +69,12 @@ const TAIL_STEP: usize = 256;
 
 impl RunBlobs {
     pub(super) fn new(store: Arc<dyn Store>, run: RunId) -> Self {
-        Self { store, run, cache: Mutex::default() }
+        Self { store, run, end: Seq(u32::MAX), cache: Mutex::default() }
+    }
+
+    /// Of the run up to an entry: what is behind it isn't read.
+    pub(super) fn up_to(store: Arc<dyn Store>, run: RunId, seq: Seq) -> Self {
+        Self { end: seq, ..Self::new(store, run) }
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -156,7 +163,7 @@ impl RunBlobs {
             }
             let to = match tail {
                 Tail::Read | Tail::From(Seq(0)) => return Ok(None),
-                Tail::Unread => Seq(u32::MAX),
+                Tail::Unread => self.end,
                 Tail::From(seq) => Seq(seq.0 - 1),
             };
             let records = match self.store.read(&self.run, Span { to, packs: true, ..Span::newest(step) }).await {

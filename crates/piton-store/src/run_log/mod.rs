@@ -136,9 +136,10 @@ impl RunLog {
     }
 
     /// Opens the log as it was when entry `seq` was its newest, to look at it or to find a way around damage
-    /// behind that entry. To append to it is a `Conflict` unless it is the newest still.
+    /// behind that entry: nothing behind it is read. To append to it is a `Conflict` unless it is the newest
+    /// still.
     pub async fn open_at(store: Arc<dyn Store>, run: &RunId, seq: Seq) -> Result<Self, StoreError> {
-        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), run.clone()));
+        let blobs = Arc::new(RunBlobs::up_to(Arc::clone(&store), run.clone(), seq));
         let mut log = Self {
             head: Head { seq, hash: EntryHash::ROOT, fence: Fence(0) },
             at: Timestamp::default(),
@@ -263,7 +264,8 @@ impl RunLog {
 
     /// One entry.
     pub async fn entry(&self, seq: Seq) -> Result<SealedEntry, StoreError> {
-        let found = self.entries(Span { from: seq, to: seq, ..Span::ALL }).await?;
+        // One and no more: the next one may be damaged.
+        let found = self.entries(Span { from: seq, to: seq, limit: 1, ..Span::ALL }).await?;
         found
             .into_iter()
             .next()
