@@ -4,11 +4,12 @@
 //! Nodes run side by side on one task, up to a limit; each has its own snapshot of the variables. What
 //! a node gives is in the journal before anything that depends on it begins.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::abortable;
 use futures_util::stream::FuturesUnordered;
 use piton_types::{Event, StepPath, TokenUsage, Value};
 
@@ -16,7 +17,7 @@ use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
 use crate::journal::NodeDone;
-use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
+use crate::node::{FAIL_EXIT, Join, NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
 use crate::record;
 use crate::reply::Replies;
@@ -45,6 +46,8 @@ pub(crate) struct Broken {
     pub(crate) error: FlowError,
     /// The variables at that moment.
     pub(crate) pool: VariablePool,
+    /// What ends had given by then.
+    pub(crate) outputs: Outputs,
     pub(crate) exceptions: u32,
     pub(crate) usage: TokenUsage,
 }
@@ -55,9 +58,14 @@ struct Ready<'a> {
     queue: VecDeque<usize>,
     /// By node: edges that aren't decided yet.
     undecided: Vec<usize>,
-    /// By node: whether an edge to it was taken.
-    taken: Vec<bool>,
+    /// By node: how many edges to it were taken.
+    taken: Vec<usize>,
+    /// By node: it is in the queue, or was.
+    begun: Vec<bool>,
+    /// Nodes that will not run, as found by the last node that ended.
     passed: Vec<usize>,
+    /// Nodes that are no longer wanted, likewise.
+    unwanted: Vec<usize>,
 }
 
 impl<'a> Ready<'a> {
@@ -66,34 +74,46 @@ impl<'a> Ready<'a> {
             graph,
             queue: VecDeque::from([graph.start]),
             undecided: graph.nodes.iter().map(|node| node.waits_for).collect(),
-            taken: vec![false; graph.nodes.len()],
+            taken: vec![0; graph.nodes.len()],
+            begun: vec![false; graph.nodes.len()],
             passed: Vec::new(),
+            unwanted: Vec::new(),
         }
     }
 
-    /// A node ended, by this exit. Returns the nodes that will not run because of it.
-    fn done(&mut self, node: usize, exit: Option<&str>) -> &[usize] {
+    /// A node ended, by this exit. Afterwards `passed` has the nodes that will not run because of it.
+    fn done(&mut self, node: usize, exit: Option<&str>) {
         self.passed.clear();
+        self.unwanted.clear();
         let mut decided = 0;
         self.decide(node, |edge| edge.is_taken(exit));
         while let Some(&passed) = self.passed.get(decided) {
             decided += 1;
             self.decide(passed, |_| false);
         }
-        &self.passed
     }
 
     fn decide(&mut self, source: usize, is_taken: impl Fn(&crate::graph::EdgeExit) -> bool) {
         for edge in &self.graph.nodes[source].edges {
             let target = edge.target;
-            self.taken[target] |= is_taken(&edge.exit);
+            self.taken[target] += usize::from(is_taken(&edge.exit));
             self.undecided[target] -= 1;
-            if self.undecided[target] == 0 {
-                if self.taken[target] {
-                    self.queue.push_back(target);
-                } else {
-                    self.passed.push(target);
-                }
+            let node = &self.graph.nodes[target];
+            let enough = match node.join {
+                Join::All => false,
+                Join::AtLeast { count, .. } => self.taken[target] >= count,
+            };
+            if self.begun[target] || !(enough || self.undecided[target] == 0) {
+                continue;
+            }
+            if self.taken[target] == 0 {
+                self.passed.push(target);
+                continue;
+            }
+            self.begun[target] = true;
+            self.queue.push_back(target);
+            if enough && self.undecided[target] > 0 {
+                self.unwanted.extend(&node.only_for_it);
             }
         }
     }
@@ -123,6 +143,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         last: None,
     };
     let mut steps = 0_u64;
+    let (mut handles, mut ended_early) = (HashMap::new(), HashSet::new());
     let most = host.limits.concurrency.max(1);
     loop {
         while running.len() < most && !ready.queue.is_empty() {
@@ -144,14 +165,24 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 return Err(broken(FlowError::TooManySteps { most }, ended));
             }
             let (pool, replies) = (ended.pool.clone(), replies.as_ref());
-            running.push(async move { (place, run_node(&graph.nodes[place], pool, replies, frame).await) });
+            let work = async move { (place, run_node(&graph.nodes[place], pool, replies, frame).await) };
+            let (work, handle) = abortable(work);
+            if graph.may_cancel {
+                handles.insert(place, handle);
+            }
+            running.push(work);
         }
         let next = tokio::select! {
             biased;
             () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
             next = running.next() => next,
         };
-        let Some((place, result)) = next else { break };
+        let Some(next) = next else { break };
+        // Nobody waits for it any more.
+        let Ok((place, result)) = next else { continue };
+        if ended_early.contains(&place) {
+            continue;
+        }
         // A long line of nodes that never wait must not hold up everybody else.
         tokio::task::consume_budget().await;
         let node = &graph.nodes[place];
@@ -171,16 +202,25 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
             ended.assignments.push((selector, value));
         }
         ended.last = Some(place);
-        let passed = ready.done(place, exit.as_deref());
+        ready.done(place, exit.as_deref());
         if let Some(replies) = &replies {
-            replies.ended(host, place, passed, &ended.pool).await;
+            replies.ended(host, place, &ready.passed, &ended.pool).await;
+        }
+        if !ready.unwanted.is_empty() {
+            ready.queue.retain(|place| !ready.unwanted.contains(place));
+            for place in &ready.unwanted {
+                ended_early.insert(*place);
+                if let Some(handle) = handles.remove(place) {
+                    handle.abort();
+                }
+            }
         }
     }
     Ok(ended)
 }
 
 fn broken(error: FlowError, ended: Ended) -> Broken {
-    Broken { error, pool: ended.pool, exceptions: ended.exceptions, usage: ended.usage }
+    Broken { error, pool: ended.pool, outputs: ended.outputs, exceptions: ended.exceptions, usage: ended.usage }
 }
 
 pub(crate) fn add(sum: &mut TokenUsage, more: TokenUsage) {
@@ -219,6 +259,7 @@ async fn run_node(
     let mut attempt = 1;
     loop {
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
+        let fatal = Mutex::new(None);
         let context = NodeContext {
             host,
             node: &node.id,
@@ -228,6 +269,7 @@ async fn run_node(
             attempt,
             usage: &usage,
             replies,
+            fatal: &fatal,
         };
         let (inputs, result) = match node.node.inputs(&pool) {
             Ok(inputs) => {
@@ -237,6 +279,9 @@ async fn run_node(
             }
             Err(error) => (Value::Null, Err(error)),
         };
+        if let Some(fatal) = fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(fatal);
+        }
         let duration = host.clock.monotonic().saturating_sub(started);
         let ended = Attempt { node, step: &step, inputs: &inputs, started_at, duration };
         let error = match result {

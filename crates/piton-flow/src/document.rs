@@ -48,6 +48,8 @@ pub struct Document {
     pub name: Option<String>,
     /// The id of the first node, where the document says so.
     pub start: Option<String>,
+    /// Whether it was written by hand, so that what is unfinished is a mistake.
+    pub(crate) is_strict: bool,
     /// Where it stands in the text.
     pub(crate) place: Path,
     pub(crate) source: Option<Source>,
@@ -146,5 +148,6 @@ impl Document {
                 _ => None,
             }),
         );
+        problems.sort();
     }
 }

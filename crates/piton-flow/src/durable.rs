@@ -195,7 +195,7 @@ pub async fn resume_durable(
 fn check(document: &str, format: Format, inputs: &Inputs) -> Result<Flow, FlowError> {
     let document = Document::parse(document, format).map_err(FlowError::Document)?;
     let flow = Flow::build(&document, &Kinds::builtin()).map_err(FlowError::Document)?;
-    flow.accepts(&inputs.clone().into(), &Services::default())?;
+    flow.accept(inputs.clone().into(), &Services::default())?;
     Ok(flow)
 }
 
@@ -230,7 +230,8 @@ async fn drive(
         ..Host::new(&journal, &*context.clock, &ids)
     };
     let id = run.id().clone();
-    match engine::drive(flow, body.inputs.into(), &host).await {
+    let given = flow.accept(body.inputs.into(), host.services)?;
+    match engine::drive(flow, given, &host).await {
         Ok(engine::Finished { outputs, .. }) => {
             run.complete(&outputs).await?;
             Ok(RunOutcome { run: id, status: RunStatus::Completed, outputs, error: None })

@@ -15,11 +15,10 @@ use crate::error::FlowError;
 use crate::events::EventSink;
 use crate::flow::{Flow, Given, Handler};
 use crate::graph::Graph;
-use crate::id::NodeId;
 use crate::inbox::Inbox;
 use crate::journal::Journal;
 use crate::need::Services;
-use crate::selector::CONVERSATION;
+use crate::selector::{CONVERSATION, SYSTEM};
 use crate::value::to_text;
 
 /// What a workflow is given, by name.
@@ -155,8 +154,7 @@ pub struct Finished {
 /// fails, after its failure is in the journal; [`FlowError::Journal`] when the journal fails; and what
 /// the limits and a cancellation lead to.
 pub async fn run(flow: &Flow, given: impl Into<Given>, host: &Host<'_>) -> Result<Finished, FlowError> {
-    let given = given.into();
-    flow.accepts(&given, host.services)?;
+    let given = flow.accept(given.into(), host.services)?;
     host.events.tell(|| Event::RunStarted { run: host.run(), resumed: false }).await;
     let ended = drive(flow, given, host).await;
     host.events
@@ -188,10 +186,9 @@ pub(crate) async fn drive(flow: &Flow, given: Given, host: &Host<'_>) -> Result<
             Ok(ended) => return Ok(finished(&flow.graph, ended)),
             Err(broken) => broken,
         };
-        match (&flow.handler, &broken.error) {
-            (Some(handler), FlowError::Node { node, message }) => {
-                let (node, message) = (node.clone(), message.clone());
-                handle(handler, broken, &node, &message, host).await
+        match &flow.handler {
+            Some(handler) if !matches!(broken.error, FlowError::Journal(_) | FlowError::Cancelled) => {
+                handle(flow, handler, broken, host).await
             }
             _ => Err(broken.error),
         }
@@ -225,22 +222,33 @@ fn finished(graph: &Graph, ended: Ended) -> Finished {
     }
 }
 
-/// The error handler's scope.
-const ERROR: &str = "error";
-
-/// Runs the error handler. It sees all variables so far, and what went wrong as `error`.
-async fn handle(
-    handler: &Handler,
-    broken: Broken,
-    node: &NodeId,
-    message: &str,
-    host: &Host<'_>,
-) -> Result<Finished, FlowError> {
+/// Runs the error handler. It sees all variables so far, and what went wrong as system variables.
+async fn handle(flow: &Flow, handler: &Handler, broken: Broken, host: &Host<'_>) -> Result<Finished, FlowError> {
     let mut pool = broken.pool;
-    let told = [("message", message), ("node_id", node.as_str())];
-    let told: Inputs = told.map(|(name, text)| (name.to_owned(), text.into())).into();
-    pool.set_scope(ERROR, told.clone());
-    pool.set_inputs(told);
+    let (node, kind) = match &broken.error {
+        FlowError::Node { node, .. } => {
+            let found = flow.graph.nodes.iter().find(|other| other.id == *node);
+            (node.as_str(), found.map_or("", |node| node.kind.as_str()))
+        }
+        _ => ("", ""),
+    };
+    let word = match &broken.error {
+        FlowError::Node { .. } => "NodeExecutionError",
+        FlowError::TooManySteps { .. } => "MaxStepsExceeded",
+        FlowError::TooLong { .. } => "Timeout",
+        _ => "InternalError",
+    };
+    let told = [
+        ("error_message", broken.error.to_string().into()),
+        ("error_node_id", node.into()),
+        ("error_node_type", kind.into()),
+        ("error_type", word.into()),
+        ("workflow_outputs", Value::Map(broken.outputs)),
+    ];
+    let mut system = pool.scope(SYSTEM).cloned().unwrap_or_default();
+    system.extend(told.map(|(name, value)| (name.to_owned(), value)));
+    pool.set_scope(SYSTEM, system);
+    pool.set_inputs(Inputs::new());
     let ended = dispatch::drive(&handler.graph, pool, Frame { host, prefix: "error-handler/" }).await;
     match ended {
         Ok(ended) if handler.recovers => {

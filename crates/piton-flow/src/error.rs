@@ -18,7 +18,7 @@ fn listed(needs: &[NodeNeed]) -> String {
 #[non_exhaustive]
 pub enum FlowError {
     /// The document can't be run. Nothing was.
-    #[error("the document is not valid: {0}")]
+    #[error("Validation failed: {0}")]
     Document(Problems),
 
     /// The inputs aren't what the workflow asks for. Nothing was run.
@@ -26,7 +26,7 @@ pub enum FlowError {
     Inputs(Problems),
 
     /// The document needs what isn't here. Nothing was run.
-    #[error("the document needs what isn't here: {}", listed(.0))]
+    #[error("Validation failed: {}", listed(.0))]
     Needs(Vec<NodeNeed>),
 
     /// More nodes ran than the limits allow.

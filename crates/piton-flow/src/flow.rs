@@ -42,6 +42,8 @@ pub struct Given {
     pub environment: BTreeMap<String, Value>,
     /// Conversation variables, in the place of those that the document begins with.
     pub conversation: BTreeMap<String, Value>,
+    /// Inputs that aren't as they should be are taken as they are, and those that nobody asks for too.
+    pub lenient: bool,
 }
 
 impl From<Inputs> for Given {
@@ -133,13 +135,15 @@ impl Flow {
         self.needs.iter().filter(|need| !services.meet(&need.need)).cloned().collect()
     }
 
-    /// That a run may begin with what it is given, where these services are.
-    pub(crate) fn accepts(&self, given: &Given, services: &Services) -> Result<(), FlowError> {
+    /// What a run is given, as it is wanted, if it may begin where these services are.
+    pub(crate) fn accept(&self, mut given: Given, services: &Services) -> Result<Given, FlowError> {
         let unmet = self.unmet(services);
         if !unmet.is_empty() {
             return Err(FlowError::Needs(unmet));
         }
-        self.graph.nodes[self.graph.start].node.accepts(&given.inputs).map_err(FlowError::Inputs)
+        let start = &self.graph.nodes[self.graph.start].node;
+        given.inputs = start.accepts(given.inputs, given.lenient).map_err(FlowError::Inputs)?;
+        Ok(given)
     }
 
     /// The variables that a run begins with.

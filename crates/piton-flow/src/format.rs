@@ -53,20 +53,23 @@ impl Format {
             Self::Json => read_json(text),
             Self::Toml => read_toml(text),
         };
-        std::thread::scope(|scope| {
-            let reader = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, read);
-            let ended = reader.map(std::thread::ScopedJoinHandle::join);
-            match ended {
-                Ok(Ok(read)) => read,
-                Ok(Err(_)) => Err(Problems::one(Place::Whole, "its reader gave up")),
-                Err(error) => Err(Problems::one(Place::Whole, format!("it can't be read now: {error}"))),
-            }
-        })
+        on_a_large_stack(read)
+            .unwrap_or_else(|error| Err(Problems::one(Place::Whole, format!("it can't be read now: {error}"))))
     }
 }
 
-fn read_yaml(text: &str) -> Result<Value, Problems> {
-    let options = serde_saphyr::options! {
+/// Does something that recurses with the text.
+pub(crate) fn on_a_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let ended = worker.map_err(|error| error.to_string())?.join();
+        ended.map_err(|_| "its reader gave up".to_owned())
+    })
+}
+
+/// How YAML is read: nothing twice, nothing without end.
+pub(crate) fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
@@ -79,8 +82,11 @@ fn read_yaml(text: &str) -> Result<Value, Problems> {
         non_finite_float_policy: NonFiniteFloatPolicy::Reject,
         strict_booleans: true,
         with_snippet: false,
-    };
-    let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    }
+}
+
+fn read_yaml(text: &str) -> Result<Value, Problems> {
+    let value: Value = serde_saphyr::from_str_with_options(text, yaml_options()).map_err(|error| {
         let place = error.location().map_or(Place::Whole, |at| Place::Text {
             line: usize::try_from(at.line()).unwrap_or(usize::MAX),
             column: usize::try_from(at.column()).unwrap_or(usize::MAX),

@@ -9,7 +9,7 @@ use crate::document::{Document, NodeSpec};
 use crate::id::NodeId;
 use crate::kind::{Build, Fault, Kinds, join};
 use crate::need::NodeNeed;
-use crate::node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Node};
+use crate::node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node};
 use crate::nodes;
 use crate::problem::{Place, Problems};
 use crate::read::cut;
@@ -25,6 +25,8 @@ pub struct Graph {
     pub(crate) start: usize,
     /// The places of the nodes that give text as it comes, in the order in which they can run.
     pub(crate) replies: Vec<usize>,
+    /// Whether a node may end before all that leads to it.
+    pub(crate) may_cancel: bool,
 }
 
 /// A node of a checked workflow.
@@ -42,10 +44,12 @@ pub(crate) struct GraphNode {
     pub(crate) edges: Vec<GraphEdge>,
     /// How many edges, of nodes that may run, lead to it.
     pub(crate) waits_for: usize,
+    /// When it may begin.
+    pub(crate) join: Join,
+    /// For a node that may begin early and cancels what only leads to it: which nodes those are.
+    pub(crate) only_for_it: Vec<usize>,
     /// Whether it can be reached from the start. What can't doesn't run, and nobody waits for it.
     pub(crate) reached: bool,
-    /// Where it stands in the text.
-    pub(crate) place: Path,
 }
 
 /// An edge of a checked workflow.
@@ -97,6 +101,8 @@ impl Graph {
         let depth = around.map_or(0, |around| around.depth + 1);
         let places = place_ids(document, &mut problems);
         let edges = resolve_edges(document, &places, &mut problems);
+        // Where an edge leads nowhere, what it should have led to is no news.
+        let is_whole = !problems.has_errors();
         let order = check_acyclic(document, &edges, &mut problems);
         let start = find_start(document, depth, &edges, &places, &mut problems);
         let reached = start.map_or_else(|| vec![true; edges.len()], |start| reach(start, &edges));
@@ -111,6 +117,9 @@ impl Graph {
             if let (Some(node), Some(settings)) = (node, settings) {
                 check_exits(document, spec, &**node, settings, &edges[place], &mut problems);
             }
+        }
+        if is_whole {
+            check_ways(document, &reached, &mut problems);
         }
         let (Some(start), false) = (start, problems.has_errors()) else { return Checked { graph: None, problems } };
         let mut nodes: Vec<_> = document
@@ -128,14 +137,13 @@ impl Graph {
                 is_end: spec.kind == nodes::END,
                 edges: Vec::new(),
                 waits_for: 0,
+                join: Join::All,
+                only_for_it: Vec::new(),
                 reached,
-                place: spec.place.clone(),
             })
             .collect();
         for (source, edges) in edges.into_iter().enumerate() {
             if !nodes[source].reached {
-                let (id, place) = (&nodes[source].id, &nodes[source].place);
-                problems.warn(Some(id.as_str()), place.clone(), "nothing leads to it from the start, so it never runs");
                 continue;
             }
             for (edge, _) in &edges {
@@ -143,8 +151,23 @@ impl Graph {
             }
             nodes[source].edges = edges.into_keys().collect();
         }
+        for place in 0..nodes.len() {
+            let join = nodes[place].node.join();
+            nodes[place].join = join;
+            if matches!(join, Join::AtLeast { cancel: true, .. }) {
+                nodes[place].only_for_it = leading_only_to(place, &nodes, &order);
+            }
+        }
         let replies = order.into_iter().filter(|&n| nodes[n].reached && nodes[n].node.streams().is_some()).collect();
-        Checked { graph: Some(Self { nodes, start, replies }), problems }
+        Checked {
+            graph: Some(Self {
+                may_cancel: nodes.iter().any(|node| !node.only_for_it.is_empty()),
+                nodes,
+                start,
+                replies,
+            }),
+            problems,
+        }
     }
 
     /// Checks the error handler of a document, whose nodes may name those of the document.
@@ -367,6 +390,21 @@ fn build_node(
     (node, settings)
 }
 
+/// That every node can run, and that there is an end.
+fn check_ways(document: &Document, reached: &[bool], problems: &mut Problems) {
+    for (spec, _) in document.nodes.iter().zip(reached).filter(|(_, reached)| !**reached) {
+        let message = "unreachable node: nothing leads to it from the start, so it never runs";
+        problems.note(document.is_strict, Some(spec.id.as_str()), spec.place.clone(), message);
+    }
+    let is_end = |spec: &NodeSpec| matches!(spec.kind.as_str(), "end" | "answer");
+    let is_inside = document.nodes.iter().any(|spec| matches!(spec.kind.as_str(), "iteration-start" | "loop-start"));
+    if !document.nodes.iter().any(is_end) && !document.nodes.is_empty() && !is_inside && document.start.is_none() {
+        let path = document.place.clone().key("nodes");
+        problems.note(document.is_strict, None, path, "there is neither an end nor an answer node");
+        problems.hint("add a node with `data: {type: end}` that says what the workflow gives");
+    }
+}
+
 /// An edge that leaves by an exit which isn't there is never taken.
 fn check_exits(
     document: &Document,
@@ -389,17 +427,25 @@ fn check_exits(
             continue;
         }
         let path = document.edges[*place].place.clone().key("sourceHandle");
-        problems.warn(
-            Some(spec.id.as_str()),
-            path,
-            format!("it has no exit {:?}, so this edge is never taken", cut(name)),
-        );
+        let message = format!("it has no exit {:?}, so this edge is never taken", cut(name));
+        problems.note(document.is_strict, Some(spec.id.as_str()), path, message);
         if let Exits::Named(names) = &exits {
             problems.hint(format!("its exits are {}", names.join(", ")));
         } else if name == FAIL_EXIT {
             problems.hint("give it the error strategy `fail-branch`");
         }
     }
+}
+
+/// The nodes from which all ways lead to `place`.
+fn leading_only_to(place: usize, nodes: &[GraphNode], order: &[usize]) -> Vec<usize> {
+    let mut leads = vec![false; nodes.len()];
+    leads[place] = true;
+    for &node in order.iter().rev().filter(|&&node| node != place) {
+        let edges = &nodes[node].edges;
+        leads[node] = !edges.is_empty() && edges.iter().all(|edge| leads[edge.target]);
+    }
+    (0..nodes.len()).filter(|&node| leads[node] && node != place).collect()
 }
 
 /// Which nodes can be reached from the start. The others don't run and nobody waits for them.

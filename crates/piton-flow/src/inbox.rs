@@ -15,6 +15,8 @@ pub struct Question {
     pub prompt: String,
     /// The variables that the answer should have.
     pub fields: Vec<Field>,
+    /// What was wrong with the last answer, if it is asked again.
+    pub problem: Option<String>,
 }
 
 /// A variable of an answer.

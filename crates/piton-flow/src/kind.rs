@@ -60,6 +60,17 @@ impl Build<'_> {
         }
     }
 
+    /// Whether what is unfinished counts as wrong. An export may have been saved in the middle of the work.
+    pub const fn is_strict(&self) -> bool {
+        self.document.is_strict
+    }
+
+    /// The exits of the node that edges leave by.
+    pub fn exits_in_use(&self) -> impl Iterator<Item = &str> {
+        let from_here = self.document.edges.iter().filter(|edge| edge.source == self.spec.id.as_str());
+        from_here.filter_map(|edge| edge.source_handle.as_deref())
+    }
+
     /// The graph inside the node. `missing` says what should be there if there is none.
     pub(crate) fn graph(&self, missing: &str) -> Result<Graph, Faults> {
         let Some(inner) = &self.spec.inside else {

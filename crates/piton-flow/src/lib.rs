@@ -11,6 +11,7 @@
 //! The node kinds of this version are `start`, `template-transform`, `command` and `end`. A document
 //! with any other is refused, node by node.
 
+mod condition;
 mod control;
 mod dispatch;
 mod document;
@@ -58,7 +59,7 @@ pub use inbox::{Field, Inbox, Question};
 pub use journal::{Journal, JournalError, NoJournal, NodeDone};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};
-pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Node, NodeContext, NodeError, NodeOutput};
+pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput};
 pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;

@@ -10,11 +10,13 @@ use async_trait::async_trait;
 use piton_types::{Clock, Event, StepPath, TokenUsage, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Host;
+use crate::engine::{Host, Inputs};
+use crate::error::FlowError;
 use crate::id::NodeId;
 use crate::journal::NodeDone;
 use crate::need::{Need, Services};
 use crate::pool::VariablePool;
+use crate::problem::Problems;
 use crate::selector::Selector;
 
 /// The exit of a node that ended well, for kinds with one exit. An edge that names none leaves by it.
@@ -57,15 +59,21 @@ pub trait Node: fmt::Debug + Send + Sync {
         Exits::One
     }
 
+    /// When it may begin.
+    fn join(&self) -> Join {
+        Join::All
+    }
+
     /// The names of its variables if they are known before it runs.
     fn variables(&self) -> Option<Vec<&str>> {
         None
     }
 
-    /// Checks what the workflow is given, before anything runs; only a start node does.
-    fn accepts(&self, inputs: &crate::engine::Inputs) -> Result<(), crate::problem::Problems> {
-        let _ = inputs;
-        Ok(())
+    /// What the workflow is given, as it is wanted, before anything runs; only a start node has a say.
+    /// `lenient`: what isn't as it should be is taken as it is.
+    fn accepts(&self, inputs: Inputs, lenient: bool) -> Result<Inputs, Problems> {
+        let _ = lenient;
+        Ok(inputs)
     }
 
     /// The parts of a text that it will give as soon as they are there; only answers have any.
@@ -98,6 +106,20 @@ pub enum Exits {
     Named(Vec<String>),
     /// Any: they are made while it runs.
     Any,
+}
+
+/// When a node may begin that several edges lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Join {
+    /// When all of them are decided and one is taken.
+    All,
+    /// When so many are taken, whatever becomes of the others.
+    AtLeast {
+        /// How many.
+        count: usize,
+        /// Whether what only leads here is cancelled then.
+        cancel: bool,
+    },
 }
 
 /// What a node gives.
@@ -176,6 +198,8 @@ pub struct NodeContext<'a> {
     pub(crate) attempt: u32,
     pub(crate) usage: &'a Mutex<TokenUsage>,
     pub(crate) replies: Option<&'a crate::reply::Replies>,
+    /// What went wrong inside it that isn't the node's to handle.
+    pub(crate) fatal: &'a Mutex<Option<FlowError>>,
 }
 
 impl<'a> NodeContext<'a> {
@@ -217,6 +241,18 @@ impl<'a> NodeContext<'a> {
     /// A new id, unique in this run at least.
     pub fn new_id(&self) -> String {
         self.host.ids.next()
+    }
+
+    /// Whether a variable that isn't there, or a comparison that makes no sense, is an error.
+    pub const fn is_strict(&self) -> bool {
+        self.host.limits.strict_templates
+    }
+
+    /// Keeps an error that ends the run, whatever the node makes of it.
+    pub(crate) fn fail_run(&self, error: FlowError) -> NodeError {
+        let message = error.to_string();
+        self.fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        NodeError::new("RunError", message)
     }
 
     /// Where programs run; without one, where this process is.
@@ -262,7 +298,7 @@ impl<'a> NodeContext<'a> {
         let step: StepPath = format!("{}/{name}", self.step)
             .parse()
             .map_err(|_| NodeError::new("EngineError", format!("{name:?} can't be a part of {}", self.step)))?;
-        let failed = |error: crate::JournalError| NodeError::new("JournalError", error.to_string());
+        let failed = |error: crate::JournalError| self.fail_run(FlowError::Journal(error));
         if let Some(found) = host.journal.recorded(&step).await.map_err(failed)? {
             host.events.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
             return Ok(found);

@@ -58,11 +58,6 @@ impl VariablePool {
         self.scopes.insert_mut(name.into(), Arc::new(variables));
     }
 
-    /// Takes a scope away.
-    pub(crate) fn remove_scope(&mut self, name: &str) {
-        self.scopes.remove_mut(name);
-    }
-
     /// The variable, if there is one.
     pub fn find(&self, selector: &Selector) -> Option<&Value> {
         let (first, rest) = selector.path.split_first()?;

@@ -111,6 +111,14 @@ impl Problems {
         self.push(Problem { node, severity: Severity::Warning, ..Problem::new(Place::Path(path), message) });
     }
 
+    /// An error or a warning.
+    pub(crate) fn note(&mut self, is_error: bool, node: Option<&str>, path: Path, message: impl Into<String>) {
+        self.warn(node, path, message);
+        if let Some(last) = self.0.last_mut().filter(|_| is_error) {
+            last.severity = Severity::Error;
+        }
+    }
+
     /// Says what to do about the problem that was added last.
     pub(crate) fn hint(&mut self, hint: impl Into<String>) {
         if let Some(last) = self.0.last_mut() {
@@ -142,6 +150,11 @@ impl Problems {
     pub(crate) fn errors(mut self) -> Self {
         self.0.retain(|problem| problem.severity == Severity::Error);
         self
+    }
+
+    /// Puts them in the order of the text, as far as their lines are known.
+    pub(crate) fn sort(&mut self) {
+        self.0.sort_by_key(|problem| problem.line);
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Problem> {

@@ -56,9 +56,16 @@ fn export(value: &Value, workflow: &Value, problems: &mut Problems) -> Document 
         return Document::empty(at);
     };
     let mut document = graph(inner, &at.clone().key("graph"), problems);
+    loosen(&mut document);
     variables_of(workflow, &at, &mut document, problems);
     document.name = value.field("app").and_then(|app| text(app, "name"));
     document
+}
+
+/// An export may have been saved in the middle of the work.
+fn loosen(document: &mut Document) {
+    document.is_strict = false;
+    document.nodes.iter_mut().filter_map(|node| node.inside.as_deref_mut()).for_each(loosen);
 }
 
 fn check_version(document: &Value, problems: &mut Problems) {
@@ -315,6 +322,7 @@ impl Document {
             mcp_servers: Value::Null,
             name: None,
             start: None,
+            is_strict: true,
             place,
             source: None,
         }

@@ -28,6 +28,73 @@ pub(crate) enum Part {
     Variable(Selector),
 }
 
+impl Reply {
+    /// Reads a text. Whatever isn't a reference is text, also braces.
+    pub(crate) fn parse(source: &str) -> Self {
+        let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), source);
+        while let Some((before, after)) = rest.split_once("{{#") {
+            text.push_str(before);
+            let found = after.split_once("#}}").and_then(|(inside, behind)| Some((reference(inside)?, behind)));
+            match found {
+                Some((selector, behind)) => {
+                    if !text.is_empty() {
+                        parts.push(Part::Text(std::mem::take(&mut text)));
+                    }
+                    parts.push(Part::Variable(selector));
+                    rest = behind;
+                }
+                None => {
+                    text.push_str("{{#");
+                    rest = after;
+                }
+            }
+        }
+        text.push_str(rest);
+        if !text.is_empty() {
+            parts.push(Part::Text(text));
+        }
+        Self { parts }
+    }
+
+    /// The variables that it names.
+    pub(crate) fn references(&self) -> impl Iterator<Item = &Selector> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable(selector) => Some(selector),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The whole text. A variable that isn't there is empty.
+    pub(crate) fn render(&self, pool: &VariablePool) -> String {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(part) => text.push_str(part),
+                Part::Variable(selector) => {
+                    text.push_str(&pool.find(selector).map(to_text).unwrap_or_default());
+                }
+            }
+        }
+        text
+    }
+
+    /// The variables that aren't there.
+    pub(crate) fn missing(&self, pool: &VariablePool) -> Option<&Selector> {
+        self.references().find(|selector| pool.find(selector).is_none())
+    }
+}
+
+/// `node.variable.key`.
+fn reference(inside: &str) -> Option<Selector> {
+    let words: Vec<String> = inside.trim().split('.').map(str::to_owned).collect();
+    let is_word =
+        |word: &String| !word.is_empty() && !word.contains(['{', '}', '#']) && !word.chars().any(char::is_control);
+    if !words.iter().all(is_word) {
+        return None;
+    }
+    Selector::new(words).ok()
+}
+
 /// The answers of a graph that runs.
 #[derive(Debug)]
 pub(crate) struct Replies(Mutex<State>);

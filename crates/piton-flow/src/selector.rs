@@ -13,12 +13,23 @@ pub(crate) const CONVERSATION: &str = "conversation";
 ///
 /// The first word is a node's id, `sys`, `env`, `conversation`, or a scope that a container opens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "Vec<Word>")]
+#[serde(try_from = "Written")]
 pub struct Selector {
     /// The scope: a node's id or one of the reserved words.
     pub node: String,
     /// The variable and what is inside it; never empty.
     pub path: Vec<String>,
+}
+
+/// The scope that a container opens for what it gives its nodes.
+pub(crate) const SCOPE: &str = "__scope__";
+
+/// A list of words, or one text with dots.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Words(Vec<Word>),
+    Text(String),
 }
 
 /// YAML reads ids of digits as numbers; they are meant as texts.
@@ -29,15 +40,21 @@ enum Word {
     Number(i64),
 }
 
-impl TryFrom<Vec<Word>> for Selector {
+impl TryFrom<Written> for Selector {
     type Error = &'static str;
 
-    fn try_from(words: Vec<Word>) -> Result<Self, &'static str> {
-        let words = words.into_iter().map(|word| match word {
-            Word::Text(text) => text,
-            Word::Number(number) => number.to_string(),
-        });
-        Self::new(words.collect())
+    fn try_from(written: Written) -> Result<Self, &'static str> {
+        let words = match written {
+            Written::Words(words) => words
+                .into_iter()
+                .map(|word| match word {
+                    Word::Text(text) => text,
+                    Word::Number(number) => number.to_string(),
+                })
+                .collect(),
+            Written::Text(text) => Self::words(&text)?,
+        };
+        Self::new(words)
     }
 }
 
@@ -49,6 +66,16 @@ impl Selector {
         }
         let node = words.remove(0);
         Ok(Self { node, path: words })
+    }
+
+    /// The words of a text such as `node.variable.key`. One word alone is a variable of the container.
+    fn words(text: &str) -> Result<Vec<String>, &'static str> {
+        let words: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
+        match words.as_slice() {
+            words if words.iter().any(String::is_empty) => Err("a selector has no empty words"),
+            [word] => Ok(vec![SCOPE.to_owned(), word.clone()]),
+            _ => Ok(words),
+        }
     }
 
     /// The selector of a variable of a node.

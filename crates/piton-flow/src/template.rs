@@ -29,6 +29,7 @@ pub struct Template {
     references: Arc<[Selector]>,
     /// The names that it uses and doesn't make itself, if it isn't plain text.
     names: Arc<[String]>,
+    is_lenient: bool,
 }
 
 /// The only template of an environment.
@@ -57,13 +58,20 @@ impl Template {
         Self::compile(source, references, UndefinedBehavior::Strict)
     }
 
+    /// A text for people or models: `{{#node.variable#}}` and Jinja, in which what isn't there is empty.
+    pub fn prompt(source: &str) -> Result<Self, String> {
+        let (source, references) = resolve(source)?;
+        Self::compile(source, references, UndefinedBehavior::Lenient)
+    }
+
     fn compile(source: String, references: Vec<Selector>, undefined: UndefinedBehavior) -> Result<Self, String> {
+        let is_lenient = matches!(undefined, UndefinedBehavior::Lenient);
         let mut environment = BASE.clone();
         environment.set_undefined_behavior(undefined);
         environment.add_template_owned(NAME, source).map_err(|error| describe(&error))?;
         let names = environment.get_template(NAME).map_err(|error| describe(&error))?.undeclared_variables(false);
         let names = names.into_iter().filter(|name| name != REFERENCES).collect();
-        Ok(Self { environment: Arc::new(environment), references: references.into(), names })
+        Ok(Self { environment: Arc::new(environment), references: references.into(), names, is_lenient })
     }
 
     /// The variables that it names by reference.
@@ -90,6 +98,7 @@ impl Template {
             .iter()
             .map(|reference| match pool.find(reference) {
                 Some(value) => Ok(jinja(value)),
+                None if self.is_lenient => Ok(JinjaValue::from("")),
                 None => Err(format!("there is no variable {reference}")),
             })
             .collect();

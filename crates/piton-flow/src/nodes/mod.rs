@@ -27,13 +27,25 @@
 //! [`Services`](crate::Services): `services.with(MyClient)`, and in the node
 //! `context.services().get::<MyClient>()`. `services.offering(…)` says which needs it meets.
 
+mod answer;
+mod assigner;
 mod command;
+mod container;
 mod end;
+mod gather;
+mod human_input;
+mod if_else;
+mod iteration;
+mod list_operator;
+mod loop_node;
+mod marker;
 mod missing;
 mod start;
+mod sub_workflow;
 mod template_transform;
+mod variable_aggregator;
 
-use crate::kind::Kinds;
+use crate::kind::{Build, Built, Kinds};
 
 pub(crate) use missing::missing;
 
@@ -45,6 +57,29 @@ pub(crate) fn kinds() -> Kinds {
     Kinds::default()
         .with("start", start::build)
         .with(END, end::build)
+        .with("answer", answer::build)
+        .with("if-else", if_else::build)
         .with("template-transform", template_transform::build)
+        .with("variable-aggregator", variable_aggregator::build)
+        .with("variable-assigner", assigner_or_aggregator)
+        .with("assigner", assigner::build)
+        .with("list-operator", list_operator::build)
+        .with("iteration", iteration::build)
+        .with("iteration-start", marker::build)
+        .with("loop", loop_node::build)
+        .with("loop-start", marker::build)
+        .with("loop-end", marker::build)
+        .with("gather", gather::build)
+        .with("human-input", human_input::build)
+        .with("sub-workflow", sub_workflow::build)
         .with("command", command::build)
+}
+
+/// `variable-assigner` was once the name of the aggregator.
+fn assigner_or_aggregator(build: &Build<'_>) -> Built {
+    if build.spec.data.field("variables").is_some() || build.spec.data.field("advanced_settings").is_some() {
+        variable_aggregator::build(build)
+    } else {
+        assigner::build(build)
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use piton_types::{Path, Value};
+use piton_types::{Path, Value, from_json};
 use serde::Deserialize;
 
 use crate::engine::Inputs;
@@ -11,9 +11,8 @@ use crate::kind::{Build, Built, Faults};
 use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
 use crate::problem::{Place, Problems};
-use crate::value::number;
+use crate::value::{is_empty, number, to_text};
 
-/// The data of a start node.
 #[derive(Debug, Deserialize)]
 struct Data {
     #[serde(default)]
@@ -31,8 +30,9 @@ struct Variable {
     #[serde(default)]
     default: Value,
     #[serde(default)]
-    options: Vec<String>,
-    max_length: Option<usize>,
+    options: Option<Vec<Value>>,
+    #[serde(default)]
+    max_length: Value,
 }
 
 fn text() -> String {
@@ -41,31 +41,39 @@ fn text() -> String {
 
 /// What an input must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Any scalar; numbers stay numbers, so that a template can compare them.
     Text,
     Number,
     Bool,
     Select,
+    MultiSelect,
     Object,
     List,
+    File,
+    Files,
+    Any,
 }
 
 impl Kind {
-    fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         Some(match name {
-            "string" | "text-input" | "paragraph" => Self::Text,
-            "number" => Self::Number,
-            "boolean" | "checkbox" => Self::Bool,
-            "select" => Self::Select,
+            "string" | "text" | "text-input" | "textarea" | "paragraph" | "secret" | "url" | "email" | "date"
+            | "datetime" | "external_data_tool" => Self::Text,
+            "number" | "integer" | "float" => Self::Number,
+            "boolean" | "bool" | "checkbox" => Self::Bool,
+            "select" | "radio" | "dropdown" => Self::Select,
+            "multi_select" | "multi-select" => Self::MultiSelect,
             "object" | "json" | "json_object" => Self::Object,
+            "file" => Self::File,
+            "file-list" | "files" | "array[file]" => Self::Files,
+            "any" => Self::Any,
             list if list == "array" || list.starts_with("array[") => Self::List,
             _ => return None,
         })
     }
 }
 
-/// The start node.
 #[derive(Debug)]
 struct Start {
     variables: Vec<(Variable, Kind)>,
@@ -90,65 +98,141 @@ pub(super) fn build(build: &Build<'_>) -> Built {
 
 impl Start {
     /// The variables with these inputs, and everything that is wrong with them.
-    fn accept(&self, inputs: &Inputs) -> Result<BTreeMap<String, Value>, Problems> {
+    fn accept(&self, mut inputs: Inputs, lenient: bool) -> Result<Inputs, Problems> {
         let mut problems = Problems::default();
         let mut accepted = BTreeMap::new();
         for (variable, kind) in &self.variables {
             let name = &variable.variable;
-            let given = inputs.get(name).filter(|given| !matches!(given, Value::Null)).unwrap_or(&variable.default);
-            if *given == Value::Null {
-                if variable.required {
+            let given = inputs.remove(name).filter(|given| *given != Value::Null);
+            let given = given.unwrap_or_else(|| variable.default.clone());
+            let is_missing = given == Value::Null || (variable.required && is_empty(&given) && *kind != Kind::List);
+            if is_missing {
+                if variable.required && !lenient {
                     problems.add(Place::Input(name.clone()), "it is required");
                 }
-                accepted.insert(name.clone(), Value::Null);
+                accepted.insert(name.clone(), given);
                 continue;
             }
-            match variable.accept(*kind, given) {
+            let options = variable.options.as_deref().unwrap_or_default();
+            let most =
+                variable.max_length.as_i64().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
+            match accept_one(*kind, &given, options, most) {
                 Ok(value) => drop(accepted.insert(name.clone(), value)),
+                Err(_) if lenient => drop(accepted.insert(name.clone(), given)),
                 Err(message) => problems.add(Place::Input(name.clone()), message),
             }
         }
-        for name in inputs.keys().filter(|name| !accepted.contains_key(*name)) {
-            if self.variables.iter().all(|(variable, _)| variable.variable != **name) {
+        if lenient {
+            for (name, value) in inputs {
+                accepted.entry(name).or_insert(value);
+            }
+        } else {
+            for name in inputs.keys() {
                 problems.add(Place::Input(name.chars().take(40).collect()), "the workflow doesn't ask for it");
+                let known = self.variables.iter().map(|(variable, _)| variable.variable.as_str());
+                if let Some(near) = crate::graph::nearest(name, known) {
+                    problems.hint(format!("did you mean {near:?}?"));
+                }
             }
         }
         problems.none_or(accepted)
     }
 }
 
-impl Variable {
-    fn accept(&self, kind: Kind, given: &Value) -> Result<Value, String> {
-        let wanted = |what: &str| Err(format!("{what} is wanted, not {}", given.kind()));
-        match (kind, given) {
-            (Kind::Text, Value::String(text)) if self.max_length.is_some_and(|most| text.chars().count() > most) => {
-                Err(format!("it is longer than {} characters", self.max_length.unwrap_or_default()))
-            }
-            (Kind::Text, Value::String(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::Bool(_))
-            | (Kind::Number, Value::Int(_) | Value::UInt(_) | Value::Float(_))
-            | (Kind::Bool, Value::Bool(_))
-            | (Kind::Object, Value::Map(_))
-            | (Kind::List, Value::List(_)) => Ok(given.clone()),
-            // From a command line everything is text.
-            (Kind::Number, Value::String(text)) => number(text).ok_or_else(|| format!("{text:?} is not a number")),
-            (Kind::Bool, Value::String(text)) => {
-                text.parse().map(Value::Bool).map_err(|_| format!("{text:?} is neither true nor false"))
-            }
-            (Kind::Select, Value::String(text)) => {
-                if self.options.contains(text) {
-                    Ok(given.clone())
-                } else {
-                    Err(format!("{text:?} is not one of {}", self.options.join(", ")))
-                }
-            }
-            (Kind::Text, _) => wanted("a text"),
-            (Kind::Number, _) => wanted("a number"),
-            (Kind::Bool, _) => wanted("true or false"),
-            (Kind::Select, _) => wanted("one of its options"),
-            (Kind::Object, _) => wanted("a map"),
-            (Kind::List, _) => wanted("a list"),
+/// A value as the kind wants it, or why it can't be.
+pub(super) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Option<usize>) -> Result<Value, String> {
+    let wanted = |what: &str| Err(format!("{what} is wanted, not {}", given.kind()));
+    let is_option =
+        |value: &Value| options.is_empty() || options.iter().any(|option| to_text(option) == to_text(value));
+    let refused = |value: &Value| {
+        let options: Vec<_> = options.iter().map(to_text).collect();
+        format!("{:?} is not one of {}", to_text(value), options.join(", "))
+    };
+    match (kind, given) {
+        (Kind::Text, Value::String(text)) if most.is_some_and(|most| text.chars().count() > most) => {
+            Err(format!("it is longer than {} characters", most.unwrap_or_default()))
         }
+        (Kind::Any, _)
+        | (Kind::Text, Value::String(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::Bool(_))
+        | (Kind::Number, Value::Int(_) | Value::UInt(_) | Value::Float(_))
+        | (Kind::Bool, Value::Bool(_))
+        | (Kind::Object | Kind::File, Value::Map(_))
+        | (Kind::List, Value::List(_)) => Ok(given.clone()),
+        // From a command line everything is text.
+        (Kind::Number, Value::String(text)) => number(text).ok_or_else(|| format!("{text:?} is not a number")),
+        (Kind::Bool, Value::String(text)) => {
+            text.parse().map(Value::Bool).map_err(|_| format!("{text:?} is neither true nor false"))
+        }
+        (Kind::Bool, Value::Int(n @ (0 | 1))) => Ok(Value::Bool(*n == 1)),
+        (Kind::Object, Value::String(text)) => match from_json(text.as_bytes()) {
+            Ok(map @ Value::Map(_)) => Ok(map),
+            _ => wanted("a map"),
+        },
+        (Kind::List, Value::String(text)) => match from_json(text.as_bytes()) {
+            Ok(list @ Value::List(_)) => Ok(list),
+            _ => wanted("a list"),
+        },
+        (Kind::File, Value::String(place)) => Ok(file(place)),
+        (Kind::Files, Value::List(items)) => {
+            let most = most.unwrap_or(usize::MAX);
+            if items.len() > most {
+                return Err(format!("at most {most} files are wanted, not {}", items.len()));
+            }
+            items
+                .iter()
+                .map(|item| accept_one(Kind::File, item, &[], None))
+                .collect::<Result<Vec<_>, _>>()
+                .map(Value::List)
+        }
+        (Kind::Files, one @ (Value::String(_) | Value::Map(_))) => {
+            accept_one(Kind::File, one, &[], None).map(|file| Value::List(vec![file]))
+        }
+        (Kind::Select, Value::String(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_)) => {
+            if is_option(given) {
+                Ok(given.clone())
+            } else {
+                Err(refused(given))
+            }
+        }
+        (Kind::MultiSelect, Value::List(items)) => match items.iter().find(|item| !is_option(item)) {
+            Some(wrong) => Err(refused(wrong)),
+            None => Ok(given.clone()),
+        },
+        (Kind::Text, _) => wanted("a text"),
+        (Kind::Number, _) => wanted("a number"),
+        (Kind::Bool, _) => wanted("true or false"),
+        (Kind::Select, _) => wanted("one of its options"),
+        (Kind::MultiSelect, _) => wanted("a list of its options"),
+        (Kind::Object, _) => wanted("a map"),
+        (Kind::List, _) => wanted("a list"),
+        (Kind::File, _) => wanted("a file"),
+        (Kind::Files, _) => wanted("a list of files"),
     }
+}
+
+/// A file by its address or path, as nodes that read files want it.
+fn file(place: &str) -> Value {
+    let is_remote = place.starts_with("http://") || place.starts_with("https://");
+    let path = place.split(['?', '#']).next().unwrap_or(place);
+    let name = if is_remote { path.rsplit('/').next() } else { place.rsplit(['/', '\\']).next() }.unwrap_or(place);
+    let extension = name.rsplit_once('.').map(|(_, extension)| format!(".{}", extension.to_lowercase()));
+    let extension = extension.unwrap_or_default();
+    let kind = match extension.as_str() {
+        ".png" | ".jpg" | ".jpeg" | ".gif" | ".webp" | ".svg" => "image",
+        ".mp3" | ".wav" | ".m4a" | ".ogg" | ".flac" => "audio",
+        ".mp4" | ".mov" | ".webm" | ".mpeg" => "video",
+        ".txt" | ".md" | ".pdf" | ".html" | ".htm" | ".csv" | ".json" | ".xml" | ".doc" | ".docx" | ".xls"
+        | ".xlsx" => "document",
+        _ => "custom",
+    };
+    let (method, key) = if is_remote { ("remote_url", "url") } else { ("local_file", "path") };
+    Value::map([
+        ("type", kind.into()),
+        ("transfer_method", method.into()),
+        (key, place.into()),
+        ("filename", name.into()),
+        ("extension", extension.into()),
+    ])
 }
 
 #[async_trait]
@@ -158,16 +242,46 @@ impl Node for Start {
     }
 
     async fn run(&self, inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
-        let inputs = inputs.as_map().ok_or("its inputs are no map")?;
-        let variables = self.accept(inputs).map_err(|problems| problems.to_string())?;
-        Ok(NodeOutput { variables, ..NodeOutput::default() })
+        // They were accepted before the run began.
+        Ok(NodeOutput { variables: inputs.as_map().cloned().unwrap_or_default(), ..NodeOutput::default() })
     }
 
     fn effect(&self) -> Effect {
         Effect::Pure
     }
 
-    fn accepts(&self, inputs: &Inputs) -> Result<(), Problems> {
-        self.accept(inputs).map(drop)
+    fn accepts(&self, inputs: Inputs, lenient: bool) -> Result<Inputs, Problems> {
+        self.accept(inputs, lenient)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_their_names() {
+        let field = |file: &Value, name: &str| file.field(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let remote = file("https://example.org/a/Photo.JPG?size=1");
+        assert_eq!(
+            [field(&remote, "type"), field(&remote, "filename"), field(&remote, "transfer_method")],
+            ["image", "Photo.JPG", "remote_url"]
+        );
+        let local = file("notes/todo.md");
+        assert_eq!(
+            [field(&local, "type"), field(&local, "path"), field(&local, "extension")],
+            ["document", "notes/todo.md", ".md"]
+        );
+    }
+
+    #[test]
+    fn texts_of_a_command_line_become_what_is_asked_for() {
+        let accept = |kind: &str, given: Value| accept_one(Kind::parse(kind).unwrap(), &given, &[], None);
+        assert_eq!(accept("number", " 2.5".into()), Ok(2.5.into()));
+        assert_eq!(accept("checkbox", "true".into()), Ok(true.into()));
+        assert_eq!(accept("array[string]", r#"["a"]"#.into()), Ok(vec!["a".into()].into()));
+        assert_eq!(accept("json_object", r#"{"a": 1}"#.into()), Ok(Value::map([("a", 1.into())])));
+        assert!(accept("json_object", "[]".into()).is_err());
+        assert!(accept("file-list", "a.txt".into()).is_ok_and(|list| list.as_list().is_some()));
     }
 }

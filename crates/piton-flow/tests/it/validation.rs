@@ -1,6 +1,6 @@
 //! Everything that is wrong with a document is told at once, each with its place.
 
-use piton_flow::{Document, Format};
+use piton_flow::{Document, Format, Kinds};
 
 fn problems(text: &str) -> Vec<String> {
     let ended = Document::parse(text, Format::Yaml).and_then(|document| document.validate());
@@ -20,20 +20,20 @@ environment_variables: [{value: x}]
     assert_eq!(
         found,
         [
-            "/version: unsupported version 7: this engine reads 0.x",
-            "/nodes/0/id: an id should be here",
-            r#"/nodes/1/data: node "a": a map should be here"#,
-            r#"/nodes/2/data/type: node "b": the kind of the node should be here"#,
-            r#"/nodes/3/id: node "env": the id is not valid: the word is reserved for variables"#,
-            "/nodes/4/id: an id should be here",
-            "/edges/0/target: the id of a node should be here",
-            "/edges/1/source: the id of a node should be here",
-            "/edges/1/target: the id of a node should be here",
-            "/environment_variables/0/name: a name should be here",
+            "/version (line 2): unsupported version 7: this engine reads 0.x",
+            "/nodes/0/id (line 3): an id should be here",
+            r#"/nodes/1/data (line 3): node "a": a map should be here"#,
+            r#"/nodes/2/data/type (line 3): node "b": the kind of the node should be here"#,
+            r#"/nodes/3/id (line 3): node "env": the id is not valid: the word is reserved for variables"#,
+            "/nodes/4/id (line 3): an id should be here",
+            "/edges/0/target (line 4): the id of a node should be here",
+            "/edges/1/source (line 4): the id of a node should be here",
+            "/edges/1/target (line 4): the id of a node should be here",
+            "/environment_variables/0/name (line 5): a name should be here",
         ]
     );
     assert_eq!(problems("[]"), ["document: it should be a map with nodes and edges, not a list"]);
-    assert_eq!(problems("{}"), ["/nodes: it is missing", "/edges: it is missing"]);
+    assert_eq!(problems("{}"), ["/nodes (line 1): it is missing", "/edges (line 1): it is missing"]);
 }
 
 #[test]
@@ -56,21 +56,21 @@ edges:
   - {source: d, target: e}
   - {source: e, target: f}
   - {source: f, target: d}
-  - {source: f, target: g, sourceHandle: fail-branch}
+  - {source: h, target: g, sourceHandle: elsewhere}
 ");
     let expected = [
-        r#"/nodes/2/id: node "b": duplicate node id: it is that of /nodes/1 already"#,
-        r#"/edges/0/target: there is no node "nobody""#,
-        "/edges: cycle: they go in a circle: ",
-        r#"/nodes/3: node "c": there is a start node already"#,
-        r#"/nodes/0/data/variables/0/type: node "a": there is no type "fil""#,
-        r#"/nodes/4/data/template: node "d": "#,
-        r#"/nodes/6/data/outputs/0/value_selector: node "f": a selector is a list of a node's id and one of its variables"#,
-        r#"/nodes/7/data/checkpoint: node "g": true or false is wanted, not a string"#,
-        r#"/nodes/7/data/command: node "g": a program should be here"#,
-        r#"/nodes/8/data/error_strategy/type: node "h": it should be none, fail-branch or default-value"#,
-        r#"/nodes/5/data: node "e": it uses a variable of "nobody", which is not a node"#,
-        r#"/nodes/8/data: node "h": it uses a variable of "nobody", which is not a node"#,
+        r#"/nodes/0/data/variables/0/type (line 3): node "a": there is no type "fil""#,
+        r#"/nodes/2/id (line 5): node "b": duplicate node id: it is that of /nodes/1 already"#,
+        r#"/nodes/3 (line 6): node "c": there is a start node already"#,
+        r#"/nodes/4/data/template (line 7): node "d": "#,
+        r#"/nodes/5/data (line 8): node "e": it uses a variable of "nobody", which is not a node"#,
+        r#"/nodes/6/data/outputs/0/value_selector (line 9): node "f": a selector is a list of a node's id and one of its variables"#,
+        r#"/nodes/7/data/checkpoint (line 10): node "g": true or false is wanted, not a string"#,
+        r#"/nodes/7/data/command (line 10): node "g": a program should be here"#,
+        r#"/nodes/8/data/error_strategy/type (line 11): node "h": it should be none, fail-branch or default-value"#,
+        r#"/nodes/8/data (line 11): node "h": it uses a variable of "nobody", which is not a node"#,
+        r#"/edges/0/target (line 13): there is no node "nobody""#,
+        "/edges (line 13): cycle: they go in a circle: ",
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, expected) in found.iter().zip(expected) {
@@ -83,5 +83,74 @@ edges:
 #[test]
 fn a_start_is_needed_and_a_node_may_not_follow_itself() {
     let found = problems("{nodes: [{id: a, data: {type: end}}], edges: [{source: a, target: a}]}");
-    assert_eq!(found, ["/edges: cycle: they go in a circle: a → a", "/nodes: there is no start node"]);
+    assert_eq!(
+        found,
+        ["/edges (line 1): cycle: they go in a circle: a → a", "/nodes (line 1): there is no start node"]
+    );
+}
+
+/// What somebody may have meant is said.
+#[test]
+fn a_slip_of_the_pen_gets_a_hint() {
+    let document = Document::parse(
+        "
+nodes:
+  - {id: begin, data: {type: start}}
+  - {id: finish, data: {type: end, outputs: [{variable: x, value_selector: [begn, x]}]}}
+edges: [{source: begin, target: finsh}, {source: begin, target: finish}]
+",
+        Format::Yaml,
+    )
+    .unwrap();
+    let hints: Vec<_> =
+        document.validate().unwrap_err().iter().map(|problem| problem.hint.clone().unwrap_or_default()).collect();
+    assert_eq!(hints, [r#"did you mean "begin"?"#, r#"did you mean "finish"?"#]);
+}
+
+/// A kind that isn't here is a need and no mistake; what runs is refused before anything does.
+#[test]
+fn needs_are_told_apart_from_mistakes() {
+    let text = "
+nodes:
+  - {id: a, data: {type: start}}
+  - {id: b, data: {type: my-company.kind}}
+  - {id: c, data: {type: command, command: [make, all]}}
+  - {id: d, data: {type: end}}
+edges: [{source: a, target: b}, {source: b, target: c}, {source: c, target: d}]
+";
+    let report = Document::parse(text, Format::Yaml).unwrap().check(&Kinds::builtin());
+    assert!(report.is_valid(), "{:?}", report.problems);
+    let needs: Vec<_> = report.needs.iter().map(|need| format!("{}: {}", need.node, need.need)).collect();
+    assert_eq!(needs, [r#"b: the node kind "my-company.kind""#, r#"c: the program "make""#]);
+}
+
+/// Exports are saved in the middle of the work: what is unfinished is a warning there.
+#[test]
+fn an_unfinished_export_is_valid_with_warnings() {
+    let text = "
+app: {name: x, mode: workflow}
+kind: app
+version: 0.3.1
+workflow:
+  graph:
+    nodes:
+      - {id: '1', type: custom, data: {type: start, variables: []}}
+      - {id: '2', type: custom, data: {type: if-else, cases: [{case_id: 'true', conditions: []}]}}
+      - {id: '3', type: custom, data: {type: end, outputs: []}}
+      - {id: '4', type: custom-note, data: {type: '', text: hello}}
+      - {id: '5', type: custom, data: {type: answer, answer: ''}}
+    edges:
+      - {source: '1', target: '2', sourceHandle: source}
+      - {source: '2', target: '3', sourceHandle: 'gone'}
+";
+    let report = Document::parse(text, Format::Yaml).unwrap().check(&Kinds::builtin());
+    assert!(report.is_valid(), "{:?}", report.problems);
+    let warnings: Vec<_> = report.warnings().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            r#"/workflow/graph/nodes/4 (line 12): node "5": unreachable node: nothing leads to it from the start, so it never runs"#,
+            r#"/workflow/graph/edges/1/sourceHandle (line 15): node "2": it has no exit "gone", so this edge is never taken"#,
+        ]
+    );
 }

@@ -1,0 +1,203 @@
+//! `iteration`: runs the graph inside it for every item of a list, one after the other or side by side.
+//! Gives the results as `output`, or under the name that it says.
+//!
+//! A round's result is the variable that `output_selector` names, or all that its end nodes give.
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use piton_types::{Path, Value};
+use serde::Deserialize;
+
+use super::container::{self, PARALLEL, Round};
+use crate::dispatch::Ended;
+use crate::graph::Graph;
+use crate::kind::{Build, Built, Faults};
+use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
+use crate::pool::VariablePool;
+use crate::selector::Selector;
+
+/// The most items, unless the node says otherwise.
+const MAX_ITEMS: usize = 1_000;
+
+/// The most rounds that may run side by side.
+const MAX_PARALLEL: usize = 100;
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    #[serde(alias = "iterator_selector")]
+    input_selector: Selector,
+    output_selector: Option<Value>,
+    output_variable: Option<String>,
+    #[serde(default, alias = "is_parallel")]
+    parallel: bool,
+    #[serde(alias = "parallel_nums")]
+    parallelism: Option<usize>,
+    #[serde(default)]
+    error_handle_mode: OnFailure,
+    max_iterations: Option<usize>,
+    flatten_output: Option<bool>,
+}
+
+/// What happens when a round fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OnFailure {
+    /// The iteration fails.
+    #[default]
+    Terminated,
+    /// Its result is null.
+    #[serde(alias = "continue-on-error")]
+    ContinueOnError,
+    /// Its result is left out.
+    #[serde(alias = "remove-abnormal-output", alias = "remove-abnormal")]
+    RemoveAbnormal,
+}
+
+#[derive(Debug)]
+struct Iteration {
+    list: Selector,
+    /// What a round gives; without one, what its ends give.
+    result: Option<Selector>,
+    output: String,
+    parallel: usize,
+    on_failure: OnFailure,
+    most: usize,
+    flatten: bool,
+    graph: Graph,
+}
+
+pub(super) fn build(build: &Build<'_>) -> Built {
+    let data: Data = build.data()?;
+    let result: Option<Selector> = data.output_selector.and_then(|written| piton_types::from_value(written).ok());
+    let graph = build.graph("an iteration needs the nodes that it repeats")?;
+    let parallel = match (data.parallel, data.parallelism.unwrap_or(PARALLEL)) {
+        (false, _) => 1,
+        (true, count @ 1..=MAX_PARALLEL) => count,
+        (true, _) => {
+            let message = format!("from 1 to {MAX_PARALLEL} rounds may run side by side");
+            return Err(Faults::one(Path::root().key("parallelism"), message));
+        }
+    };
+    Ok(Box::new(Iteration {
+        list: data.input_selector,
+        // Rounds of an export whose results are lists give one list together.
+        flatten: result.is_some() && data.flatten_output.unwrap_or(true),
+        result,
+        output: data.output_variable.unwrap_or_else(|| "output".to_owned()),
+        parallel,
+        on_failure: data.error_handle_mode,
+        most: data.max_iterations.unwrap_or(if build.is_strict() { MAX_ITEMS } else { usize::MAX }),
+        graph,
+    }))
+}
+
+impl Iteration {
+    fn result(&self, ended: &Ended) -> Value {
+        match &self.result {
+            Some(selector) => ended.pool.select(selector),
+            None => Value::Map(ended.outputs.clone()),
+        }
+    }
+
+    /// The results of all rounds, with those that failed.
+    async fn rounds(
+        &self,
+        items: &[Value],
+        context: &NodeContext<'_>,
+        output: &mut NodeOutput,
+    ) -> Vec<Result<Value, NodeError>> {
+        let mut results = Vec::with_capacity(items.len());
+        let take = |ended: Ended, output: &mut NodeOutput| {
+            let result = self.result(&ended);
+            output.exceptions += ended.exceptions;
+            output.assignments.extend(ended.assignments);
+            result
+        };
+        if self.parallel == 1 {
+            // One round sees what the one before has set.
+            let mut pool = context.variables().clone();
+            for (number, item) in items.iter().enumerate() {
+                let ended = container::run(context, &self.graph, pool.clone(), Round::of_item(number, item)).await;
+                let failed = ended.is_err();
+                results.push(ended.map(|ended| {
+                    ended.assignments.iter().for_each(|(selector, value)| pool.assign(selector, value.clone()));
+                    take(ended, output)
+                }));
+                if failed && self.on_failure == OnFailure::Terminated {
+                    break;
+                }
+            }
+            return results;
+        }
+        let rounds = (0..items.len()).map(|number| {
+            let round = Round::of_item(number, &items[number]);
+            container::run(context, &self.graph, context.variables().clone(), round)
+        });
+        let mut rounds = futures_util::stream::iter(rounds).buffered(self.parallel);
+        while let Some(ended) = rounds.next().await {
+            let failed = ended.is_err();
+            results.push(ended.map(|ended| take(ended, output)));
+            if failed && self.on_failure == OnFailure::Terminated {
+                break;
+            }
+        }
+        results
+    }
+}
+
+#[async_trait]
+impl Node for Iteration {
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        match variables.find(&self.list) {
+            Some(items @ Value::List(_)) => Ok(Value::map([("items", items.clone())])),
+            found => {
+                let kind = found.map_or(piton_types::ValueKind::Null, Value::kind);
+                Err(NodeError::new("TypeError", format!("Input must be an array, not {kind}: {}", self.list)))
+            }
+        }
+    }
+
+    async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+        let items = inputs.field("items").and_then(Value::as_list).unwrap_or_default();
+        if items.len() > self.most {
+            let message = format!("Array size {} exceeds max iterations {}", items.len(), self.most);
+            return Err(NodeError::new("TooManyItems", message));
+        }
+        let mut output = NodeOutput::default();
+        let mut results = Vec::with_capacity(items.len());
+        for round in self.rounds(items, context, &mut output).await {
+            match (round, self.on_failure) {
+                (Ok(result), _) => results.push(result),
+                (Err(error), OnFailure::Terminated) => return Err(error),
+                (Err(_), OnFailure::ContinueOnError) => {
+                    output.exceptions += 1;
+                    results.push(Value::Null);
+                }
+                (Err(_), OnFailure::RemoveAbnormal) => output.exceptions += 1,
+            }
+        }
+        let lists = results.iter().filter(|result| **result != Value::Null);
+        if self.flatten
+            && !results.is_empty()
+            && lists.clone().count() > 0
+            && lists.clone().all(|result| result.as_list().is_some())
+        {
+            results = lists.filter_map(Value::as_list).flatten().cloned().collect();
+        }
+        output.variables.insert(self.output.clone(), Value::List(results));
+        Ok(output)
+    }
+
+    fn references(&self) -> Vec<&Selector> {
+        vec![&self.list]
+    }
+
+    fn effect(&self) -> Effect {
+        // What outward nodes inside it give is recorded by themselves.
+        Effect::Pure
+    }
+
+    fn graphs(&self) -> Vec<&Graph> {
+        vec![&self.graph]
+    }
+}

@@ -1,0 +1,78 @@
+//! `sub-workflow`: a workflow inside this one, with inputs of its own. It sees the variables around it,
+//! and gives what its end nodes give.
+
+use async_trait::async_trait;
+use piton_types::Value;
+use serde::Deserialize;
+
+use super::container::{self, Round};
+use crate::graph::Graph;
+use crate::kind::{Build, Built};
+use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
+use crate::pool::VariablePool;
+use crate::selector::Selector;
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    #[serde(default, alias = "inputs")]
+    variables: Vec<Variable>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Variable {
+    variable: String,
+    #[serde(alias = "variable_selector")]
+    value_selector: Option<Selector>,
+    #[serde(default)]
+    value: Value,
+}
+
+#[derive(Debug)]
+struct SubWorkflow {
+    variables: Vec<Variable>,
+    graph: Graph,
+}
+
+pub(super) fn build(build: &Build<'_>) -> Built {
+    let data: Data = build.data()?;
+    let graph = build.graph("the nodes and edges of a workflow should be here")?;
+    Ok(Box::new(SubWorkflow { variables: data.variables, graph }))
+}
+
+#[async_trait]
+impl Node for SubWorkflow {
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        Ok(Value::map(self.variables.iter().map(|variable| {
+            let given = variable.value_selector.as_ref().map(|selector| variables.select(selector));
+            (variable.variable.as_str(), given.unwrap_or_else(|| variable.value.clone()))
+        })))
+    }
+
+    async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+        let start = &self.graph.nodes[self.graph.start].node;
+        let given = inputs.as_map().cloned().unwrap_or_default();
+        let accepted =
+            start.accepts(given, true).map_err(|problems| NodeError::new("InputError", problems.to_string()))?;
+        let round = accepted.into_iter().fold(Round::new(0), |round, (name, value)| round.with(&name, value));
+        let ended = container::run(context, &self.graph, context.variables().clone(), round).await?;
+        Ok(NodeOutput {
+            variables: ended.outputs,
+            assignments: ended.assignments,
+            exceptions: ended.exceptions,
+            exit: None,
+        })
+    }
+
+    fn references(&self) -> Vec<&Selector> {
+        self.variables.iter().filter_map(|variable| variable.value_selector.as_ref()).collect()
+    }
+
+    fn effect(&self) -> Effect {
+        // What outward nodes inside it give is recorded by themselves.
+        Effect::Pure
+    }
+
+    fn graphs(&self) -> Vec<&Graph> {
+        vec![&self.graph]
+    }
+}
