@@ -21,6 +21,7 @@ mod finish;
 mod history;
 mod holder;
 mod live;
+pub mod notify;
 mod open;
 mod platform;
 mod record;

@@ -7,6 +7,7 @@ mod autosave;
 mod crash;
 mod events;
 mod holders;
+mod notify;
 mod parts;
 mod recovery;
 mod steps;
