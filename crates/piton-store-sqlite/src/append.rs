@@ -2,10 +2,11 @@
 
 use piton_store::{Commit, Head, StoreError};
 use piton_types::{EntryHash, Fence, RunId, RunStatus, RunSummary, Seq};
+use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::index::{kind_number, status_number};
-use crate::schema::{MAX_ROW, MAX_RUN, key, pack_state, seq_of};
+use crate::schema::{INLINE_PACK, MAX_ROW, MAX_RUN, key, pack_state, seq_of};
 use crate::writer::Failure;
 
 /// What can be said of a commit without looking at the store.
@@ -25,7 +26,7 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 /// Appends inside the caller's transaction; gives the run's number. If it refuses, the caller takes
 /// back what was written so far.
 ///
-/// An append to a run in progress writes exactly one row. The index row is left alone then: its time is
+/// An append to a run in progress writes one row, and one more if its pack is large. The index row is left alone then: its time is
 /// that of the newest entry.
 pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> Result<i64, Failure> {
     let number = match known {
@@ -59,6 +60,12 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
             (None, Some(index)) => insert_row(conn, index)?,
             (None, None) => return Err(StoreError::no_run(&commit.run).into()),
         };
+    let pack = if commit.pack.len() > INLINE_PACK {
+        conn.prepare_cached("INSERT INTO tail(bytes) VALUES (?1)")?.execute([&commit.pack[..]])?;
+        ToSqlOutput::from(conn.last_insert_rowid())
+    } else {
+        ToSqlOutput::from(&commit.pack[..])
+    };
     conn.prepare_cached("INSERT INTO entry(key, at, fence, hash, entry, pack) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
         .execute(params![
             key(number, commit.seq),
@@ -66,7 +73,7 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
             commit.fence.0.cast_signed(),
             &commit.hash.as_bytes()[..],
             &commit.entry[..],
-            &commit.pack[..],
+            pack,
         ])?;
     Ok(number)
 }

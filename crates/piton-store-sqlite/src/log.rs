@@ -89,10 +89,12 @@ fn read(conn: &Connection, run: i64, span: Span) -> rusqlite::Result<Vec<Record>
             "SELECT key, fence, hash, entry FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"
         }
         (true, false) => {
-            "SELECT key, fence, hash, entry, pack FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3"
+            "SELECT key, fence, hash, entry, iif(typeof(pack) = 'integer', (SELECT bytes FROM tail WHERE no = pack), pack)
+             FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3"
         }
         (true, true) => {
-            "SELECT key, fence, hash, entry, pack FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"
+            "SELECT key, fence, hash, entry, iif(typeof(pack) = 'integer', (SELECT bytes FROM tail WHERE no = pack), pack)
+             FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"
         }
     };
     let limit = i64::try_from(span.limit).unwrap_or(i64::MAX);
@@ -134,6 +136,10 @@ fn fold(conn: &Connection, run: &RunId, segment: &Segment) -> Result<(), Failure
     if !exact || covered.iter().any(|info| info.last > last) || head.is_none_or(|head| head.seq <= last) {
         return Err(StoreError::Conflict { run: run.clone(), wanted: first, head }.into());
     }
+    conn.prepare_cached(
+        "DELETE FROM tail WHERE no IN (SELECT pack FROM entry WHERE key BETWEEN ?1 AND ?2 AND typeof(pack) = 'integer')",
+    )?
+    .execute([from, to])?;
     conn.prepare_cached("DELETE FROM entry WHERE key BETWEEN ?1 AND ?2")?.execute([from, to])?;
     conn.prepare_cached("DELETE FROM segment WHERE key BETWEEN ?1 AND ?2")?.execute([from, to])?;
     conn.prepare_cached("INSERT INTO segment(key, last, entries, idx, nodes) VALUES (?1, ?2, ?3, ?4, ?5)")?

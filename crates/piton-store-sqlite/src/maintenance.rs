@@ -21,11 +21,12 @@ use rusqlite::{Connection, MAIN_DB};
 
 use crate::counters::Tally;
 use crate::errors::{is_busy, poisons};
+use crate::schema::PAGE;
 use crate::writer::{Core, locked};
 use crate::{connect, files};
 
 /// Pages of the log that are worth a checkpoint.
-const LOG_PAGES: u64 = 1000;
+const LOG_PAGES: u64 = (4 << 20) / PAGE as u64;
 /// Commits of a handle after which its log is grown.
 const GROW_AFTER: u64 = 64;
 /// How far it is grown: twice `LOG_PAGES`, for what is written while a checkpoint is under way.

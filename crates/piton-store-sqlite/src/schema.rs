@@ -14,6 +14,9 @@ pub(crate) const RESERVED: u8 = 8;
 /// SQLite's limit on a row, less some room for the other columns.
 pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 
+/// Packs up to this size stand in the row of their entry.
+pub(crate) const INLINE_PACK: usize = 512;
+
 /// States of a staged pack.
 pub(crate) mod pack_state {
     /// Staged by a process that has not committed it yet; if no process has the store open, nobody will.
@@ -26,6 +29,11 @@ pub(crate) mod pack_state {
 ///
 /// `run.updated_at` is exact unless the run is in progress: then an append doesn't touch the row, and
 /// the time is that of the newest entry, or the row's own if that entry (`as_of`) wrote it.
+/// `entry.pack` is the pack, or if that is larger than `INLINE_PACK` the number of its row in `tail`. Those rows
+/// stand in the order in which they came, so that a commit fills the last page whatever runs are at work;
+/// among the entries, which are ordered by run, large rows would split a page in the middle every other
+/// time and write its neighbours too.
+///
 /// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes.
 const TABLES: &str = "
     CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -47,7 +55,8 @@ const TABLES: &str = "
         fence INTEGER NOT NULL,
         hash BLOB NOT NULL,
         entry BLOB NOT NULL,
-        pack BLOB NOT NULL);
+        pack NOT NULL);
+    CREATE TABLE tail(no INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
     CREATE TABLE segment(
         key INTEGER PRIMARY KEY,
         last INTEGER NOT NULL,

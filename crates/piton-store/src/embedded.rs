@@ -13,8 +13,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::codec::{Reader, put_bytes, put_varint, references};
 use crate::pack::{Pack, deflate, inflate};
-use crate::state::IdMap;
 use crate::state::grammar::Malformed;
+use crate::state::{Fresh, IdMap};
 use crate::{
     Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Expected, Hashing, Head, Lease, Log, PackId, Record,
     RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Usage, sealed,
@@ -83,10 +83,10 @@ impl Kept {
         Ok(())
     }
 
-    fn pack(&self) -> Bytes {
-        let mut nodes: Vec<_> = self.nodes.iter().map(|(id, node)| (*id, node.clone())).collect();
-        nodes.sort_by_key(|(id, _)| *id);
-        Pack::build(&Hashing::PLAIN, &nodes).1
+    fn pack(&self) -> Result<Bytes, StoreError> {
+        let mut nodes: Vec<_> = self.nodes.iter().map(|(id, node)| Fresh::whole(*id, node.clone())).collect();
+        nodes.sort_by_key(|fresh| fresh.id);
+        Ok(Pack::build(&Hashing::PLAIN, &nodes)?.1)
     }
 
     fn encode(&self) -> Result<Bytes, StoreError> {
@@ -102,7 +102,7 @@ impl Kept {
             put_varint(&mut out, record.fence.0);
             put_bytes(&mut out, &record.entry);
         }
-        put_bytes(&mut out, &self.pack());
+        put_bytes(&mut out, &self.pack()?);
         deflate(&Hashing::PLAIN, FORM, &out, LEVEL)
     }
 
@@ -125,7 +125,7 @@ impl Kept {
         if records.is_empty() || summary.id != *run {
             return Err(corrupt("it is another run's, or empty".to_owned()));
         }
-        Ok(Self { version: Some(version), summary, records, nodes: pack.nodes().collect() })
+        Ok(Self { version: Some(version), summary, records, nodes: pack.nodes(|_| None)?.into_iter().collect() })
     }
 }
 
@@ -196,7 +196,7 @@ impl Log for EmbeddedStore {
             packs.push(pack.clone());
         }
         for pack in packs {
-            kept.nodes.extend(Pack::open(&Hashing::PLAIN, pack)?.nodes());
+            kept.nodes.extend(Pack::open(&Hashing::PLAIN, pack)?.nodes(|_| None)?);
         }
         let (seq, hash, fence) = (commit.seq, commit.hash, commit.fence);
         kept.records.push(Record { seq, hash, fence, entry: commit.entry, pack: Bytes::new() });
@@ -235,10 +235,10 @@ impl Log for EmbeddedStore {
             .iter()
             .filter(|record| (span.from..=span.to).contains(&record.seq))
             .map(|record| {
-                let pack = if span.packs && record.seq == newest { kept.pack() } else { Bytes::new() };
-                Record { pack, ..record.clone() }
+                let pack = if span.packs && record.seq == newest { kept.pack()? } else { Bytes::new() };
+                Ok(Record { pack, ..record.clone() })
             })
-            .collect();
+            .collect::<Result<_, StoreError>>()?;
         if span.newest_first {
             found.reverse();
         }

@@ -13,6 +13,7 @@ mod codec;
 #[cfg(feature = "conformance")]
 #[expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "a behaviour fails by panicking")]
 pub mod conformance;
+mod difference;
 mod embedded;
 mod error;
 mod hashing;

@@ -5,12 +5,14 @@
 //! nodes need not be hashed again one by one.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use piton_types::BlobId;
 
 use crate::codec::{Reader, put_varint};
-use crate::state::IdMap;
+use crate::difference::{self, Base, Pair};
+use crate::state::{Fresh, IdMap};
 use crate::{Hashing, StoreError};
 
 /// First byte of a pack.
@@ -27,34 +29,69 @@ pub(crate) const MAX_INFLATED: u64 = 256 << 20;
 pub(crate) struct Pack {
     /// What is behind the checksum.
     body: Bytes,
-    nodes: Vec<(BlobId, Range<usize>)>,
+    nodes: Vec<Stored>,
     places: IdMap<u32>,
+}
+
+/// How a pack has a node.
+#[derive(Debug)]
+struct Stored {
+    id: BlobId,
+    range: Range<usize>,
+    /// Unless it stands there whole, the node once it has been put together.
+    whole: Option<OnceLock<Bytes>>,
 }
 
 impl Pack {
     /// A pack of these nodes, children before parents, and the bytes that it is stored as.
-    pub(crate) fn build(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> (Self, Bytes) {
-        let size: usize = nodes.iter().map(|(_, node)| node.len() + 35).sum();
-        let mut out = Vec::with_capacity(size + HEADER + 5);
+    ///
+    /// Before it is given out, every node is taken from those bytes and hashed again: what a broken encoder
+    /// or bad memory made is found before the commit that needs it counts as done.
+    pub(crate) fn build(hashing: &Hashing, nodes: &[Fresh]) -> Result<(Self, Bytes), StoreError> {
+        let size: usize = nodes.iter().map(|fresh| fresh.node.len() + 35).sum();
+        let mut content = Vec::with_capacity(size);
+        let mut ranges = Vec::with_capacity(nodes.len());
+        let mut places = IdMap::with_capacity_and_hasher(nodes.len(), Default::default());
+        for (place, fresh) in (0_u32..).zip(nodes) {
+            let start = content.len();
+            let differs = fresh.base.as_ref().is_some_and(|(at, base)| {
+                let pair = Pair { base: (*at, base), node: &fresh.node, references: &fresh.references };
+                pair.write(&mut content, |id| places.get(id).map(|near| u64::from(place - near)))
+            });
+            if !differs {
+                content.extend_from_slice(&fresh.node);
+            }
+            ranges.push((start..content.len(), differs));
+            places.insert(fresh.id, place);
+        }
+        let mut out = Vec::with_capacity(HEADER + 5 + nodes.len() * 35 + content.len());
         out.push(FORM);
         out.extend_from_slice(&[0; HEADER - 1]);
         put_varint(&mut out, nodes.len() as u64);
-        for (id, node) in nodes {
-            out.extend_from_slice(id.as_bytes());
-            put_varint(&mut out, node.len() as u64);
+        for (fresh, (range, differs)) in nodes.iter().zip(&ranges) {
+            out.extend_from_slice(fresh.id.as_bytes());
+            put_varint(&mut out, (range.len() as u64) << 1 | u64::from(*differs));
         }
-        let mut ranges = Vec::with_capacity(nodes.len());
-        let mut places = IdMap::with_capacity_and_hasher(nodes.len(), Default::default());
-        for (place, (id, node)) in (0..).zip(nodes) {
-            let start = out.len() - HEADER;
-            ranges.push((*id, start..start + node.len()));
-            places.insert(*id, place);
-            out.extend_from_slice(node);
-        }
+        let first = out.len() - HEADER;
+        out.extend_from_slice(&content);
         let checksum = hashing.blob(&out[HEADER..]);
         out[1..HEADER].copy_from_slice(checksum.as_bytes());
-        let plain = Bytes::from(out);
-        (Self { body: plain.slice(HEADER..), nodes: ranges, places }, plain)
+        let bytes = Bytes::from(out);
+        let stored = nodes.iter().zip(ranges).map(|(fresh, (range, differs))| Stored {
+            id: fresh.id,
+            range: first + range.start..first + range.end,
+            whole: differs.then(OnceLock::new),
+        });
+        let pack = Self { body: bytes.slice(HEADER..), nodes: stored.collect(), places };
+        for (place, fresh) in (0..).zip(nodes) {
+            if let (false, Some((_, base))) = (pack.is_whole(place), &fresh.base) {
+                pack.complete(place, base)?;
+            }
+            if hashing.blob(pack.node(place)) != fresh.id {
+                return Err(StoreError::corrupt(format!("blob {}", fresh.id), "its content doesn't have that hash"));
+            }
+        }
+        Ok((pack, bytes))
     }
 
     /// Opens what [`build`](Self::build) gave.
@@ -73,24 +110,14 @@ impl Pack {
         let mut nodes = Vec::with_capacity(count);
         let mut places = IdMap::with_capacity_and_hasher(count, Default::default());
         for (place, (id, length)) in (0..).zip(lengths) {
-            let length = reader.bytes(length)?.len();
-            nodes.push((id, start..start + length));
+            let stored = reader.bytes(length >> 1)?.len();
+            let whole = (length & 1 == 1).then(OnceLock::new);
+            nodes.push(Stored { id, range: start..start + stored, whole });
             places.insert(id, place);
-            start += length;
+            start += stored;
         }
         reader.end()?;
         Ok(Self { body, nodes, places })
-    }
-
-    /// Hashes every node again: what a broken encoder or bad memory made is found before the commit
-    /// that needs it counts as done.
-    pub(crate) fn verify(&self, hashing: &Hashing) -> Result<(), StoreError> {
-        for (id, range) in &self.nodes {
-            if hashing.blob(&self.body[range.clone()]) != *id {
-                return Err(StoreError::corrupt(format!("blob {id}"), "its content doesn't have that hash"));
-            }
-        }
-        Ok(())
     }
 
     /// Where a node is in the pack.
@@ -98,19 +125,67 @@ impl Pack {
         self.places.get(id).copied()
     }
 
-    /// The node at a place.
-    pub(crate) fn node(&self, place: u32) -> &[u8] {
-        &self.body[self.nodes[place as usize].1.clone()]
+    /// Whether a node can be read: it stands there whole or was [completed](Self::complete).
+    pub(crate) fn is_whole(&self, place: u32) -> bool {
+        self.nodes[place as usize].whole.as_ref().is_none_or(|whole| whole.get().is_some())
     }
 
-    /// Every node with its id, in order.
-    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (BlobId, Bytes)> {
-        self.nodes.iter().map(|(id, range)| (*id, self.body.slice(range.clone())))
+    /// Where the node is that the one at `place` is written as a difference from.
+    pub(crate) fn base(&self, place: u32) -> Result<Base, StoreError> {
+        Ok(difference::base(&self.body[self.nodes[place as usize].range.clone()])?)
+    }
+
+    /// Puts a node together.
+    pub(crate) fn complete(&self, place: u32, base: &[u8]) -> Result<(), StoreError> {
+        let stored = &self.nodes[place as usize];
+        if let Some(whole) = &stored.whole {
+            let near = |distance: u64| {
+                let near = u64::from(place).checked_sub(distance)?;
+                Some(self.nodes[usize::try_from(near).ok()?].id).filter(|_| distance > 0)
+            };
+            let node = difference::apply(&self.body[stored.range.clone()], base, near)?;
+            whole.get_or_init(|| node.into());
+        }
+        Ok(())
+    }
+
+    /// How many nodes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The node at a place, which is [whole](Self::is_whole).
+    pub(crate) fn node(&self, place: u32) -> &[u8] {
+        let stored = &self.nodes[place as usize];
+        match &stored.whole {
+            None => &self.body[stored.range.clone()],
+            Some(whole) => whole.get().expect("whoever asks for a node has seen to it that it is whole"),
+        }
+    }
+
+    /// Every node with its id, in order. `base` gives the bases of those that are differences.
+    pub(crate) fn nodes(
+        &self,
+        mut base: impl FnMut(Base) -> Option<Bytes>,
+    ) -> Result<Vec<(BlobId, Bytes)>, StoreError> {
+        (0..)
+            .zip(&self.nodes)
+            .map(|(place, stored)| {
+                let Some(whole) = &stored.whole else { return Ok((stored.id, self.body.slice(stored.range.clone()))) };
+                if whole.get().is_none() {
+                    let at = self.base(place)?;
+                    let missing =
+                        || StoreError::corrupt("a pack", format!("what it builds on in entry {} is missing", at.seq));
+                    self.complete(place, &base(at).ok_or_else(missing)?)?;
+                }
+                Ok((stored.id, whole.get().expect("completed just now").clone()))
+            })
+            .collect()
     }
 
     /// Bytes in memory.
     pub(crate) fn size(&self) -> usize {
-        self.body.len() + self.nodes.len() * 88
+        self.body.len() + self.nodes.len() * 112
     }
 }
 
@@ -158,27 +233,48 @@ mod tests {
 
     const HASHING: Hashing = Hashing::PLAIN;
 
-    fn sample() -> Vec<(BlobId, Bytes)> {
+    fn sample() -> Vec<Fresh> {
         ["", "a", "some longer text, some longer text"]
-            .map(|text| (HASHING.blob(text.as_bytes()), Bytes::from_static(text.as_bytes())))
+            .map(|text| Fresh::whole(HASHING.blob(text.as_bytes()), Bytes::from_static(text.as_bytes())))
             .to_vec()
+    }
+
+    fn list(items: u8) -> Bytes {
+        let mut node = vec![crate::state::grammar::LIST, items];
+        (0..items).for_each(|n| node.extend([crate::state::grammar::STRING, 8, n, n, n, n, n, n, n, n]));
+        node.into()
     }
 
     #[test]
     fn a_pack_gives_its_nodes_back() {
-        let (built, bytes) = Pack::build(&HASHING, &sample());
+        let (built, bytes) = Pack::build(&HASHING, &sample()).unwrap();
+        let expected: Vec<_> = sample().into_iter().map(|fresh| (fresh.id, fresh.node)).collect();
         for pack in [built, Pack::open(&HASHING, bytes).unwrap()] {
-            pack.verify(&HASHING).unwrap();
-            assert_eq!(pack.nodes().collect::<Vec<_>>(), sample());
-            assert_eq!(pack.place(&sample()[2].0), Some(2));
+            assert_eq!(pack.nodes(|_| None).unwrap(), expected);
+            assert_eq!(pack.place(&expected[2].0), Some(2));
             assert_eq!(pack.node(1), b"a");
         }
+    }
+
+    #[test]
+    fn a_node_that_took_the_place_of_another_is_its_difference() {
+        let (old, new) = (list(40), list(41));
+        let (base, id) = (Base { seq: piton_types::Seq(3), place: 7 }, HASHING.blob(&new));
+        let fresh = Fresh { base: Some((base, old.clone())), ..Fresh::whole(id, new.clone()) };
+        let (built, bytes) = Pack::build(&HASHING, &[fresh]).unwrap();
+        assert!(bytes.len() < 140, "{}", bytes.len());
+        assert_eq!(built.node(0), new);
+        let opened = Pack::open(&HASHING, bytes).unwrap();
+        assert!(!opened.is_whole(0));
+        assert_eq!(opened.base(0).unwrap(), base);
+        assert!(opened.nodes(|_| None).is_err(), "its base is missing");
+        assert_eq!(opened.nodes(|wanted| (wanted == base).then(|| old.clone())).unwrap(), [(id, new)]);
     }
 
     /// Promise 5: no flipped byte goes unseen, in packs and in compressed records.
     #[test]
     fn every_flipped_byte_is_found() {
-        let (_, bytes) = Pack::build(&HASHING, &sample());
+        let (_, bytes) = Pack::build(&HASHING, &sample()).unwrap();
         let packed = deflate(&HASHING, 9, &bytes, 3).unwrap();
         let opens = |bytes: Vec<u8>| Pack::open(&HASHING, bytes.into()).is_ok();
         let inflates = |bytes: Vec<u8>| inflate(&HASHING, 9, &bytes).is_ok();
@@ -195,9 +291,8 @@ mod tests {
 
     #[test]
     fn an_id_that_does_not_fit_is_found_before_the_commit() {
-        let wrong = [(HASHING.blob(b"x"), Bytes::from_static(b"y"))];
-        let (pack, _) = Pack::build(&HASHING, &wrong);
-        assert!(matches!(pack.verify(&HASHING), Err(StoreError::Corrupt { .. })));
+        let wrong = Fresh::whole(HASHING.blob(b"x"), Bytes::from_static(b"y"));
+        assert!(matches!(Pack::build(&HASHING, &[wrong]), Err(StoreError::Corrupt { .. })));
     }
 
     #[test]

@@ -236,7 +236,7 @@ fn what_is_written_today_says_the_same() {
     assert_eq!(said, expected());
     let runs: Vec<RunId> = ["every-kind", "folded", "staged"].map(id).to_vec();
     assert_eq!(said["runs"].as_object().unwrap().len(), runs.len());
-    assert_eq!(said["runs"]["folded"]["segments"], json!(["0..=39"]));
+    assert_eq!(said["runs"]["folded"]["segments"], json!(["0..=31"]));
     let staged: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("SELECT count(*) FROM pack", (), |row| row.get(0))

@@ -10,8 +10,8 @@ use piton_types::{
 use super::{FIRST, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{IdSet, State, encode};
-use crate::{Commit, Hashing, Head, PackId, Store, StoreError};
+use crate::state::{Fresh, IdSet, State, encode};
+use crate::{Commit, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
 /// commit itself stays short.
@@ -103,9 +103,8 @@ pub(super) async fn first(
     fence: Fence,
     durability: Durability,
 ) -> Result<Head, StoreError> {
-    let encoded = encode(store.hashing(), &body)?;
-    let mut nodes = encoded.nodes;
-    let (_, top) = nodes.pop().expect("the root comes last");
+    let mut nodes = whole(encode(store.hashing(), &body)?.nodes);
+    let top = nodes.pop().expect("the root comes last").node;
     let fields = Fields {
         parent: EntryHash::ROOT,
         fence,
@@ -116,7 +115,7 @@ pub(super) async fn first(
         body: &top,
     };
     let (entry, hash) = sealed::seal(store.hashing(), &summary.id, Seq(0), &fields);
-    let (pack, staged, _) = pack_nodes(&**store, &nodes).await?;
+    let (pack, staged, _) = pack_nodes(&**store, nodes).await?;
     let commit = Commit {
         run: summary.id.clone(),
         seq: Seq(0),
@@ -146,46 +145,56 @@ pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, St
     Err(error)
 }
 
+/// How many entries share what their nodes may be written as differences from. Segments begin and end with
+/// such groups, so each stands alone.
+pub(super) const GROUP: u32 = 16;
+
+/// The group that an entry belongs to; `None` if the store doesn't keep every entry, and so may not have
+/// what a difference needs.
+fn group(store: &dyn Store, seq: Seq) -> Option<u32> {
+    store.capabilities().history.then_some(seq.0 / GROUP)
+}
+
+fn whole(nodes: Vec<(BlobId, Bytes)>) -> Vec<Fresh> {
+    nodes.into_iter().map(|(id, node)| Fresh::whole(id, node)).collect()
+}
+
 /// Nodes as a pack for the commit, or staged if they are large. Either way every node is hashed again
 /// from the bytes that will be stored.
 async fn pack_nodes(
     store: &dyn Store,
-    nodes: &[(BlobId, Bytes)],
+    mut nodes: Vec<Fresh>,
 ) -> Result<(Bytes, Vec<PackId>, Option<Arc<Pack>>), StoreError> {
     let hashing = store.hashing();
     if nodes.is_empty() {
         return Ok((Bytes::new(), Vec::new(), None));
     }
-    if nodes.iter().map(|(_, node)| node.len() + 33).sum::<usize>() <= INLINE_PACK {
-        let (pack, plain) = proven(hashing, nodes)?;
+    if nodes.iter().map(|fresh| fresh.node.len() + 33).sum::<usize>() <= INLINE_PACK {
+        let (pack, plain) = Pack::build(hashing, &nodes)?;
         return Ok((plain, Vec::new(), Some(Arc::new(pack))));
     }
+    // A staged pack stays as it is when the entries around it are folded, so it stands alone.
+    nodes.iter_mut().for_each(|fresh| fresh.base = None);
     let mut staged = Vec::new();
-    let mut rest = nodes;
+    let mut rest = &nodes[..];
     while !rest.is_empty() {
         let mut size = 0;
-        let fitting = rest.iter().take_while(|(_, node)| {
-            let fits = size == 0 || size + node.len() <= STAGED_PACK;
-            size += node.len();
+        let fitting = rest.iter().take_while(|fresh| {
+            let fits = size == 0 || size + fresh.node.len() <= STAGED_PACK;
+            size += fresh.node.len();
             fits
         });
         let (now, later) = rest.split_at(fitting.count());
-        let (_, plain) = proven(hashing, now)?;
-        let ids: Vec<_> = now.iter().map(|(id, _)| *id).collect();
+        let (_, plain) = Pack::build(hashing, now)?;
+        let ids: Vec<_> = now.iter().map(|fresh| fresh.id).collect();
         staged.push(store.stage(plain, &ids).await?);
         rest = later;
     }
     Ok((Bytes::new(), staged, None))
 }
 
-fn size_of_nodes(nodes: &[(BlobId, Bytes)]) -> u64 {
-    nodes.iter().map(|(_, node)| node.len() as u64).sum()
-}
-
-fn proven(hashing: &Hashing, nodes: &[(BlobId, Bytes)]) -> Result<(Pack, Bytes), StoreError> {
-    let (pack, plain) = Pack::build(hashing, nodes);
-    pack.verify(hashing)?;
-    Ok((pack, plain))
+fn size_of_nodes(nodes: &[Fresh]) -> u64 {
+    nodes.iter().map(|fresh| fresh.node.len() as u64).sum()
 }
 
 impl RunLog {
@@ -213,9 +222,9 @@ impl RunLog {
             });
         }
         let (hashing, home) = (self.store.hashing(), self.home());
-        let encoded = encode(hashing, &draft.body)?;
-        let mut nodes = encoded.nodes;
-        let (_, top) = nodes.pop().expect("the root comes last");
+        let group = group(&*self.store, self.head.seq.next());
+        let mut nodes = whole(encode(hashing, &draft.body)?.nodes);
+        let top = nodes.pop().expect("the root comes last").node;
         let (mut parts, mut saved) = (Parts::new(), Vec::new());
         let mut unlimited = 0;
         for part in &mut draft.parts {
@@ -223,18 +232,21 @@ impl RunLog {
             let root = match &mut part.content {
                 Content::Stored(root) => *root,
                 Content::State(state) if state.is_foreign(&home) => {
-                    nodes.extend(encode(hashing, &state.value().await?)?.nodes);
+                    nodes.extend(whole(encode(hashing, &state.value().await?)?.nodes));
                     state.root()
                 }
                 Content::State(state) => {
-                    nodes.extend(state.unsaved());
+                    match group {
+                        Some(group) => nodes.extend(state.unsaved_in(group)),
+                        None => nodes.extend(whole(state.unsaved())),
+                    }
                     state.root()
                 }
                 Content::Value(value) => {
                     let encoded = encode(hashing, value)?;
                     let known = self.known.get(&part.name).map_or(&[][..], Vec::as_slice);
                     let new = encoded.nodes.iter().filter(|(id, _)| known.binary_search(id).is_err());
-                    nodes.extend(new.cloned());
+                    nodes.extend(new.map(|(id, node)| Fresh::whole(*id, node.clone())));
                     let mut ids: Vec<_> = encoded.nodes.iter().map(|(id, _)| *id).collect();
                     ids.sort_unstable();
                     saved.push((part.name.clone(), ids));
@@ -254,7 +266,7 @@ impl RunLog {
         }
         // What a step gave out is often part of the state too.
         let mut seen = IdSet::default();
-        nodes.retain(|(id, _)| seen.insert(*id));
+        nodes.retain(|fresh| seen.insert(fresh.id));
         let size = size_of_nodes(&nodes).saturating_sub(unlimited);
         if let Some(limit) = draft.limit.filter(|limit| size > *limit) {
             return Err(StoreError::TooLarge {
@@ -276,7 +288,7 @@ impl RunLog {
             body: &top,
         };
         let (entry, hash) = sealed::seal(hashing, &self.run, seq, &fields);
-        let (bytes, staged, pack) = pack_nodes(&*self.store, &nodes).await?;
+        let (bytes, staged, pack) = pack_nodes(&*self.store, nodes).await?;
         let commit = Commit {
             run: self.run.clone(),
             seq,
@@ -295,18 +307,22 @@ impl RunLog {
 
     /// The commit is in the log, or queued to get there in order.
     pub(super) fn accept(&mut self, accepted: Accepted, draft: Draft<'_>) {
+        let seq = accepted.head.seq;
         self.head = accepted.head;
         self.at = accepted.at;
         self.newest = None;
-        if let Some(pack) = accepted.pack {
-            self.blobs.add(accepted.head.seq, pack);
-        }
         for part in draft.parts {
             if let Content::State(state) = part.content {
                 // From now on it can be read back from here, and need not be kept in memory.
                 state.settle(self.home(), self.source());
-                state.saved();
+                match (group(&*self.store, seq), &accepted.pack) {
+                    (Some(group), Some(pack)) => state.saved_in(group, seq, |id| pack.place(id)),
+                    _ => state.saved(),
+                }
             }
+        }
+        if let Some(pack) = accepted.pack {
+            self.blobs.add(seq, pack);
         }
         self.known.extend(accepted.saved);
     }

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use piton_types::{BlobId, RunId, Seq};
 
+use super::append::GROUP;
 use crate::pack::Pack;
 use crate::segment::{SegmentIndex, SegmentNodes};
 use crate::state::NodeSource;
@@ -64,6 +65,9 @@ enum Tail {
     Read,
 }
 
+/// How often a node is looked for whose neighbours were folded meanwhile.
+const RETRIES: u32 = 3;
+
 /// How many entries are read in one go on the way back through the tail, at most.
 const TAIL_STEP: usize = 256;
 
@@ -93,15 +97,78 @@ impl RunBlobs {
         cache.segments = None;
     }
 
+    /// Finds a node, and sees to it that it can be read.
+    async fn find_whole(&self, id: BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+        for _ in 0..RETRIES {
+            let Some(found) = self.find_here(id).await? else { return Ok(None) };
+            match &found {
+                (Holding::Pack(pack), place) if !pack.is_whole(*place) => {
+                    let Some(gone) = self.complete(pack, *place).await? else { return Ok(Some(found)) };
+                    // Its group has been folded since: what is remembered of it is of no use, and a segment has it.
+                    let mut cache = self.cache();
+                    cache.packs.retain(|seq, _| seq.0 / GROUP != gone.0 / GROUP);
+                    cache.tail = Tail::Unread;
+                }
+                _ => return Ok(Some(found)),
+            }
+        }
+        Err(StoreError::corrupt(format!("blob {id} of run {}", self.run), "what it builds on is missing"))
+    }
+
+    /// Puts a node together from its base, and that from its own, and so on within a group of entries. Says
+    /// which of those entries isn't there, if one isn't.
+    async fn complete(&self, pack: &Arc<Pack>, place: u32) -> Result<Option<Seq>, StoreError> {
+        let mut unfinished = vec![(Arc::clone(pack), place)];
+        while let Some((pack, place)) = unfinished.last()
+            && !pack.is_whole(*place)
+        {
+            let base = pack.base(*place)?;
+            let Some(pack) = self.pack_of(base.seq).await? else { return Ok(Some(base.seq)) };
+            if base.place as usize >= pack.len() || unfinished.len() > GROUP as usize {
+                let what = format!("the pack of entry {} of run {}", base.seq, self.run);
+                return Err(StoreError::corrupt(what, "another one builds on what it doesn't have"));
+            }
+            unfinished.push((pack, base.place));
+        }
+        for pair in unfinished.windows(2).rev() {
+            let [(pack, place), (base, base_place)] = pair else { continue };
+            pack.complete(*place, base.node(*base_place))?;
+        }
+        Ok(None)
+    }
+
+    /// The pack of an entry that isn't folded.
+    async fn pack_of(&self, seq: Seq) -> Result<Option<Arc<Pack>>, StoreError> {
+        let known = self.cache().packs.get(&seq).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        // Those before it are likely to be needed next.
+        let from = Seq(seq.0 / GROUP * GROUP);
+        let span = Span { from, to: seq, packs: true, ..Span::ALL };
+        for record in self.store.read(&self.run, span).await? {
+            self.remember(&record)?;
+        }
+        Ok(self.cache().packs.get(&seq).cloned())
+    }
+
+    /// The bytes of a node that can be read.
+    fn bytes(&self, (holding, place): &(Holding, u32)) -> Result<Bytes, StoreError> {
+        match holding {
+            Holding::Pack(pack) => Ok(Bytes::copy_from_slice(pack.node(*place))),
+            Holding::Segment(nodes) => nodes.canonical(self.store.hashing(), *place),
+        }
+    }
+
     /// Finds a node.
     pub(super) async fn find(&self, id: BlobId) -> Result<(Holding, u32), StoreError> {
         // A fork's older nodes are in the run it came from, and so on up.
         let mut run = self.run.clone();
         loop {
             let found = if run == self.run {
-                self.find_here(id).await?
+                self.find_whole(id).await?
             } else {
-                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_here(id)).await?
+                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_whole(id)).await?
             };
             if let Some(found) = found {
                 return Ok(found);
@@ -304,9 +371,7 @@ impl Cache {
 #[async_trait]
 impl NodeSource for RunBlobs {
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
-        match self.find(id).await? {
-            (Holding::Pack(pack), place) => Ok(Bytes::copy_from_slice(pack.node(place))),
-            (Holding::Segment(nodes), place) => nodes.canonical(self.store.hashing(), place),
-        }
+        let found = self.find(id).await?;
+        self.bytes(&found)
     }
 }

@@ -4,14 +4,16 @@
 //! 128 and not fewer, because a fold is a transaction that other commits may have to wait for: at one in
 //! 128 it stays out of the slowest hundredth of them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use bytes::Bytes;
 use piton_types::{RunId, Seq};
 use tokio::task::JoinHandle;
 
 use super::RunLog;
+use super::append::GROUP;
 use super::blobs::RunBlobs;
 use crate::pack::Pack;
 use crate::segment::{self, SegmentEntries, SegmentNodes, Source};
@@ -68,7 +70,7 @@ impl Size {
 fn plan(segments: &[SegmentInfo], head: Seq, when: When) -> Option<SegmentInfo> {
     let next = segments.last().map_or(0, |last| last.last.0 + 1);
     // The newest entry is never folded, so `head` itself doesn't count.
-    let waiting = head.0.saturating_sub(next);
+    let waiting = head.0.saturating_sub(next) / GROUP * GROUP;
     let due = match when {
         When::Working => waiting >= SMALL + LEAVE,
         When::Closing => waiting >= LEAST,
@@ -129,6 +131,8 @@ async fn build(
     let work = move || -> Result<Segment, StoreError> {
         let mut source = Source { run: &run, info, entries: Vec::new(), nodes: Vec::new() };
         let mut seen = HashSet::new();
+        // The nodes of the entries so far, for those that are differences from them.
+        let mut group: HashMap<Seq, Vec<Bytes>> = HashMap::new();
         for (part, entries, nodes) in &sections {
             source.entries.extend(SegmentEntries::open(&hashing, &run, *part, entries)?);
             let nodes = SegmentNodes::open(&hashing, &run, *part, nodes)?;
@@ -139,9 +143,14 @@ async fn build(
             }
         }
         for record in records {
+            if record.seq.0.is_multiple_of(GROUP) {
+                group.clear();
+            }
             if !record.pack.is_empty() {
                 let pack = Pack::open(&hashing, record.pack.clone())?;
-                source.nodes.extend(pack.nodes().filter(|(id, _)| seen.insert(*id)));
+                let nodes = pack.nodes(|base| group.get(&base.seq)?.get(base.place as usize).cloned())?;
+                group.insert(record.seq, nodes.iter().map(|(_, node)| node.clone()).collect());
+                source.nodes.extend(nodes.into_iter().filter(|(id, _)| seen.insert(*id)));
             }
             let entry = sealed::open(&hashing, &run, &record)?;
             source.entries.push((record, entry));

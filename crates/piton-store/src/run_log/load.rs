@@ -51,7 +51,7 @@ impl Graph {
             Holding::Segment(_) => None,
         });
         for (pack, holding) in packs {
-            if let Some(place) = pack.place(&id) {
+            if let Some(place) = pack.place(&id).filter(|place| pack.is_whole(*place)) {
                 return Resolved::Here(Place::In { holding, place });
             }
         }
@@ -79,7 +79,7 @@ impl Nodes for Graph {
         match &self.holdings[holding as usize] {
             Holding::Pack(pack) => {
                 let id = reader.id()?;
-                Ok(match pack.place(&id) {
+                Ok(match pack.place(&id).filter(|place| pack.is_whole(*place)) {
                     Some(place) => Resolved::Here(Place::In { holding, place }),
                     None => self.elsewhere(id),
                 })

@@ -27,5 +27,5 @@ pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
 pub use encode::{Encoded, encode};
 pub use load::{NodeSource, load};
-pub(crate) use state::Home;
 pub use state::State;
+pub(crate) use state::{Fresh, Home};

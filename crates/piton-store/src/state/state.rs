@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Path, RunId, Value};
+use piton_types::{BlobId, Path, RunId, Seq, Value};
 
 use super::cache::{Cache, IdMap, IdSet};
 use super::cut::Sink;
 use super::edit::{Edit, apply, find};
 use super::encode::Encoder;
-use super::grammar::{Kind, Reader, reference_offsets};
+use super::grammar::{Kind, LIST, LIST_INNER, LONG_BYTES, MAP, Reader, reference_offsets};
 use super::load::{NodeSource, load_node};
 use super::node::{Entries, Node};
 use super::splice::{Fail, Shelf};
+use crate::difference::Base;
 use crate::{Hashing, StoreError};
 
 /// Nodes that edits left behind are dropped when the unsaved ones have grown by this much and doubled.
@@ -50,7 +51,9 @@ const SWEEP_MIN: usize = 1 << 20;
 pub struct State {
     hashing: Hashing,
     root: BlobId,
-    fresh: Fresh,
+    fresh: Unstored,
+    /// What the nodes of the next save may be written as differences from.
+    bases: Bases,
     /// Stored nodes of a state without a source, which couldn't be had back.
     kept: IdMap<Bytes>,
     cache: Arc<Mutex<Cache>>,
@@ -62,25 +65,57 @@ pub struct State {
 /// Which log has the stored nodes of a state: the address of its open store, and the run.
 pub(crate) type Home = (usize, RunId);
 
+/// A node to be stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Fresh {
+    pub(crate) id: BlobId,
+    pub(crate) node: Bytes,
+    /// The node whose place it took, if whoever reads it will have that one at hand.
+    pub(crate) base: Option<(Base, Bytes)>,
+    /// Where the ids in it are, if it has a base.
+    pub(crate) references: Vec<usize>,
+}
+
+impl Fresh {
+    /// A node that took no other's place.
+    pub(crate) fn whole(id: BlobId, node: Bytes) -> Self {
+        Self { id, node, base: None, references: Vec::new() }
+    }
+}
+
+/// Which nodes were saved last, and are in the packs of the same group of entries as those that come next.
+#[derive(Clone, Default)]
+struct Bases {
+    group: u32,
+    places: IdMap<Base>,
+}
+
 /// Nodes that aren't stored yet; some of them may be left from earlier edits.
 #[derive(Clone, Default)]
-struct Fresh {
-    nodes: IdMap<Bytes>,
+struct Unstored {
+    nodes: IdMap<New>,
     bytes: usize,
     /// How many bytes there may be before those out of use are looked for.
     limit: usize,
 }
 
-impl Fresh {
-    fn insert(&mut self, id: BlobId, node: Bytes) {
+#[derive(Clone)]
+struct New {
+    node: Bytes,
+    /// The stored node whose place it took, as far as an edit can tell.
+    old: Option<BlobId>,
+}
+
+impl Unstored {
+    fn insert(&mut self, id: BlobId, node: Bytes, old: Option<BlobId>) {
         self.bytes += node.len();
-        self.nodes.insert(id, node);
+        self.nodes.insert(id, New { node, old });
     }
 }
 
 /// The nodes at hand during one call.
 struct View<'a> {
-    fresh: &'a IdMap<Bytes>,
+    fresh: &'a IdMap<New>,
     kept: &'a IdMap<Bytes>,
     cache: &'a Mutex<Cache>,
     /// What this call has fetched. It stays until the call ends, so that each attempt gets further
@@ -90,7 +125,8 @@ struct View<'a> {
 
 impl Shelf for View<'_> {
     fn node(&self, id: BlobId) -> Result<Bytes, Fail> {
-        let known = self.fresh.get(&id).or_else(|| self.kept.get(&id)).or_else(|| self.fetched.get(&id)).cloned();
+        let fresh = self.fresh.get(&id).map(|new| &new.node);
+        let known = fresh.or_else(|| self.kept.get(&id)).or_else(|| self.fetched.get(&id)).cloned();
         known.or_else(|| lock(self.cache).get(id)).ok_or(Fail::Missing(id))
     }
 }
@@ -98,21 +134,49 @@ impl Shelf for View<'_> {
 /// The same, with a place for new nodes.
 struct Desk<'a> {
     hashing: &'a Hashing,
-    fresh: &'a mut Fresh,
+    fresh: &'a mut Unstored,
     kept: &'a IdMap<Bytes>,
     cache: &'a Mutex<Cache>,
     fetched: &'a IdMap<Bytes>,
     /// Stored nodes that were read on the way, so they belong to the state as it is.
     read: RefCell<IdSet>,
+    /// Nodes with entries that were read on the way, in order, with their tag and level: new ones of the
+    /// same shape, which come in the reverse order, most likely take their places.
+    trail: RefCell<Vec<(BlobId, [u8; 2])>>,
+}
+
+/// The tag and the level of a node with entries.
+fn shape(node: &[u8]) -> Option<[u8; 2]> {
+    match node {
+        [tag @ (LIST | MAP), ..] => Some([*tag, 0]),
+        [tag @ LIST_INNER..=LONG_BYTES, level, ..] => Some([*tag, *level]),
+        _ => None,
+    }
+}
+
+impl Desk<'_> {
+    /// Which stored node one of this shape takes the place of.
+    fn replaced(&self, shape: [u8; 2]) -> Option<BlobId> {
+        let mut trail = self.trail.borrow_mut();
+        let at = trail.iter().rposition(|(_, known)| *known == shape)?;
+        let (old, _) = trail.remove(at);
+        self.fresh.nodes.get(&old).map_or(Some(old), |new| new.old)
+    }
 }
 
 impl Shelf for Desk<'_> {
     fn node(&self, id: BlobId) -> Result<Bytes, Fail> {
-        if let Some(node) = self.fresh.nodes.get(&id) {
-            return Ok(node.clone());
+        let node = match self.fresh.nodes.get(&id) {
+            Some(new) => new.node.clone(),
+            None => {
+                self.read.borrow_mut().insert(id);
+                View { fresh: &self.fresh.nodes, kept: self.kept, cache: self.cache, fetched: self.fetched }.node(id)?
+            }
+        };
+        if let Some(shape) = shape(&node) {
+            self.trail.borrow_mut().push((id, shape));
         }
-        self.read.borrow_mut().insert(id);
-        View { fresh: &self.fresh.nodes, kept: self.kept, cache: self.cache, fetched: self.fetched }.node(id)
+        Ok(node)
     }
 }
 
@@ -123,7 +187,8 @@ impl Sink for Desk<'_> {
         // Not everything that was stored once counts: a node that left the state may have been collected
         // since, though the cache still has it. What belongs to the state is there.
         if !self.read.borrow().contains(&id) && !self.fresh.nodes.contains_key(&id) {
-            self.fresh.insert(id, node);
+            let old = shape(&node).and_then(|shape| self.replaced(shape));
+            self.fresh.insert(id, node, old);
         }
         id
     }
@@ -135,15 +200,16 @@ impl State {
     /// An error means that containers nest more than 128 deep.
     pub fn new(hashing: &Hashing, value: &Value) -> Result<Self, StoreError> {
         let encoded = super::encode(hashing, value)?;
-        let mut fresh = Fresh::default();
+        let mut fresh = Unstored::default();
         for (id, node) in encoded.nodes {
-            fresh.insert(id, node);
+            fresh.insert(id, node, None);
         }
         fresh.limit = fresh.bytes * 2 + SWEEP_MIN;
         Ok(Self {
             hashing: hashing.clone(),
             root: encoded.root,
             fresh,
+            bases: Bases::default(),
             kept: IdMap::default(),
             cache: Arc::default(),
             source: None,
@@ -157,7 +223,8 @@ impl State {
         Self {
             hashing,
             root,
-            fresh: Fresh { limit: SWEEP_MIN, ..Fresh::default() },
+            fresh: Unstored { limit: SWEEP_MIN, ..Unstored::default() },
+            bases: Bases::default(),
             kept: IdMap::default(),
             cache: Arc::default(),
             source,
@@ -273,19 +340,34 @@ impl State {
     ///
     /// Store them, then call [`saved`](Self::saved).
     pub fn unsaved(&self) -> Vec<(BlobId, Bytes)> {
-        let mut nodes = Vec::new();
-        let mut seen = IdSet::default();
-        let mut stack = vec![(self.root, false)];
+        self.walk(false).into_iter().map(|fresh| (fresh.id, fresh.node)).collect()
+    }
+
+    /// The same, with the nodes whose places they took, where those were saved in the same `group`.
+    pub(crate) fn unsaved_in(&self, group: u32) -> Vec<Fresh> {
+        self.walk(self.bases.group == group)
+    }
+
+    fn walk(&self, with_bases: bool) -> Vec<Fresh> {
+        let mut nodes = Vec::with_capacity(self.fresh.nodes.len());
+        let mut seen = IdSet::with_capacity_and_hasher(self.fresh.nodes.len(), Default::default());
+        let mut stack = vec![(self.root, None)];
         while let Some((id, expanded)) = stack.pop() {
             // What a stored node refers to is stored.
-            let Some(node) = self.fresh.nodes.get(&id) else { continue };
-            if expanded {
-                nodes.push((id, node.clone()));
+            let Some(new) = self.fresh.nodes.get(&id) else { continue };
+            if let Some(references) = expanded {
+                let base = new.old.filter(|_| with_bases).and_then(|old| {
+                    let place = self.bases.places.get(&old)?;
+                    Some((*place, lock(&self.cache).get(old)?))
+                });
+                nodes.push(Fresh { id, node: new.node.clone(), base, references });
             } else if seen.insert(id) {
-                stack.push((id, true));
-                let offsets = reference_offsets(node).expect("a node that was made here is well formed");
-                let children = offsets.iter().rev().filter_map(|&at| Reader::at(node, at).id().ok());
-                stack.extend(children.map(|child| (child, false)));
+                let offsets = reference_offsets(&new.node).expect("a node that was made here is well formed");
+                let at = stack.len();
+                let children = offsets.iter().filter_map(|&at| Reader::at(&new.node, at).id().ok());
+                stack.extend(children.filter(|child| self.fresh.nodes.contains_key(child)).map(|child| (child, None)));
+                stack[at..].reverse();
+                stack.insert(at, (id, Some(offsets)));
             }
         }
         nodes
@@ -297,11 +379,11 @@ impl State {
             // They can't be fetched back, so they stay.
             self.kept.extend(self.unsaved());
         }
-        let fresh = std::mem::replace(&mut self.fresh, Fresh { limit: SWEEP_MIN, ..Fresh::default() });
+        let fresh = std::mem::replace(&mut self.fresh, Unstored { limit: SWEEP_MIN, ..Unstored::default() });
         if self.source.is_some() {
             // Some may be left from earlier edits. Nothing refers to those, so nobody will ask for them.
             let mut cache = lock(&self.cache);
-            fresh.nodes.iter().for_each(|(id, node)| cache.insert(*id, node));
+            fresh.nodes.iter().for_each(|(id, new)| cache.insert(*id, &new.node));
         }
     }
 
@@ -331,15 +413,26 @@ impl State {
             self.set_source(Arc::clone(source));
         }
         self.home.clone_from(&copy.home);
+        self.bases.clone_from(&copy.bases);
         for (id, node) in nodes {
             if let Some(fresh) = self.fresh.nodes.remove(id) {
-                self.fresh.bytes -= fresh.len();
+                self.fresh.bytes -= fresh.node.len();
             }
             match &self.source {
                 Some(_) => lock(&self.cache).insert(*id, node),
                 None => drop(self.kept.insert(*id, node.clone())),
             }
         }
+    }
+
+    /// The same; what was saved is in the pack of entry `seq`, which is one of this `group`.
+    pub(crate) fn saved_in(&mut self, group: u32, seq: Seq, place: impl Fn(&BlobId) -> Option<u32>) {
+        if self.bases.group != group {
+            self.bases = Bases { group, ..Bases::default() };
+        }
+        let nodes = self.fresh.nodes.keys().filter_map(|id| Some((*id, Base { seq, place: place(id)? })));
+        self.bases.places.extend(nodes);
+        self.saved();
     }
 
     /// How many bytes of unsaved nodes are in memory.
@@ -372,6 +465,7 @@ impl State {
                 cache: &self.cache,
                 fetched: &fetched,
                 read: RefCell::default(),
+                trail: RefCell::default(),
             };
             let id = match apply(&self.hashing, &mut desk, self.root, path, edit) {
                 Ok(None) => return Ok(false),
@@ -400,7 +494,7 @@ impl State {
     fn keep(&mut self, nodes: Vec<(BlobId, Bytes)>) {
         for (id, node) in nodes {
             if !self.fresh.nodes.contains_key(&id) {
-                self.fresh.insert(id, node);
+                self.fresh.insert(id, node, None);
             }
         }
     }
@@ -411,9 +505,10 @@ impl State {
         if self.fresh.bytes <= self.fresh.limit {
             return;
         }
-        let mut live = Fresh::default();
-        for (id, node) in self.unsaved() {
-            live.insert(id, node);
+        let mut live = Unstored::default();
+        for fresh in self.walk(false) {
+            let old = self.fresh.nodes.get(&fresh.id).and_then(|new| new.old);
+            live.insert(fresh.id, fresh.node, old);
         }
         live.limit = live.bytes * 2 + SWEEP_MIN;
         self.fresh = live;
