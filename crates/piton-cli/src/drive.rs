@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_run_that_somebody_drives_is_refused() {
         let holder = Holder { host: "box".to_owned(), boot: String::new(), pid: 7, started: 0 };
-        let failure = Failure::from(RunError::Held { run: "r".parse().unwrap(), holder });
+        let failure = Failure::from(RunError::Held { run: "r".parse().unwrap(), holder, since: None });
         assert_eq!(failure.exit, Exit::Refused);
         insta::assert_snapshot!(failure.render(str::to_owned), @r"
         error: run r is being driven by process 7 on box

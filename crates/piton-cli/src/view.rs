@@ -41,6 +41,9 @@ pub(crate) fn kind_word(kind: EntryKind) -> &'static str {
         EntryKind::Answer => "answer",
         EntryKind::Checkpoint => "checkpoint",
         EntryKind::Restored => "restored",
+        EntryKind::Asked => "question",
+        EntryKind::Requested => "request",
+        EntryKind::Logged => "log",
     }
 }
 

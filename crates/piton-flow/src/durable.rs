@@ -158,6 +158,7 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
         body: to_value(&body).map_err(|cause| RunError::Value { what: "the workflow".to_owned(), cause })?,
         durability: start.durability,
         events: events.clone(),
+        ..OpenRun::default()
     };
     // Before it is claimed, so that what is refused stays as it is; and after, in case somebody else
     // created it between the two.

@@ -1,10 +1,10 @@
-//! Ending a run: its last state goes into the log and the index in one commit.
+//! Ending a run, or letting go of it: its last state goes into the log and the index in one commit.
 
-use piton_store::Draft;
-use piton_types::{Completed, EntryKind, Event, Failed, RunState, Value, to_value};
+use piton_types::{Completed, Event, Failed, RunState, Value, to_value};
 use serde::Serialize;
 
-use crate::run::Writer;
+use crate::core::Core;
+use crate::line::Fact;
 use crate::{Run, RunError};
 
 /// Why a run failed.
@@ -14,14 +14,19 @@ pub struct Failure {
     pub error_type: String,
     /// What happened.
     pub message: String,
+    /// The causes of it, if there are any.
+    pub trace: Option<String>,
     /// Whether a retry can help.
     pub recoverable: bool,
+    /// The step that it failed of, if it was one: that is tried again when the run is.
+    pub step: Option<String>,
 }
 
 impl Failure {
     /// A failure that a retry may mend.
     pub fn new(error_type: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { error_type: error_type.into(), message: message.into(), recoverable: true }
+        let (error_type, message) = (error_type.into(), message.into());
+        Self { error_type, message, trace: None, recoverable: true, step: None }
     }
 }
 
@@ -32,64 +37,85 @@ impl From<&RunError> for Failure {
             RunError::Illegal { .. } => "illegal_move",
             RunError::Changed { .. } => "changed",
             RunError::Step { .. } => "step",
+            RunError::Effect { .. } => "effect",
+            RunError::Stopped { .. } => "stopped",
+            RunError::Waiting { .. } => "waiting",
+            RunError::Unanswered { .. } => "timeout",
+            RunError::NotAsked { .. } | RunError::WhichQuestion { .. } => "question",
+            RunError::NoSuchStep { .. } | RunError::Alone { .. } => "no_such_step",
+            RunError::Program { .. } => "program",
             RunError::Value { .. } => "value",
             RunError::Name(_) => "name",
             RunError::Broken { .. } | RunError::Store(_) => "store",
         };
-        Self { recoverable: !matches!(error, RunError::Changed { .. }), ..Self::new(error_type, error.to_string()) }
+        let step = match error {
+            RunError::Step { step, .. } | RunError::Effect { step, .. } => Some(step.to_string()),
+            _ => None,
+        };
+        let mut causes = Vec::new();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            causes.push(error.to_string());
+            cause = error.source();
+        }
+        Self {
+            recoverable: !matches!(error, RunError::Changed { .. }),
+            trace: (!causes.is_empty()).then(|| causes.join("\n")),
+            step,
+            ..Self::new(error_type, error.to_string())
+        }
     }
 }
 
 impl Run {
     /// Ends the run well. When it returns, that is as durable as the run, and nothing can follow.
     pub async fn complete(&self, output: impl Serialize) -> Result<(), RunError> {
+        let core = self.core();
         let output = to_value(&output).map_err(RunError::value("the output of the run"))?;
-        let at = self.context.clock.now();
+        let at = core.context.clock.now();
         let completed = Completed { at, output: output.clone(), files_modified: Vec::new(), verification: Value::Null };
-        self.end(RunState::Completed(completed)).await?;
-        self.events.tell(&Event::RunSucceeded { run: self.id.clone(), outputs: output });
+        core.finish(RunState::Completed(completed)).await?;
+        core.events.tell(&Event::RunSucceeded { run: core.id.clone(), outputs: output });
         Ok(())
     }
 
     /// Ends the run badly. It can be opened again, which tries what failed once more.
     pub async fn fail(&self, failure: impl Into<Failure>) -> Result<(), RunError> {
-        let failure = failure.into();
+        self.core().fail(failure.into()).await
+    }
+
+    /// Lets go of the run, to go on later, here or elsewhere.
+    pub async fn pause(&self, reason: &str) -> Result<(), RunError> {
+        let core = self.core();
+        let paused = core.paused(&*core.writer.lock().await, reason.to_owned());
+        core.finish(paused).await?;
+        core.events.tell(&Event::RunPaused { run: core.id.clone(), step: None, prompt: reason.to_owned() });
+        Ok(())
+    }
+}
+
+impl Core {
+    pub(crate) async fn fail(&self, failure: Failure) -> Result<(), RunError> {
         let failed = Failed {
             at: self.context.clock.now(),
             error_type: failure.error_type,
             message: failure.message.clone(),
-            trace: None,
+            trace: failure.trace,
             recoverable: failure.recoverable,
             retry_count: self.retries,
+            step: failure.step,
         };
-        self.end(RunState::Failed(failed)).await?;
+        self.finish(RunState::Failed(failed)).await?;
         self.events.tell(&Event::RunFailed { run: self.id.clone(), error: failure.message });
         Ok(())
     }
 
-    async fn end(&self, next: RunState) -> Result<(), RunError> {
+    pub(crate) async fn finish(&self, next: RunState) -> Result<(), RunError> {
+        self.check_ready()?;
+        self.flush_lines().await?;
         let mut writer = self.writer.lock().await;
-        self.change_state(&mut writer, next).await?;
-        let fence = writer.log.head().fence;
-        // The log says that nobody drives it any more; the lease is only a hint, and clearing it may fail.
-        if let Err(error) = self.context.store.release(&self.id, fence).await {
-            tracing::warn!(run = %self.id, %error, "the lease of an ended run was not released");
-        }
-        Ok(())
-    }
-
-    async fn change_state(&self, writer: &mut Writer, next: RunState) -> Result<(), RunError> {
-        let moved = self.known().state.move_to(next);
-        let next = moved.map_err(|cause| RunError::Illegal { run: self.id.clone(), cause })?;
-        let mut draft = Draft::new(EntryKind::StateChanged, self.context.clock.now());
-        draft.label = next.status().to_string();
-        draft.body = to_value(&next).map_err(RunError::value("the state of the run"))?;
-        let mut summary = writer.summary.clone();
-        summary.status = next.status();
-        draft.index = Some(summary.clone());
-        self.append(writer, draft).await?;
-        writer.summary = summary;
-        self.known().state = next;
+        self.commit(&mut writer, Fact::State(next)).await?;
+        self.release().await;
         Ok(())
     }
 }

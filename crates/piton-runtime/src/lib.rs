@@ -1,36 +1,64 @@
 //! Runs: work that is recorded as it goes, so that whoever continues it doesn't do it twice.
 //!
-//! - [`Run`] is one run being driven by this process: [`Run::step`] runs a piece of work once and
-//!   records its result, [`Run::checkpoint`] saves state, [`Run::complete`] and [`Run::fail`] end it.
+//! - [`Run`] is one run being driven by this process: [`step`](Scope::step) runs a piece of work once and
+//!   records its result, [`effect`](Scope::effect) does the same for an action on the outside world,
+//!   [`sleep`](Scope::sleep) and [`wait_for`](Scope::wait_for) outlive the process,
+//!   [`Run::checkpoint`] saves state, [`Run::complete`] and [`Run::fail`] end it. [`Run::drive`] does all
+//!   of that around a program.
+//! - [`Scope`] is where a run's calls get their names from, and [`branch`](Scope::branch) makes another
+//!   for what runs beside.
 //! - [`Context`] is what a run needs from outside: a store, a clock, randomness, who we are.
 //! - [`History`] is what the log of a run says, for whoever only wants to look.
+//! - [`answer`], [`stop`], [`cancel`], [`fork`], [`roll_back`]: what others do to a run.
 //!
 //! Of all processes at most one drives a run. Opening a run appends a claim with a higher fence; a run
 //! whose holder is alive is refused with [`RunError::Held`], one whose holder is dead on this host is
-//! taken over at once, and whatever the dead one still tries to write is refused by its fence. A holder
-//! on another host counts as alive: whether it is can only be told by heartbeats, which nothing sends
-//! yet.
+//! taken over at once, one whose holder is elsewhere once he gave no sign of life for as long as
+//! [`LeaseOptions`] say, and whatever the old one still tries to write is refused by its fence.
+//!
+//! A tokio runtime with time is needed.
 
 mod agent;
+mod alone;
+mod attempt;
 mod autosave;
+mod child;
 mod context;
+mod core;
 pub mod danger;
+mod deadline;
+mod difference;
+mod drive;
+mod effect;
 mod error;
 mod events;
 mod finish;
+mod fork;
 mod history;
 mod holder;
+mod lease;
+mod line;
+mod lines;
 mod live;
 pub mod notify;
+mod nudge;
 mod open;
 mod platform;
 mod record;
 pub mod recovery;
+mod restore;
+mod retry;
 mod run;
 mod save;
+mod scope;
+mod size;
+mod sleep;
 mod step;
+mod stop;
 mod system;
 mod triggers;
+mod wait;
+mod watch;
 
 pub use agent::{
     AgentContext, AgentError, Budget, Decision, Extractive, Ledger, Message, OnExceed, Paid, SizeLimits, Summarised,
@@ -38,17 +66,32 @@ pub use agent::{
 };
 pub use autosave::{Autosave, Checkpointed};
 pub use context::Context;
-pub use error::RunError;
+pub use deadline::Deadline;
+pub use drive::Outcome;
+pub use effect::{EffectAnswer, EffectFailure, EffectOptions, Probed, Uncertain};
+pub use error::{Call, RunError};
 pub use events::Listener;
 pub use finish::Failure;
-pub use history::History;
+pub use fork::{ForkRun, fork, fork_into};
+pub use history::{CheckpointInfo, History};
 pub use holder::{Liveness, liveness, this_process};
-pub use open::OpenRun;
-pub use record::{ClaimRecord, StepRecord};
-pub use run::Run;
+pub use lease::{LeaseOptions, LeaseWatch, Standing};
+pub use lines::Lines;
+pub use nudge::listen_for_nudges;
+pub use open::{OpenRun, StartAt};
+pub use record::{
+    AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, LogRecord,
+    Order, Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
+};
+pub use restore::{RolledBack, UndoneEffect, roll_back, undone_effects};
+pub use retry::{Condition, RetryPolicy};
+pub use run::{Run, Stopper};
 pub use save::MAX_CHECKPOINT;
-pub use step::{Recorded, StepDone};
+pub use scope::Scope;
+pub use step::{ErrorCondition, Recorded, StepDone, StepOptions};
+pub use stop::{Requested, cancel, stop};
 pub use system::{SystemClock, SystemRandom};
 pub use triggers::{
     Action, GrowthRule, Occasion, Pending, Rule, TimerRule, TriggerPolicy, TriggerState, decide, next_due,
 };
+pub use wait::{Wait, Waits, answer};

@@ -5,25 +5,29 @@
 //! claim has a random number, written in the log, and the numbers of the handles that exist are here.
 //! This is the one thing that is global to the process, because the process is what it is about.
 
-use std::collections::HashSet;
-use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use piton_types::{Holder, Random};
+use tokio::sync::Notify;
 
-static LIVE: LazyLock<Mutex<HashSet<(u32, u64, u64)>>> = LazyLock::new(Mutex::default);
+type Key = (u32, u64, u64);
 
-fn live() -> MutexGuard<'static, HashSet<(u32, u64, u64)>> {
+static LIVE: LazyLock<Mutex<HashMap<Key, Arc<Notify>>>> = LazyLock::new(Mutex::default);
+
+fn live() -> MutexGuard<'static, HashMap<Key, Arc<Notify>>> {
     LIVE.lock().expect("no code that holds this lock panics")
 }
 
-const fn key(holder: &Holder, number: u64) -> (u32, u64, u64) {
+const fn key(holder: &Holder, number: u64) -> Key {
     (holder.pid, holder.started, number)
 }
 
 /// A claim of this process, held until dropped.
 #[derive(Debug)]
 pub(crate) struct LiveClaim {
-    key: (u32, u64, u64),
+    key: Key,
+    nudged: Arc<Notify>,
 }
 
 impl LiveClaim {
@@ -32,13 +36,19 @@ impl LiveClaim {
         let mut bytes = [0; 8];
         random.fill(&mut bytes);
         let key = key(holder, u64::from_le_bytes(bytes));
-        live().insert(key);
-        Self { key }
+        let nudged = Arc::new(Notify::new());
+        live().insert(key, Arc::clone(&nudged));
+        Self { key, nudged }
     }
 
     /// Its number.
     pub(crate) const fn number(&self) -> u64 {
         self.key.2
+    }
+
+    /// Is told when somebody in this process added to the log.
+    pub(crate) fn nudged(&self) -> Arc<Notify> {
+        Arc::clone(&self.nudged)
     }
 }
 
@@ -50,5 +60,16 @@ impl Drop for LiveClaim {
 
 /// Whether a handle of this process holds this claim of its own.
 pub(crate) fn is_live(holder: &Holder, number: u64) -> bool {
-    live().contains(&key(holder, number))
+    live().contains_key(&key(holder, number))
+}
+
+/// Tells a handle of this process that its log has grown; says whether there is one.
+pub(crate) fn nudge(holder: &Holder, number: u64) -> bool {
+    let found = live().get(&key(holder, number)).cloned();
+    found.inspect(|nudged| nudged.notify_one()).is_some()
+}
+
+/// Tells all of them.
+pub(crate) fn nudge_all() {
+    live().values().for_each(|nudged| nudged.notify_one());
 }

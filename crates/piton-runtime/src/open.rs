@@ -4,18 +4,23 @@
 //! of the log; the others look again and find the run held. A crash after any of the commits in here
 //! leaves a run that can be opened again.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use piton_store::{Draft, NewRun, RunLog, StoreError};
+use piton_store::{NewRun, RunLog, StoreError};
 use piton_types::{
-    Durability, EntryKind, Event, Fence, IllegalMove, InProgress, Queued, RunId, RunKind, RunState, RunStatus,
-    RunSummary, Value, to_value,
+    Durability, Event, Fence, IllegalMove, InProgress, Queued, RunId, RunKind, RunState, RunStatus, RunSummary, Seq,
+    StepPath, Value,
 };
+use tokio::sync::watch;
 
-use crate::live::{self, LiveClaim};
-use crate::run::{Known, Writer};
-use crate::{ClaimRecord, Context, History, Listener, Liveness, Run, RunError, liveness};
+use crate::core::{Alone, Core, Known, Writer, draft};
+use crate::fork::created;
+use crate::lease::{LeaseWatch, Standing};
+use crate::line::Fact;
+use crate::live::LiveClaim;
+use crate::record::{ClaimRecord, Origin};
+use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits};
 
 /// How often a lost race is run again. Each loss means that somebody else wrote, and whoever claimed
 /// the run then holds it; to lose this often takes as many who claimed it and died at once.
@@ -38,27 +43,68 @@ pub struct OpenRun {
     pub durability: Durability,
     /// Who is told what happens.
     pub events: Listener,
+    /// When failed steps are tried again, unless they say so themselves.
+    pub retry: RetryPolicy,
+    /// What to do while the run waits for an answer.
+    pub waits: Waits,
+    /// How signs of life are given, and whether to wait for a run that is held.
+    pub lease: LeaseOptions,
+    /// Where a run that exists goes on.
+    pub at: StartAt,
+    /// Only a run that exists is opened; none is created.
+    pub existing: bool,
+}
+
+/// What a run is opened for, besides being driven.
+#[derive(Debug, Default)]
+pub(crate) struct Purpose {
+    /// Only one step may run.
+    pub(crate) alone: Option<Alone>,
+    /// The run that this one is a step of.
+    pub(crate) child_of: Option<(RunId, StepPath)>,
+}
+
+/// Where a run goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum StartAt {
+    /// Where it was left.
+    #[default]
+    End,
+    /// Before a step, an effect, a question or a branch, which is done again, with everything that was
+    /// recorded after it began.
+    Step(StepPath),
+    /// Just after an entry; everything behind it is done again.
+    Entry(Seq),
 }
 
 impl Run {
     /// Opens a run, and creates it if there is none of that id. What only a new run needs is ignored
     /// for one that exists.
     ///
-    /// A run that was left in progress by a process which is dead on this host is taken over, a failed
-    /// one is queued and tried again, a completed one opens finished: its
+    /// A run that was left in progress by a process which is dead is taken over, a failed one is queued and
+    /// tried again, one that waits or is paused goes on, and a completed one opens finished: its
     /// [`outcome`](Self::outcome) is there and its steps can be read, but nothing runs.
+    ///
+    /// With [`OpenRun::at`] it goes on earlier than where it was left: what lies between is undone, in the
+    /// log, not in the world; [`undone_effects`](crate::undone_effects) says what the world keeps. Effects
+    /// that are performed again have other keys.
     ///
     /// # Errors
     ///
-    /// [`RunError::Held`] if its holder is alive, or on another host; [`RunError::Illegal`] if it is
-    /// cancelled; [`RunError::Store`] if the store fails, after which it may be opened again.
+    /// [`RunError::Held`] if its holder is alive, or on another host and not known to be dead;
+    /// [`RunError::Illegal`] if it is cancelled, or completed and to go on earlier; [`RunError::Store`] if
+    /// the store fails, after which it may be opened again.
     pub async fn open(context: &Context, open: OpenRun) -> Result<Self, RunError> {
+        Self::open_for(context, open, Purpose::default()).await
+    }
+
+    pub(crate) async fn open_for(context: &Context, open: OpenRun, purpose: Purpose) -> Result<Self, RunError> {
         let id = match &open.id {
             Some(id) => id.clone(),
             None => RunId::generate(context.clock.now(), &*context.random),
         };
         let log = match RunLog::open(Arc::clone(&context.store), &id).await {
-            Err(StoreError::NotFound { .. }) => match create(context, &id, &open).await {
+            Err(StoreError::NotFound { .. }) if !open.existing => match create(context, &id, &open, &purpose).await {
                 // Somebody else created it meanwhile, and perhaps claimed it too.
                 Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) => {
                     RunLog::open(Arc::clone(&context.store), &id).await?
@@ -67,7 +113,7 @@ impl Run {
             },
             opened => opened?,
         };
-        take_up(context, log, open.durability, open.events).await
+        take_up(context, log, open, purpose.alone).await
     }
 
     /// Opens a run that exists; never creates one.
@@ -81,8 +127,8 @@ impl Run {
         durability: Durability,
         events: Listener,
     ) -> Result<Self, RunError> {
-        let log = RunLog::open(Arc::clone(&context.store), id).await?;
-        take_up(context, log, durability, events).await
+        let open = OpenRun { id: Some(id.clone()), durability, events, existing: true, ..OpenRun::default() };
+        Self::open(context, open).await
     }
 
     /// The document and inputs that a run was created with, if there is one of that id. Takes nothing
@@ -95,48 +141,70 @@ impl Run {
     }
 }
 
-async fn create(context: &Context, id: &RunId, open: &OpenRun) -> Result<RunLog, RunError> {
+async fn create(context: &Context, id: &RunId, open: &OpenRun, purpose: &Purpose) -> Result<RunLog, RunError> {
     let at = context.clock.now();
-    let queued =
-        RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input: open.body.clone() });
+    let origin = purpose.child_of.clone().map(|(run, step)| Origin::Child { run, step });
     let new = NewRun {
-        id: id.clone(),
         name: open.name.clone(),
         kind: open.kind,
         status: RunStatus::Queued,
-        parent: None,
         folder: open.folder.clone(),
-        body: to_value(&queued).map_err(RunError::value("the body of the run"))?,
-        at,
+        body: created(at, open.body.clone(), origin.as_ref())?,
         fence: Fence(0),
         durability: open.durability,
+        ..NewRun::new(id.clone(), at)
     };
     Ok(RunLog::create(Arc::clone(&context.store), new).await?)
 }
 
-async fn take_up(
-    context: &Context,
-    mut log: RunLog,
-    durability: Durability,
-    events: Listener,
-) -> Result<Run, RunError> {
+async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Option<Alone>) -> Result<Run, RunError> {
     let mut races = 0;
+    let mut watch = LeaseWatch::default();
+    let started = context.clock.monotonic();
     loop {
         let history = History::read(&log).await?;
         let mut summary = log.summary().await?;
-        if history.state.status() == RunStatus::Completed {
-            return Ok(assemble(context, log, history, summary, None, durability, events));
+        let status = history.state.status();
+        if status == RunStatus::Completed && open.at == StartAt::End {
+            return Ok(Run::new(assemble(context, log, history, summary, None, open)));
         }
-        check_free(context, log.run(), &history)?;
+        if status.is_final() {
+            let cause = IllegalMove { from: status, to: RunStatus::InProgress };
+            return Err(RunError::Illegal { run: log.run().clone(), cause });
+        }
+        if watch.judge(context, log.run(), &history, open.lease.ttl).await? == Standing::Held {
+            let waited = context.clock.monotonic().saturating_sub(started);
+            let left = open.lease.wait.unwrap_or_default().saturating_sub(waited);
+            if left.is_zero() {
+                return Err(held(log.run(), &history));
+            }
+            context.clock.sleep(left.min(look_every(open.lease.ttl))).await;
+            log.refresh().await?;
+            continue;
+        }
+        // Before anything is written: what can't be done changes nothing.
+        let target = crate::restore::target(log.run(), &history, &open.at)?;
         let resumed = history.claim.is_some();
-        match claim(context, &mut log, &history, &mut summary, durability).await {
-            Ok((claim, state)) => {
+        match claim(context, &mut log, &history, &mut summary, open.durability).await {
+            Ok(claim) => {
                 beat(context, &log).await;
-                let retries = history.retries + u32::from(history.state.status().may_become(RunStatus::Queued));
-                let history = History { state, retries, ..history };
-                let run = assemble(context, log, history, summary, Some(claim), durability, events);
-                run.events.tell(&Event::RunStarted { run: run.id.clone(), resumed });
-                return Ok(run);
+                let mut history = history;
+                history.state = claim.1;
+                history.line.request = None;
+                if status == RunStatus::Failed {
+                    history.retries += 1;
+                    history.line.reopen();
+                }
+                let (ttl, at) = (open.lease.ttl, open.at.clone());
+                let mut core = assemble(context, log, history, summary, Some(claim.0), open);
+                core.alone = alone;
+                let core = Arc::new(core);
+                if let Some(target) = target {
+                    core.restore(target, &at).await?;
+                }
+                crate::watch::start(&core, ttl);
+                core.events.tell(&Event::RunStarted { run: core.id.clone(), resumed });
+                return Ok(Run { scope: crate::Scope::outermost(core) });
             }
             Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) if races < RACES => {
                 races += 1;
@@ -147,22 +215,18 @@ async fn take_up(
     }
 }
 
-/// That nobody drives the run and that it may go on.
-fn check_free(context: &Context, run: &RunId, history: &History) -> Result<(), RunError> {
-    let (from, to) = (history.state.status(), RunStatus::InProgress);
-    if from == to {
-        let Some((_, claim)) = &history.claim else { return Ok(()) };
-        let free = if claim.holder == context.holder {
-            !live::is_live(&claim.holder, claim.claim)
-        } else {
-            liveness(&claim.holder, &context.holder) == Liveness::Dead
-        };
-        return if free { Ok(()) } else { Err(RunError::Held { run: run.clone(), holder: claim.holder.clone() }) };
+/// How often somebody who waits for a run looks whether its holder lives.
+fn look_every(ttl: Duration) -> Duration {
+    (ttl / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
+}
+
+fn held(run: &RunId, history: &History) -> RunError {
+    match &history.claim {
+        Some((_, claim)) => {
+            RunError::Held { run: run.clone(), holder: claim.holder.clone(), since: history.claimed_at }
+        }
+        None => unreachable!("a run that is held was claimed"),
     }
-    if from.may_become(to) || from.may_become(RunStatus::Queued) {
-        return Ok(());
-    }
-    Err(RunError::Illegal { run: run.clone(), cause: IllegalMove { from, to } })
 }
 
 /// Makes the run ours: the next entry of its log, with a higher fence than any before.
@@ -173,8 +237,10 @@ async fn claim(
     summary: &mut RunSummary,
     durability: Durability,
 ) -> Result<(LiveClaim, RunState), RunError> {
-    if history.state.status().may_become(RunStatus::Queued) {
-        queue_again(context, log, history, summary, durability).await?;
+    if history.state.status() == RunStatus::Failed {
+        let (created_at, input) = (context.clock.now(), history.input.clone());
+        let queued = Queued { created_at, priority: 0, estimated_complexity: None, input };
+        write(context, log, Fact::State(RunState::Queued(queued)), summary, durability).await?;
     }
     let claim = LiveClaim::new(&context.holder, &*context.random);
     let now = context.clock.now();
@@ -192,34 +258,28 @@ async fn claim(
         last_progress: history.steps.last().map(|step| step.path.to_string()),
     });
     let record = ClaimRecord { holder: context.holder.clone(), claim: claim.number(), state: state.clone() };
-    summary.status = RunStatus::InProgress;
-    let mut draft = Draft::new(EntryKind::Claimed, now);
-    draft.body = to_value(&record).map_err(RunError::value("the claim of the run"))?;
-    draft.fence = Some(log.head().fence.next());
-    draft.index = Some(summary.clone());
-    draft.durability = durability;
-    log.append(draft).await?;
+    write(context, log, Fact::Claimed(record), summary, durability).await?;
     Ok((claim, state))
 }
 
-/// A failed run becomes a queued one before it is claimed.
-async fn queue_again(
+async fn write(
     context: &Context,
     log: &mut RunLog,
-    history: &History,
+    fact: Fact,
     summary: &mut RunSummary,
     durability: Durability,
 ) -> Result<(), RunError> {
-    let at = context.clock.now();
-    let input = history.input.clone();
-    let state = RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input });
-    summary.status = RunStatus::Queued;
-    let mut draft = Draft::new(EntryKind::StateChanged, at);
-    draft.label = state.status().to_string();
-    draft.body = to_value(&state).map_err(RunError::value("the state of the run"))?;
-    draft.index = Some(summary.clone());
-    draft.durability = durability;
-    log.append(draft).await?;
+    let mut entry = draft(log.run(), &fact)?;
+    if let Some(state) = fact.state() {
+        summary.status = state.status();
+    }
+    if matches!(fact, Fact::Claimed(_)) {
+        entry.fence = Some(log.head().fence.next());
+    }
+    entry.at = context.clock.now();
+    entry.index = Some(summary.clone());
+    entry.durability = durability;
+    log.append(entry).await?;
     Ok(())
 }
 
@@ -236,20 +296,33 @@ fn assemble(
     history: History,
     summary: RunSummary,
     claim: Option<LiveClaim>,
-    durability: Durability,
-    events: Listener,
-) -> Run {
-    let steps = history.newest_steps();
-    let parts = history.checkpoint.map(|(_, parts)| parts).unwrap_or_default();
-    Run {
+    open: OpenRun,
+) -> Core {
+    let (checkpoint, parts) = history.checkpoint.map_or_else(Default::default, |(seq, parts)| (Some(seq), parts));
+    let known = Known {
+        state: history.state,
+        line: history.line,
+        begun: 0,
+        busy: 0,
+        lines: Vec::new(),
+        ran_alone: None,
+        broken: None,
+    };
+    Core {
         id: log.run().clone(),
         context: context.clone(),
-        durability,
-        events,
+        durability: open.durability,
+        events: open.events,
         input: history.input,
         retries: history.retries,
-        writer: tokio::sync::Mutex::new(Writer { log, summary, parts, writing: false }),
-        known: Mutex::new(Known { state: history.state, steps, uses: HashMap::new(), begun: 0, broken: None }),
-        _claim: claim,
+        retry: open.retry,
+        waits: open.waits,
+        lease: open.lease,
+        alone: None,
+        fence: log.head().fence,
+        writer: tokio::sync::Mutex::new(Writer { log, summary, parts, checkpoint, writing: false }),
+        known: Mutex::new(known),
+        orders: watch::Sender::new(None),
+        claim,
     }
 }

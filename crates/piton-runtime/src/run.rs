@@ -1,127 +1,111 @@
 //! One run, driven by this process.
-//!
-//! The invariant: what the handle believes is what the log has. Writes go through [`Run::append`], one
-//! at a time, and a write that fails or is cut short breaks the handle: from then on nothing is run and
-//! nothing is written, because what the log has is no longer known here.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use piton_store::{Draft, RunLog, StoreError};
-use piton_types::{
-    Clock, Completed, Durability, IllegalMove, Parts, RunId, RunState, RunStatus, RunSummary, Seq, StepPath, Value,
-};
+use piton_types::{Clock, Completed, RunId, RunState, StepPath, Value};
 
-use crate::live::LiveClaim;
-use crate::{Context, Listener, RunError, StepRecord};
+use crate::core::Core;
+use crate::record::{Order, RequestRecord};
+use crate::{Context, Scope, StepRecord};
 
 /// A run that this process drives, or a completed one that it looks at.
 ///
 /// Dropping it without [`complete`](Self::complete) or [`fail`](Self::fail) leaves the run in progress:
-/// it can be opened again, by this process at once and by others as soon as this one is dead.
+/// it can be opened again, by this process at once and by others as soon as this one is dead. To let
+/// others have it, [`pause`](Self::pause) it.
 ///
-/// Steps may run concurrently on one handle.
+/// A run is its own outermost [`Scope`], where [`step`](Scope::step) and its like are. They take the run
+/// exclusively, so that the order of calls is the program's and not the scheduler's; what is to run side
+/// by side gets a [`branch`](Scope::branch) each.
 #[derive(Debug)]
 pub struct Run {
-    pub(crate) id: RunId,
-    pub(crate) context: Context,
-    pub(crate) durability: Durability,
-    pub(crate) events: Listener,
-    pub(crate) input: Value,
-    pub(crate) retries: u32,
-    pub(crate) writer: tokio::sync::Mutex<Writer>,
-    pub(crate) known: Mutex<Known>,
-    /// Held as long as the handle exists; a completed run is claimed by nobody.
-    pub(crate) _claim: Option<LiveClaim>,
+    pub(crate) scope: Scope,
 }
 
-/// What writes need, one at a time.
-#[derive(Debug)]
-pub(crate) struct Writer {
-    pub(crate) log: RunLog,
-    /// The run's index row, as last written.
-    pub(crate) summary: RunSummary,
-    /// The parts of the newest checkpoint.
-    pub(crate) parts: Parts,
-    /// A write began and hasn't ended; if that is found by the next one, its future was dropped.
-    pub(crate) writing: bool,
+impl Deref for Run {
+    type Target = Scope;
+
+    fn deref(&self) -> &Scope {
+        &self.scope
+    }
 }
 
-/// What is known without asking the store.
-#[derive(Debug)]
-pub(crate) struct Known {
-    pub(crate) state: RunState,
-    /// The newest attempt at every step.
-    pub(crate) steps: BTreeMap<StepPath, StepRecord>,
-    /// How often each name was used on this handle.
-    pub(crate) uses: HashMap<String, u32>,
-    /// How many steps began on this handle.
-    pub(crate) begun: u32,
-    /// Why nothing more may be written.
-    pub(crate) broken: Option<String>,
+impl DerefMut for Run {
+    fn deref_mut(&mut self) -> &mut Scope {
+        &mut self.scope
+    }
+}
+
+/// Asks a run of this process to stop; for signal handlers and front ends.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<Core>);
+
+impl Stopper {
+    /// Stops the run at the next step boundary, to go on later. Steps that run may go on for `grace`;
+    /// without it, until they end.
+    pub fn stop(&self, reason: &str, grace: Option<std::time::Duration>) {
+        let grace_ms = grace.map(crate::deadline::millis);
+        self.0.request(RequestRecord { order: Order::Stop { grace_ms }, reason: reason.to_owned() });
+    }
+}
+
+impl Stopper {
+    pub(crate) fn pass_on(&self, request: Option<RequestRecord>) {
+        request.into_iter().for_each(|request| self.0.request(request));
+    }
 }
 
 impl Run {
+    pub(crate) fn new(core: Core) -> Self {
+        Self { scope: Scope::outermost(Arc::new(core)) }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.scope.core
+    }
+
     /// The run's id.
     pub fn id(&self) -> &RunId {
-        &self.id
+        &self.core().id
+    }
+
+    /// What the run got from outside.
+    pub fn context(&self) -> &Context {
+        &self.core().context
+    }
+
+    /// The clock that it was opened with.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.core().context.clock
     }
 
     /// The document and inputs that it was created with.
     pub fn input(&self) -> &Value {
-        &self.input
+        &self.core().input
     }
 
     /// The state that it is in.
     pub fn state(&self) -> RunState {
-        self.known().state.clone()
+        self.core().known().state.clone()
     }
 
     /// The output of a completed run.
     pub fn outcome(&self) -> Option<Value> {
-        match &self.known().state {
+        match &self.core().known().state {
             RunState::Completed(Completed { output, .. }) => Some(output.clone()),
             _ => None,
         }
     }
 
-    /// The clock that it was opened with.
-    pub fn clock(&self) -> &dyn Clock {
-        &*self.context.clock
+    /// A way to stop this run from elsewhere in the process.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.scope.core))
     }
 
-    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().expect("no code that holds this lock panics")
-    }
-
-    /// That work may begin: the run is in progress, and no write failed.
-    pub(crate) fn check_ready(&self) -> Result<(), RunError> {
-        let known = self.known();
-        if let Some(cause) = &known.broken {
-            return Err(RunError::Broken { run: self.id.clone(), cause: cause.clone() });
-        }
-        let (from, to) = (known.state.status(), RunStatus::InProgress);
-        if from != to {
-            return Err(RunError::Illegal { run: self.id.clone(), cause: IllegalMove { from, to } });
-        }
-        Ok(())
-    }
-
-    /// Appends an entry, as durable as the run is.
-    pub(crate) async fn append(&self, writer: &mut Writer, mut draft: Draft<'_>) -> Result<Seq, RunError> {
-        if std::mem::replace(&mut writer.writing, true) {
-            self.known().broken.get_or_insert_with(|| "a write was cut short".to_owned());
-        }
-        self.check_ready()?;
-        draft.durability = self.durability;
-        let appended = writer.log.append(draft).await;
-        writer.writing = false;
-        appended.map_err(|error| {
-            // These two are found before anything is written.
-            if !matches!(error, StoreError::Invalid { .. } | StoreError::TooLarge { .. }) {
-                self.known().broken = Some(error.to_string());
-            }
-            error.into()
-        })
+    /// The step that ran alone, if the run was opened for that; see [`Run::alone`].
+    pub fn ran_alone(&self) -> Option<StepRecord> {
+        let path: StepPath = self.core().known().ran_alone.clone()?;
+        self.recorded(&path)
     }
 }

@@ -3,10 +3,10 @@
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart};
 use piton_types::{
-    CheckpointRecord, CheckpointRef, EntryKind, Event, Part, PartName, Parts, Seq, Trigger, Value, to_value,
+    CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, Part, PartName, Parts, Seq, Trigger, Value, to_value,
 };
 
-use crate::run::Writer;
+use crate::core::{Core, Writer};
 use crate::{Run, RunError};
 
 /// How much new data a checkpoint may bring, the snapshot of the working directory aside (C3).
@@ -33,46 +33,18 @@ impl Run {
         parts: Vec<DraftPart<'_>>,
         limit: Option<u64>,
     ) -> Result<CheckpointRef, RunError> {
-        let mut draft = Draft::new(EntryKind::Checkpoint, self.context.clock.now());
+        let mut draft = Draft::new(EntryKind::Checkpoint, self.core().context.clock.now());
         draft.label.clone_from(&record.description);
         draft.body = to_value(record).map_err(RunError::value("a checkpoint's record"))?;
         draft.parts = parts;
         draft.limit = limit;
-        let mut writer = self.writer.lock().await;
-        let seq = self.append_checkpoint(&mut writer, draft).await?;
+        let core = self.core();
+        let mut writer = core.writer.lock().await;
+        let seq = core.append_checkpoint(&mut writer, draft, core.durability).await?;
         drop(writer);
-        let checkpoint = CheckpointRef { run: self.id.clone(), seq };
-        self.events.tell(&Event::CheckpointSaved { checkpoint: checkpoint.clone() });
+        let checkpoint = CheckpointRef { run: core.id.clone(), seq };
+        core.events.tell(&Event::CheckpointSaved { checkpoint: checkpoint.clone() });
         Ok(checkpoint)
-    }
-
-    /// Appends an entry that carries state. Parts of the newest checkpoint that the draft leaves out are
-    /// carried on.
-    pub(crate) async fn append_checkpoint(&self, writer: &mut Writer, mut draft: Draft<'_>) -> Result<Seq, RunError> {
-        for (name, part) in &writer.parts {
-            if draft.parts.iter().all(|given| given.name != *name) {
-                draft.parts.push(DraftPart {
-                    name: name.clone(),
-                    schema: part.schema.clone(),
-                    version: part.version,
-                    content: Content::Stored(part.root),
-                });
-            }
-        }
-        let known = described(&draft.parts);
-        let seq = self.append(writer, draft).await?;
-        writer.parts = match known {
-            Some(parts) => parts,
-            None => match writer.log.entry(seq).await {
-                Ok(entry) => entry.parts,
-                // The checkpoint stands, but the next one on this handle would carry old parts on.
-                Err(error) => {
-                    self.known().broken = Some(error.to_string());
-                    return Err(error.into());
-                }
-            },
-        };
-        Ok(seq)
     }
 
     /// Saves one whole value as the part `name`; see [`checkpoint`](Self::checkpoint).
@@ -88,7 +60,7 @@ impl Run {
 
     /// A part of the newest checkpoint, whole.
     pub async fn part(&self, name: &str) -> Result<Option<Value>, RunError> {
-        let writer = self.writer.lock().await;
+        let writer = self.core().writer.lock().await;
         match writer.parts.get(&PartName::from(name)) {
             Some(part) => Ok(Some(writer.log.load(part.root).await?)),
             None => Ok(None),
@@ -97,20 +69,57 @@ impl Run {
 
     /// A part of the newest checkpoint, to be edited; what of it is needed is loaded then.
     pub async fn part_state(&self, name: &str) -> Option<State> {
-        let writer = self.writer.lock().await;
+        let writer = self.core().writer.lock().await;
         writer.parts.get(&PartName::from(name)).map(|part| writer.log.state(part.root))
     }
 
     /// A part of the newest checkpoint, to be edited; if there is none, a new state of `value`, which
     /// the next checkpoint can save.
     pub async fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
-        let writer = self.writer.lock().await;
+        let writer = self.core().writer.lock().await;
         if let Some(part) = writer.parts.get(&PartName::from(name)) {
             return Ok(writer.log.state(part.root));
         }
         let mut state = State::new(writer.log.store().hashing(), value)?;
         state.set_source(writer.log.source());
         Ok(state)
+    }
+}
+
+impl Core {
+    /// Appends an entry that carries state. Parts of the newest checkpoint that the draft leaves out are
+    /// carried on.
+    pub(crate) async fn append_checkpoint(
+        &self,
+        writer: &mut Writer,
+        mut draft: Draft<'_>,
+        durability: Durability,
+    ) -> Result<Seq, RunError> {
+        for (name, part) in &writer.parts {
+            if draft.parts.iter().all(|given| given.name != *name) {
+                draft.parts.push(DraftPart {
+                    name: name.clone(),
+                    schema: part.schema.clone(),
+                    version: part.version,
+                    content: Content::Stored(part.root),
+                });
+            }
+        }
+        let known = described(&draft.parts);
+        let seq = self.append_with(writer, draft, durability).await?;
+        writer.checkpoint = Some(seq);
+        writer.parts = match known {
+            Some(parts) => parts,
+            None => match writer.log.entry(seq).await {
+                Ok(entry) => entry.parts,
+                // The checkpoint stands, but the next one on this handle would carry old parts on.
+                Err(error) => {
+                    self.known().broken = Some(error.to_string());
+                    return Err(error.into());
+                }
+            },
+        };
+        Ok(seq)
     }
 }
 

@@ -1,16 +1,20 @@
 //! Steps: work that runs once. Its result is one entry of the log, written when it ends; a step that
 //! the log has finished isn't run again, whoever asks.
 
-use std::fmt::Display;
-use std::future::Future;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
-use piton_store::{Draft, DraftPart, Hashing, state};
-use piton_types::{BlobId, EntryKind, Event, Seq, StepPath, Timestamp, TokenUsage, Value, from_value, to_value};
+use piton_store::DraftPart;
+use piton_types::{Durability, Event, RunId, Seq, StepPath, Timestamp, TokenUsage, Value, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Run, RunError, StepRecord};
+use crate::attempt::Attempt;
+use crate::core::Core;
+use crate::deadline::millis;
+use crate::line::Fact;
+use crate::scope::{Input, Place, hash};
+use crate::{Deadline, FailureKind, RetryPolicy, Run, RunError, Scope, StepRecord};
 
 /// A step that ended, to be recorded.
 #[derive(Debug)]
@@ -36,79 +40,339 @@ pub struct Recorded {
     pub attempt: u32,
 }
 
-impl Run {
+/// How a step is run.
+///
+/// ```
+/// # use std::{io, sync::Arc, time::Duration};
+/// # use piton_runtime::{Context, OpenRun, RetryPolicy, Run, RunError, StepOptions};
+/// # use piton_store::MemoryStore;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), RunError> {
+/// # let context = Context::system(Arc::new(MemoryStore::new()));
+/// let mut run = Run::open(&context, OpenRun::default()).await?;
+/// let options = StepOptions {
+///     retry: Some(RetryPolicy { first: Duration::ZERO, ..RetryPolicy::default() }),
+///     timeout: Some(Duration::from_secs(30)),
+///     ..StepOptions::default()
+/// }
+/// .retry_if(|error: &io::Error| error.kind() == io::ErrorKind::TimedOut);
+/// let mut calls = 0;
+/// let found = run
+///     .step_with("fetch", options, "bees", async |topic| {
+///         calls += 1;
+///         if calls < 3 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(topic.len()) }
+///     })
+///     .await?;
+/// assert_eq!((found, calls), (4, 3));
+/// # Ok(())
+/// # }
+/// ```
+pub struct StepOptions<E> {
+    /// When it is tried again; the run's policy, if nothing is said.
+    pub retry: Option<RetryPolicy>,
+    /// Which errors of the work are worth another attempt, besides what the policy says.
+    pub condition: Option<ErrorCondition<E>>,
+    /// How long one attempt may take.
+    pub timeout: Option<Duration>,
+}
+
+/// Whether an error is worth another attempt.
+pub type ErrorCondition<E> = Box<dyn Fn(&E) -> bool + Send + Sync>;
+
+impl<E> StepOptions<E> {
+    /// Only errors for which `condition` holds are tried again.
+    #[must_use]
+    pub fn retry_if(mut self, condition: impl Fn(&E) -> bool + Send + Sync + 'static) -> Self {
+        self.condition = Some(Box::new(condition));
+        self
+    }
+}
+
+impl<E> Default for StepOptions<E> {
+    fn default() -> Self {
+        Self { retry: None, condition: None, timeout: None }
+    }
+}
+
+impl<E> fmt::Debug for StepOptions<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepOptions")
+            .field("retry", &self.retry)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one attempt came to.
+pub(crate) enum Ending<T> {
+    Done(Value, T),
+    Failed {
+        kind: FailureKind,
+        message: String,
+        retryable: bool,
+    },
+    /// It was cut short because the run stops, and runs again when the run goes on.
+    Interrupted,
+    /// The same, because the run waits or broke.
+    Left(RunError),
+}
+
+impl Scope {
     /// Runs `work` with `input` and records what it gives; if the log has that already, returns it
     /// without running anything.
     ///
-    /// The step's place in the run is `name`; the second use of a name on one handle is `name#2`, and
-    /// so on, so a program must use its names in the same order every time it runs. Concurrent steps
-    /// need names of their own.
+    /// The step's place in the run is `name`; the second use of a name in a scope is `name#2`, and so on:
+    /// loops need nothing special. A program must make the same calls in the same order every time it
+    /// runs, and is told where it doesn't.
     ///
     /// When it returns `Ok`, the result is as durable as the run. What is returned is always what the
     /// log has: a type that loses something when it is stored shows that the first time, not after a
-    /// crash. If the work fails, that is recorded too, and the step runs again when the run is resumed.
-    /// If the process dies before the result is recorded, the work runs again as well.
+    /// crash.
+    ///
+    /// If the work fails or panics, that is recorded, and it is tried again as the run's
+    /// [`RetryPolicy`] says; the pause goes on where it was if the process dies in it. What failed for
+    /// good stays failed for whoever goes on with the run, so that a program which dealt with it takes
+    /// the same way again, until the run itself [failed](Run::fail) of it and is retried. If the process
+    /// dies before the result is recorded, the work runs again.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use piton_runtime::{Context, OpenRun, Run, RunError};
+    /// # use piton_store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), RunError> {
+    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// let mut run = Run::open(&context, OpenRun::default()).await?;
+    /// let mut total = 0;
+    /// for topic in ["bees", "wasps"] {
+    ///     total += run.step("count", topic, async |topic| Ok::<_, std::io::Error>(topic.len())).await?;
+    /// }
+    /// assert_eq!(total, 9);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`RunError::Step`] if the work fails, [`RunError::Changed`] if the log has the step with another
-    /// input. After [`RunError::Store`] the run must be opened again.
-    pub async fn step<I, T, E, W>(&self, name: &str, input: I, work: impl FnOnce(I) -> W + Send) -> Result<T, RunError>
+    /// [`RunError::Step`] if the work fails for good, [`RunError::Changed`] if the log has another call at
+    /// this place, [`RunError::Stopped`] if the run was told to stop. After [`RunError::Store`] the run
+    /// must be opened again.
+    pub async fn step<I, T, E>(
+        &mut self,
+        name: &str,
+        input: I,
+        work: impl AsyncFnMut(I) -> Result<T, E>,
+    ) -> Result<T, RunError>
     where
-        I: Serialize + Send,
-        T: Serialize + DeserializeOwned + Send,
-        E: Display + Send,
-        W: Future<Output = Result<T, E>> + Send,
+        I: Serialize + Clone,
+        T: Serialize + DeserializeOwned,
+        E: Display,
     {
-        let step = self.place(name)?;
-        let value = to_value(&input).map_err(RunError::value(format!("the input of step {step}")))?;
-        let run = self.id.clone();
-        if let Some(record) = self.recorded(&step).filter(StepRecord::is_finished) {
-            let now = input_hash(&value)?;
-            if record.input_hash != now {
-                return Err(RunError::Changed { step, recorded: record.input_hash, now });
-            }
-            let output = decode(&step, record.output)?;
-            self.events.tell(&Event::StepSkipped { run, step });
-            return Ok(output);
-        }
-        self.check_ready()?;
-        self.events.tell(&Event::StepStarted { run: run.clone(), step: step.clone() });
-        let (started_at, started) = (self.context.clock.now(), self.context.clock.monotonic());
-        let result = work(input).await;
-        let duration = self.context.clock.monotonic().saturating_sub(started);
-        let (result, output) = match result {
-            Ok(output) => {
-                let stored = to_value(&output).map_err(RunError::value(format!("the output of step {step}")))?;
-                let output = decode(&step, stored.clone())?;
-                (Ok(stored), Ok(output))
-            }
-            Err(error) => (Err(error.to_string()), Err(error.to_string())),
+        self.step_with(name, StepOptions::default(), input, work).await
+    }
+
+    /// [`step`](Self::step), with options.
+    pub async fn step_with<I, T, E>(
+        &mut self,
+        name: &str,
+        options: StepOptions<E>,
+        input: I,
+        mut work: impl AsyncFnMut(I) -> Result<T, E>,
+    ) -> Result<T, RunError>
+    where
+        I: Serialize + Clone,
+        T: Serialize + DeserializeOwned,
+        E: Display,
+    {
+        let place = self.place(name)?;
+        let stored = Input::new(&place.path, &input)?;
+        let core = &*self.core;
+        let attempt = async || {
+            let ended = core.attempt(work(input.clone()), options.timeout).await;
+            ending(&place.path, ended, |error| options.condition.as_ref().is_none_or(|condition| condition(error)))
         };
-        let done = StepDone { path: step.clone(), input: value, result, started_at, duration };
-        let Recorded { attempt, .. } = self.record(done, Vec::new()).await?;
-        match output {
-            Ok(output) => {
-                self.events.tell(&Event::StepFinished { run, step, duration, usage: TokenUsage::default() });
-                Ok(output)
+        core.run_step(&place, stored, options.retry.as_ref(), None, attempt).await
+    }
+}
+
+impl Core {
+    /// Brings a step to its end: finds it recorded, or runs `attempt` as often as the policy says.
+    pub(crate) async fn run_step<T: DeserializeOwned>(
+        &self,
+        place: &Place,
+        input: Input,
+        policy: Option<&RetryPolicy>,
+        child: Option<RunId>,
+        mut attempt: impl AsyncFnMut() -> Ending<T>,
+    ) -> Result<T, RunError> {
+        let (run, step) = (self.id.clone(), place.path.clone());
+        let policy = policy.unwrap_or(&self.retry);
+        let mut last = self.find(place, &input)?;
+        loop {
+            let base = self.known().line.reopened.get(&step).copied();
+            match last {
+                Some(record) if record.is_finished() => {
+                    let output = decode(&step, record.output)?;
+                    self.events.tell(&Event::StepSkipped { run, step });
+                    return Ok(output);
+                }
+                Some(record) => match (&record.retry, base) {
+                    (Some(due), _) => {
+                        self.check_ready()?;
+                        self.pause(due.left(&self.context)).await;
+                    }
+                    (None, Some(base)) if record.attempt == base => {}
+                    (None, _) => return Err(failed(record)),
+                },
+                None => {}
             }
-            Err(message) => {
-                self.events.tell(&Event::StepFailed { run, step: step.clone(), error: message.clone() });
-                Err(RunError::Step { step, attempt, message })
+            self.check_alone(&step)?;
+            let busy = self.begin().await?;
+            self.events.tell(&Event::StepStarted { run: run.clone(), step: step.clone() });
+            let (started_at, started) = (self.context.clock.now(), self.context.clock.monotonic());
+            let ended = attempt().await;
+            let mut record = self.blank(place, input.clone());
+            record.started_at = started_at;
+            record.duration_ms = millis(self.context.clock.monotonic().saturating_sub(started));
+            record.child.clone_from(&child);
+            let done = match ended {
+                Ending::Interrupted => {
+                    self.end(busy).await?;
+                    return Err(self.stopped());
+                }
+                Ending::Left(error) => {
+                    drop(busy);
+                    return Err(error);
+                }
+                Ending::Done(output, value) => {
+                    record.output = output;
+                    Some(value)
+                }
+                Ending::Failed { kind, message, retryable } => {
+                    let spent = record.attempt - base.unwrap_or(0);
+                    if retryable && policy.allows(spent, kind, &message) {
+                        record.retry = Some(Deadline::after(&self.context, policy.pause(spent, &*self.context.random)));
+                    }
+                    record.failure = Some(kind);
+                    record.error = Some(message);
+                    None
+                }
+            };
+            self.put_down(record.clone(), Vec::new(), self.durability).await?;
+            if self.alone.is_some() {
+                self.known().ran_alone = Some(step.clone());
             }
+            match (done, &record.error) {
+                (Some(value), _) => {
+                    let (duration, usage) = (Duration::from_millis(record.duration_ms), TokenUsage::default());
+                    self.events.tell(&Event::StepFinished { run, step, duration, usage });
+                    self.end(busy).await?;
+                    return Ok(value);
+                }
+                (None, error) => {
+                    let error = error.clone().unwrap_or_default();
+                    let (run, step) = (run.clone(), step.clone());
+                    self.events.tell(&match record.retry {
+                        Some(_) => Event::StepRetried { run, step, attempt: record.attempt, error },
+                        None => Event::StepFailed { run, step, error },
+                    });
+                    self.end(busy).await?;
+                }
+            }
+            last = Some(record);
         }
     }
 
+    /// A record of the next attempt at a step, without what came of it.
+    pub(crate) fn blank(&self, place: &Place, input: Input) -> StepRecord {
+        let mut known = self.known();
+        let index = known.begun;
+        known.begun += 1;
+        StepRecord {
+            index,
+            place: Some(place.number),
+            input_hash: input.hash,
+            input: input.value,
+            output: Value::Null,
+            error: None,
+            failure: None,
+            retry: None,
+            started_at: self.context.clock.now(),
+            duration_ms: 0,
+            attempt: known.line.steps.get(&place.path).map_or(0, |last| last.attempt) + 1,
+            path: place.path.clone(),
+            child: None,
+            log: Vec::new(),
+        }
+    }
+
+    /// Records an attempt, with the lines that were written meanwhile.
+    pub(crate) async fn put_down(
+        &self,
+        mut record: StepRecord,
+        parts: Vec<DraftPart<'_>>,
+        durability: Durability,
+    ) -> Result<Seq, RunError> {
+        let mut writer = self.writer.lock().await;
+        record.log = self.take_lines();
+        self.commit_parts(&mut writer, Fact::Step(record), parts, durability).await
+    }
+}
+
+/// What an attempt came to, with its output as the log will have it.
+fn ending<T, E>(step: &StepPath, attempt: Attempt<Result<T, E>>, retryable: impl FnOnce(&E) -> bool) -> Ending<T>
+where
+    T: Serialize + DeserializeOwned,
+    E: Display,
+{
+    let failed = |kind, message: String| Ending::Failed { kind, message, retryable: true };
+    match attempt {
+        Attempt::Ended(Ok(output)) => match store_output(step, &output) {
+            Ok((stored, output)) => Ending::Done(stored, output),
+            Err(message) => failed(FailureKind::Output, message),
+        },
+        Attempt::Ended(Err(error)) => {
+            let retryable = retryable(&error);
+            Ending::Failed { kind: FailureKind::Work, message: error.to_string(), retryable }
+        }
+        Attempt::Panicked(said) => failed(FailureKind::Panic, format!("it panicked: {said}")),
+        Attempt::TimedOut(limit) => failed(FailureKind::Timeout, format!("it took longer than {limit:?}")),
+        Attempt::Interrupted => Ending::Interrupted,
+    }
+}
+
+/// An output as the log will have it, and as it comes back from there.
+pub(crate) fn store_output<T: Serialize + DeserializeOwned>(step: &StepPath, output: &T) -> Result<(Value, T), String> {
+    let stored = to_value(output).map_err(|error| format!("its output can't be stored: {error}"))?;
+    crate::size::check(&stored, || format!("the output of step {step}")).map_err(|error| error.to_string())?;
+    let output = from_value(stored.clone()).map_err(|error| format!("its output doesn't come back: {error}"))?;
+    Ok((stored, output))
+}
+
+fn failed(record: StepRecord) -> RunError {
+    RunError::Step {
+        step: record.path,
+        attempt: record.attempt,
+        kind: record.failure.unwrap_or(FailureKind::Work),
+        message: record.error.unwrap_or_default(),
+    }
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(step: &StepPath, output: Value) -> Result<T, RunError> {
+    from_value(output).map_err(RunError::value(format!("the output of step {step}")))
+}
+
+impl Run {
     /// The newest attempt at a step that the log has. For engines that name their steps themselves;
-    /// others use [`step`](Self::step).
+    /// others use [`step`](Scope::step).
     pub fn recorded(&self, path: &StepPath) -> Option<StepRecord> {
-        self.known().steps.get(path).cloned()
+        self.core().known().line.steps.get(path).cloned()
     }
 
     /// The steps that finished well, each of which [`recorded`](Self::recorded) has.
     pub fn finished(&self) -> Vec<StepPath> {
-        let known = self.known();
-        known.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect()
+        let known = self.core().known();
+        known.line.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect()
     }
 
     /// Records a step that ended. It tells nobody: an engine has its own events, and tells them when
@@ -117,57 +381,18 @@ impl Run {
     /// With any `parts` the entry is a checkpoint too, in the same commit; see
     /// [`checkpoint`](Self::checkpoint). Without, it carries no state.
     pub async fn record(&self, done: StepDone, parts: Vec<DraftPart<'_>>) -> Result<Recorded, RunError> {
-        let (output, error) = match done.result {
-            Ok(output) => (output, None),
-            Err(message) => (Value::Null, Some(message)),
-        };
-        let input_hash = input_hash(&done.input)?;
-        let mut writer = self.writer.lock().await;
-        let record = {
-            let mut known = self.known();
-            let index = known.begun;
-            known.begun += 1;
-            StepRecord {
-                index,
-                input_hash,
-                input: done.input,
-                output,
-                error,
-                started_at: done.started_at,
-                duration_ms: u64::try_from(done.duration.as_millis()).unwrap_or(u64::MAX),
-                attempt: known.steps.get(&done.path).map_or(0, |last| last.attempt) + 1,
-                path: done.path,
-            }
-        };
-        let mut draft = Draft::new(EntryKind::StepDone, self.context.clock.now());
-        draft.label = record.path.as_str().to_owned();
-        draft.body = to_value(&record).map_err(RunError::value(format!("the record of step {}", record.path)))?;
-        draft.parts = parts;
-        let seq = if draft.parts.is_empty() {
-            self.append(&mut writer, draft).await?
-        } else {
-            self.append_checkpoint(&mut writer, draft).await?
-        };
+        let core = self.core();
+        let input = Input { hash: hash(&done.input)?, value: done.input };
+        let mut record = core.blank(&Place { path: done.path, number: 0 }, input);
+        record.place = None;
+        record.started_at = done.started_at;
+        record.duration_ms = millis(done.duration);
+        match done.result {
+            Ok(output) => record.output = output,
+            Err(message) => (record.error, record.failure) = (Some(message), Some(FailureKind::Work)),
+        }
         let attempt = record.attempt;
-        self.known().steps.insert(record.path.clone(), record);
+        let seq = core.put_down(record, parts, core.durability).await?;
         Ok(Recorded { seq, attempt })
     }
-
-    /// The place of the next step of this name.
-    fn place(&self, name: &str) -> Result<StepPath, RunError> {
-        let path: StepPath = name.parse()?;
-        let mut known = self.known();
-        let uses = known.uses.entry(name.to_owned()).or_insert(0);
-        *uses += 1;
-        if *uses == 1 { Ok(path) } else { Ok(format!("{name}#{uses}").parse()?) }
-    }
-}
-
-/// Plain in every store, so that a run which was copied into an encrypted one still fits.
-fn input_hash(input: &Value) -> Result<BlobId, RunError> {
-    Ok(state::encode(&Hashing::PLAIN, input)?.root)
-}
-
-fn decode<T: DeserializeOwned>(step: &StepPath, output: Value) -> Result<T, RunError> {
-    from_value(output).map_err(RunError::value(format!("the output of step {step}")))
 }

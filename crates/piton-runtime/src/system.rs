@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use piton_types::{Clock, Random, Timestamp};
+use piton_types::{Clock, Random, Sleep, Timestamp};
+
+use crate::platform;
 
 /// The system's clocks.
 #[derive(Debug, Clone)]
@@ -35,6 +37,15 @@ impl Clock for SystemClock {
 
     fn monotonic(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    fn since_boot(&self) -> Option<Duration> {
+        platform::since_boot()
+    }
+
+    /// Needs a tokio runtime with time.
+    fn sleep(&self, duration: Duration) -> Sleep<'_> {
+        Box::pin(tokio::time::sleep(duration))
     }
 }
 

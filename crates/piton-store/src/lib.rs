@@ -38,5 +38,5 @@ pub use error::StoreError;
 pub use hashing::Hashing;
 pub use memory::MemoryStore;
 pub use registry::{Driver, Registry};
-pub use run_log::{Content, Draft, DraftPart, NewRun, Receipt, RunLog};
+pub use run_log::{Content, Draft, DraftPart, NewPart, NewRun, Receipt, RunLog};
 pub use sealed::SealedEntry;

@@ -1,13 +1,21 @@
-//! A clock that stands still until the test moves it.
+//! A clock that stands still until the test moves it, or lets sleepers move it.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use piton_types::{Clock, Timestamp};
+use piton_types::{Clock, Sleep, Timestamp};
+use tokio::sync::Notify;
 
 /// A clock set and advanced by hand. The wall clock can jump either way without the monotonic one.
 #[derive(Debug)]
-pub struct ManualClock(Mutex<Times>);
+pub struct ManualClock {
+    times: Mutex<Times>,
+    moved: Notify,
+    /// Whoever sleeps moves the clock.
+    flowing: bool,
+    /// Its monotonic time is that of the host.
+    booted: bool,
+}
 
 #[derive(Debug)]
 struct Times {
@@ -18,7 +26,22 @@ struct Times {
 impl ManualClock {
     /// A clock that stands at `now`, its monotonic time at zero.
     pub fn new(now: Timestamp) -> Self {
-        Self(Mutex::new(Times { now, monotonic: Duration::ZERO }))
+        let times = Mutex::new(Times { now, monotonic: Duration::ZERO });
+        Self { times, moved: Notify::new(), flowing: false, booted: false }
+    }
+
+    /// The same, but a sleep moves the clock by its length and ends at once: for one task at a time.
+    #[must_use]
+    pub fn flowing(mut self) -> Self {
+        self.flowing = true;
+        self
+    }
+
+    /// The same, and all who share it are processes of one host that booted when it stood at zero.
+    #[must_use]
+    pub fn booted(mut self) -> Self {
+        self.booted = true;
+        self
     }
 
     /// Time passes: both clocks move.
@@ -26,6 +49,7 @@ impl ManualClock {
         let mut times = self.times();
         times.now = times.now.after(by);
         times.monotonic += by;
+        self.moved.notify_waiters();
     }
 
     /// The wall clock is set, as by an administrator or NTP. The monotonic one doesn't notice.
@@ -36,10 +60,11 @@ impl ManualClock {
     /// Time passes that the wall clock doesn't show, as when it is being slewed back.
     pub fn advance_monotonic(&self, by: Duration) {
         self.times().monotonic += by;
+        self.moved.notify_waiters();
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
-        self.0.lock().expect("no holder of this lock can panic")
+        self.times.lock().expect("no holder of this lock can panic")
     }
 }
 
@@ -57,6 +82,27 @@ impl Clock for ManualClock {
 
     fn monotonic(&self) -> Duration {
         self.times().monotonic
+    }
+
+    fn since_boot(&self) -> Option<Duration> {
+        self.booted.then(|| self.monotonic())
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep<'_> {
+        let end = self.monotonic() + duration;
+        Box::pin(async move {
+            if self.flowing {
+                self.advance(duration);
+                return;
+            }
+            loop {
+                let moved = self.moved.notified();
+                if self.monotonic() >= end {
+                    return;
+                }
+                moved.await;
+            }
+        })
     }
 }
 

@@ -28,13 +28,19 @@ pub enum EntryKind {
     Answer = 6,
     /// A checkpoint that is nothing else.
     Checkpoint = 7,
-    /// The run was put back to an earlier checkpoint.
+    /// The run was put back to an earlier entry: what lies between the two counts no more.
     Restored = 8,
+    /// The run asked a question, and waits until somebody answers.
+    Asked = 9,
+    /// Somebody asked whoever drives the run to stop or to give it up.
+    Requested = 10,
+    /// Lines that the run wrote, for people.
+    Logged = 11,
 }
 
 impl EntryKind {
     /// Every kind, at the place of its number.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Created,
         Self::Claimed,
         Self::StateChanged,
@@ -44,6 +50,9 @@ impl EntryKind {
         Self::Answer,
         Self::Checkpoint,
         Self::Restored,
+        Self::Asked,
+        Self::Requested,
+        Self::Logged,
     ];
 
     /// The kind with this number.
@@ -97,6 +106,6 @@ mod tests {
             assert_eq!(kind as usize, number);
             assert_eq!(EntryKind::from_number(u8::try_from(number).unwrap()), Some(kind));
         }
-        assert_eq!(EntryKind::from_number(9), None);
+        assert_eq!(EntryKind::from_number(12), None);
     }
 }

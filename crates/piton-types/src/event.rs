@@ -97,6 +97,13 @@ pub enum Event {
         /// Why.
         error: String,
     },
+    /// The run was given up.
+    RunCancelled {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: String,
+    },
     /// A checkpoint is durable.
     CheckpointSaved {
         /// Its name.

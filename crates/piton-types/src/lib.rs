@@ -32,7 +32,7 @@ pub use record::{
 pub use run::{
     Completed, Failed, IllegalMove, InProgress, Paused, Queued, RunState, RunStatus, RunSummary, WaitFor, Waiting,
 };
-pub use time::{Clock, Random, Timestamp};
+pub use time::{Clock, Random, Sleep, Timestamp};
 pub use trigger::{Priority, Trigger};
 pub use value::{Value, ValueKind};
 pub use value_de::from_value;

@@ -196,6 +196,9 @@ pub struct Failed {
     pub recoverable: bool,
     /// How often it was tried again.
     pub retry_count: u32,
+    /// The step that it failed of, if it was one: that is tried again when the run is.
+    #[serde(default)]
+    pub step: Option<String>,
 }
 
 /// A move that the table does not have. Nothing was changed.
@@ -284,6 +287,7 @@ mod tests {
                 trace: None,
                 recoverable: true,
                 retry_count: 0,
+                step: None,
             }),
             Cancelled => RunState::Cancelled { at, reason: "r".into() },
         }

@@ -1,6 +1,8 @@
 //! Time and randomness as the caller supplies them, so that every test is repeatable.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -53,7 +55,19 @@ pub trait Clock: Send + Sync {
 
     /// Time since some fixed moment of this process. It never goes back.
     fn monotonic(&self) -> Duration;
+
+    /// Time since the host booted, sleep of the host included: the same for all of its processes, and it
+    /// never goes back. `None` where the system doesn't tell.
+    fn since_boot(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Ends when `duration` has passed on the monotonic clock.
+    fn sleep(&self, duration: Duration) -> Sleep<'_>;
 }
+
+/// The end of a pause.
+pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Where random bytes come from.
 pub trait Random: Send + Sync {

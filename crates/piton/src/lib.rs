@@ -14,7 +14,7 @@
 //!
 //! async fn report(context: &Context) -> Result<String, RunError> {
 //!     let open = OpenRun { id: Some("nightly".parse()?), name: "nightly report".into(), ..OpenRun::default() };
-//!     let run = Run::open(context, open).await?;
+//!     let mut run = Run::open(context, open).await?;
 //!     let found: Vec<String> = run
 //!         .step("search", "bees", async |topic| Ok::<_, std::io::Error>(vec![format!("{topic} dance")]))
 //!         .await?;
@@ -88,8 +88,12 @@
 //! `sqlite` (on): the default store. `flow` (on): workflows.
 
 pub use piton_runtime::{
-    ClaimRecord, Context, Failure, History, Listener, Liveness, OpenRun, Recorded, Run, RunError, StepDone, StepRecord,
-    SystemClock, SystemRandom, this_process,
+    AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer, EffectFailure,
+    EffectOptions, EffectRecord, EffectStatus, Failure, FailureKind, ForkRun, History, LeaseOptions, LeaseWatch, Lines,
+    Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord, Recorded, Requested, RetryPolicy,
+    RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone, StepOptions, StepRecord, Stopper, SystemClock,
+    SystemRandom, Uncertain, UndoneEffect, Wait, Waits, Witness, answer, cancel, fork, fork_into, listen_for_nudges,
+    roll_back, stop, this_process, undone_effects,
 };
 pub use piton_store::state;
 pub use piton_store::{

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{AgentContext, AgentError, Message};
-use crate::{Checkpointed, Run, RunError, StepDone, StepRecord};
+use crate::{Call, Checkpointed, FailureKind, Run, RunError, StepDone, StepRecord};
 
 /// What a call that costs something gave.
 #[derive(Debug, Clone)]
@@ -79,7 +79,9 @@ impl AgentContext {
         if let Some(record) = run.recorded(path).filter(StepRecord::is_finished) {
             let now = piton_store::state::encode(&piton_store::Hashing::PLAIN, &value).map_err(RunError::from)?.root;
             if record.input_hash != now {
-                return Err(RunError::Changed { step, recorded: record.input_hash, now }.into());
+                let expected = Call { step: step.clone(), input: Some(record.input) };
+                let (expected, got) = (Box::new(expected), Box::new(Call { step, input: Some(value) }));
+                return Err(RunError::Changed { run: run.id().clone(), expected, got }.into());
             }
             return Ok(decode(record.output)?);
         }
@@ -101,6 +103,7 @@ impl AgentContext {
         };
         let done = StepDone { path: step.clone(), input: value, result, started_at, duration };
         let recorded = run.record(done, self.draft_parts()).await?;
-        output.map_err(|message| RunError::Step { step, attempt: recorded.attempt, message }.into())
+        let kind = FailureKind::Work;
+        output.map_err(|message| RunError::Step { step, attempt: recorded.attempt, kind, message }.into())
     }
 }

@@ -1,6 +1,7 @@
 //! Linux: the host's name, the boot id and the start time of a process, from `uname` and `/proc`.
 
 use std::fs;
+use std::time::Duration;
 
 use piton_types::Holder;
 
@@ -19,6 +20,23 @@ pub(crate) fn is_running(pid: u32, started_then: u64) -> Option<bool> {
     // Without /proc a process that lives would look dead.
     fs::metadata("/proc/self/stat").ok()?;
     Some(started(pid) == Some(started_then))
+}
+
+/// Tells a process to look at its log, if it is the one that is meant. The signal is one that whoever
+/// doesn't listen to it ignores.
+pub(crate) fn nudge(pid: u32, started_then: u64) {
+    if is_running(pid, started_then) == Some(true)
+        && let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)
+    {
+        // It may have ended meanwhile, or be somebody else's: it finds out by itself, a little later.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::URG);
+    }
+}
+
+/// Time since the boot, with the time that the host was suspended.
+pub(crate) fn since_boot() -> Option<Duration> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Some(Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?))
 }
 
 /// The host's name. A process id means something within its namespace only, so a process in another

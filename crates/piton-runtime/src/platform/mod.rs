@@ -1,4 +1,5 @@
-//! What only the operating system knows: which host and boot this is, and whether a process lives.
+//! What only the operating system knows: which host and boot this is, how long ago that was, and whether a
+//! process lives.
 //!
 //! On Linux all of it comes from `/proc`. Elsewhere nothing of it is known, which is safe: a run whose
 //! holder may be alive isn't taken over.
@@ -6,9 +7,9 @@
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{is_running, this_process};
+pub(crate) use linux::{is_running, nudge, since_boot, this_process};
 
 #[cfg(any(not(target_os = "linux"), test))]
 mod other;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::{is_running, this_process};
+pub(crate) use other::{is_running, nudge, since_boot, this_process};

@@ -18,7 +18,7 @@ type Counter = Mutex<BTreeMap<u32, u32>>;
 
 /// A run of a few steps with a checkpoint in the middle.
 async fn work(context: &Context, counter: &Counter) -> Result<Value, RunError> {
-    let run = Run::open(context, open()).await?;
+    let mut run = Run::open(context, open()).await?;
     if let Some(output) = run.outcome() {
         return Ok(output);
     }

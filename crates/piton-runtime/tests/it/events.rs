@@ -27,7 +27,7 @@ async fn events_come_in_order_and_after_the_log() {
             };
             sink.lock().unwrap().push(text);
         });
-        let run = Run::open(&process(&store), OpenRun { events, ..open() }).await.unwrap();
+        let mut run = Run::open(&process(&store), OpenRun { events, ..open() }).await.unwrap();
         run.step("a", (), async |()| Ok::<_, String>(())).await.unwrap();
         let tried = run.step("b", (), async |()| if last { Ok(()) } else { Err("oh") }).await;
         if last {

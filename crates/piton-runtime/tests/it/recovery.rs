@@ -30,7 +30,7 @@ fn damaged_soon(folder: &Path) -> Vec<Value> {
     block_on(async {
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(folder.join("store.db"), SqliteOptions::default()).unwrap());
-        let run = Run::open(&process(&store), open()).await.unwrap();
+        let mut run = Run::open(&process(&store), open()).await.unwrap();
         let mut agent = AgentContext::open(&run).await.unwrap();
         let mut states = Vec::new();
         for n in 0..4 {

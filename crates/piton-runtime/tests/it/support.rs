@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use piton_runtime::{Context, History, OpenRun, this_process};
+use piton_runtime::{Context, History, OpenRun, RetryPolicy, this_process};
 use piton_store::{MemoryStore, RunLog, Store};
 use piton_testing::{ManualClock, SeededRandom};
 use piton_types::{Holder, RunId, Value};
@@ -32,7 +32,13 @@ pub(crate) fn run_id() -> RunId {
 }
 
 pub(crate) fn open() -> OpenRun {
-    OpenRun { id: Some(run_id()), name: "a run".into(), body: Value::from("the input"), ..OpenRun::default() }
+    OpenRun {
+        id: Some(run_id()),
+        name: "a run".into(),
+        body: Value::from("the input"),
+        retry: RetryPolicy::NONE,
+        ..OpenRun::default()
+    }
 }
 
 pub(crate) async fn history(store: &Arc<dyn Store>) -> History {

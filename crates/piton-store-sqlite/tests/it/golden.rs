@@ -38,6 +38,7 @@ fn new_run(run: &str, kind: RunKind) -> NewRun {
         status: RunStatus::InProgress,
         parent: None,
         folder: Some("/a/folder".to_owned()),
+        parts: Default::default(),
         body: Value::map([("document", Value::from("…")), ("input", Value::from(1))]),
         at: at(0),
         fence: Fence(1),

@@ -7,7 +7,7 @@ use piton_types::{
     BlobId, Durability, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunSummary, Seq, Timestamp, Value,
 };
 
-use super::{FIRST, RunLog};
+use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
 use crate::state::{Fresh, IdSet, State, encode};
@@ -96,22 +96,25 @@ pub(super) struct Accepted {
 }
 
 /// Appends entry 0 of a new run.
-pub(super) async fn first(
-    store: &Arc<dyn Store>,
-    summary: &RunSummary,
-    body: Value,
-    fence: Fence,
-    durability: Durability,
-) -> Result<Head, StoreError> {
-    let mut nodes = whole(encode(store.hashing(), &body)?.nodes);
+pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &NewRun) -> Result<Head, StoreError> {
+    let (fence, durability) = (new.fence, new.durability);
+    let mut nodes = whole(encode(store.hashing(), &new.body)?.nodes);
     let top = nodes.pop().expect("the root comes last").node;
+    let mut parts = Parts::new();
+    for (name, part) in &new.parts {
+        let encoded = encode(store.hashing(), &part.value)?;
+        nodes.extend(whole(encoded.nodes));
+        parts.insert(name.clone(), Part { schema: part.schema.clone(), version: part.version, root: encoded.root });
+    }
+    let mut seen = IdSet::default();
+    nodes.retain(|fresh| seen.insert(fresh.id));
     let fields = Fields {
         parent: EntryHash::ROOT,
         fence,
         at: summary.created_at,
         kind: FIRST,
         label: &summary.name[..summary.name.floor_char_boundary(MAX_LABEL)],
-        parts: &Parts::new(),
+        parts: &parts,
         body: &top,
     };
     let (entry, hash) = sealed::seal(store.hashing(), &summary.id, Seq(0), &fields);
@@ -202,7 +205,13 @@ impl RunLog {
     ///
     /// On `Conflict` or `Fenced` nothing was written and the states in the draft are unsaved, as before.
     pub async fn append(&mut self, mut draft: Draft<'_>) -> Result<Seq, StoreError> {
-        let (commit, accepted) = self.prepare(&mut draft).await?;
+        self.append_draft(&mut draft).await
+    }
+
+    /// [`append`](Self::append), for whoever wants to try the same draft again after a `Conflict` and a
+    /// [`refresh`](Self::refresh).
+    pub async fn append_draft(&mut self, draft: &mut Draft<'_>) -> Result<Seq, StoreError> {
+        let (commit, accepted) = self.prepare(draft).await?;
         match &mut self.background {
             None => submit(&*self.store, commit).await?,
             // Behind what is already queued.
@@ -299,20 +308,20 @@ impl RunLog {
             entry,
             pack: bytes,
             staged,
-            index: draft.index.take(),
+            index: draft.index.clone(),
             durability: draft.durability,
         };
         Ok((commit, Accepted { head: Head { seq, hash, fence }, at, pack, saved }))
     }
 
     /// The commit is in the log, or queued to get there in order.
-    pub(super) fn accept(&mut self, accepted: Accepted, draft: Draft<'_>) {
+    pub(super) fn accept(&mut self, accepted: Accepted, draft: &mut Draft<'_>) {
         let seq = accepted.head.seq;
         self.head = accepted.head;
         self.at = accepted.at;
         self.newest = None;
-        for part in draft.parts {
-            if let Content::State(state) = part.content {
+        for part in &mut draft.parts {
+            if let Content::State(state) = &mut part.content {
                 // From now on it can be read back from here, and need not be kept in memory.
                 state.settle(self.home(), self.source());
                 match (group(&*self.store, seq), &accepted.pack) {

@@ -105,7 +105,7 @@ impl RunLog {
         let (commit, accepted) = self.prepare(&mut draft).await?;
         let background = self.background.get_or_insert_with(|| Background::start(Arc::clone(&self.store)));
         let receipt = background.submit(commit).await?;
-        self.accept(accepted, draft);
+        self.accept(accepted, &mut draft);
         self.fold_if_due();
         Ok(receipt)
     }

@@ -10,7 +10,7 @@ mod blobs;
 mod fold;
 mod load;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use piton_types::{
@@ -61,12 +61,25 @@ pub struct NewRun {
     pub folder: Option<String>,
     /// The document and the inputs.
     pub body: Value,
+    /// The state that it begins with, if any: then entry 0 is a checkpoint.
+    pub parts: BTreeMap<PartName, NewPart>,
     /// When.
     pub at: Timestamp,
     /// The fence of whoever creates it.
     pub fence: Fence,
     /// What the acknowledgement must survive.
     pub durability: Durability,
+}
+
+/// A part of the state that a run begins with.
+#[derive(Debug, Clone)]
+pub struct NewPart {
+    /// The shape of the value.
+    pub schema: String,
+    /// The version of that shape.
+    pub version: u32,
+    /// The value.
+    pub value: Value,
 }
 
 impl NewRun {
@@ -80,6 +93,7 @@ impl NewRun {
             parent: None,
             folder: None,
             body: Value::Null,
+            parts: BTreeMap::new(),
             at,
             fence: Fence(1),
             durability: Durability::Durable,
@@ -92,16 +106,16 @@ impl RunLog {
     pub async fn create(store: Arc<dyn Store>, new: NewRun) -> Result<Self, StoreError> {
         let summary = RunSummary {
             id: new.id.clone(),
-            name: new.name,
+            name: new.name.clone(),
             kind: new.kind,
             status: new.status,
             created_at: new.at,
             updated_at: new.at,
-            parent: new.parent,
-            folder: new.folder,
+            parent: new.parent.clone(),
+            folder: new.folder.clone(),
         };
         let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), new.id.clone()));
-        let first = append::first(&store, &summary, new.body, new.fence, new.durability).await?;
+        let first = append::first(&store, &summary, &new).await?;
         Ok(Self {
             store,
             run: new.id,

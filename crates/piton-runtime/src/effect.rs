@@ -1,0 +1,388 @@
+//! Effects: actions on the outside world, with a ledger (decision 4 of the design).
+//!
+//! The intent, with its key, is in the log before the call, and the receipt after it. So after a crash
+//! every effect is done, not done, or uncertain, and an uncertain one is never simply repeated: it is
+//! looked up, called again with the same key if the other side knows keys, or put before a person.
+
+use std::fmt;
+use std::time::Duration;
+
+use piton_store::Hashing;
+use piton_types::{BlobId, Event, StepPath, TokenUsage, Value, WaitFor, from_value};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::Attempt;
+use crate::core::Core;
+use crate::deadline::millis;
+use crate::line::Fact;
+use crate::record::{Compensation, EffectRecord, EffectStatus, IntentRecord, ReceiptRecord, Witness};
+use crate::scope::{Input, Place};
+use crate::step::{decode, store_output};
+use crate::{Call, Deadline, FailureKind, RetryPolicy, RunError, Scope, Wait};
+
+/// What to do about an effect of which nobody knows whether it took place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Uncertain {
+    /// Ask a person, who answers with an [`EffectAnswer`].
+    #[default]
+    Ask,
+    /// Call again with the same key: the other side recognises it and does nothing twice.
+    CallAgain,
+}
+
+/// How an effect is performed.
+#[derive(Debug, Clone, Default)]
+pub struct EffectOptions {
+    /// What to do if it is uncertain and a probe, if there is one, can't tell.
+    pub uncertain: Uncertain,
+    /// How to take it back.
+    pub compensation: Option<Compensation>,
+    /// When it is tried again if it didn't take place; the run's policy, if nothing is said.
+    pub retry: Option<RetryPolicy>,
+    /// How long one call may take; then it is uncertain.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a call failed, and what that says about the world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EffectFailure {
+    /// It certainly didn't take place.
+    NotDone(String),
+    /// It may have: the connection broke after the request was sent.
+    Uncertain(String),
+}
+
+impl EffectFailure {
+    /// It certainly didn't take place.
+    pub fn not_done(error: impl fmt::Display) -> Self {
+        Self::NotDone(error.to_string())
+    }
+
+    /// It may have taken place.
+    pub fn uncertain(error: impl fmt::Display) -> Self {
+        Self::Uncertain(error.to_string())
+    }
+}
+
+/// What a look at the world says about an effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Probed<T> {
+    /// It took place, and gave this.
+    Done(T),
+    /// It didn't.
+    NotDone,
+    /// That can't be told.
+    Unknown,
+}
+
+/// What a person says about an effect; the value to [`answer`](crate::answer) with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectAnswer {
+    /// It took place, and gave this.
+    Done(Value),
+    /// It didn't, and is to be called again.
+    NotDone,
+    /// It is not to be called again, whatever became of it.
+    GiveUp,
+}
+
+/// For an effect that has no probe.
+type NoProbe<I, T> = fn(I, BlobId) -> std::future::Ready<Result<Probed<T>, EffectFailure>>;
+
+impl Scope {
+    /// Performs an action on the outside world once. `call` gets the key of the effect, which is the same
+    /// for every attempt at it, in whichever process: pass it on to a service that recognises repetitions.
+    ///
+    /// It costs two commits: the intent before the call, the receipt after it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use piton_runtime::{Context, EffectFailure, EffectOptions, OpenRun, Run, RunError, Uncertain};
+    /// # use piton_store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), RunError> {
+    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # async fn post(_to: &str, _key: String) -> Result<u32, EffectFailure> { Ok(7) }
+    /// let mut run = Run::open(&context, OpenRun::default()).await?;
+    /// let options = EffectOptions { uncertain: Uncertain::CallAgain, ..EffectOptions::default() };
+    /// let order = run.effect("order", options, "coffee", async |what, key| post(what, key.to_string()).await).await?;
+    /// assert_eq!(order, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Effect`] if it didn't take place, or nobody could say; [`RunError::Changed`] if the log
+    /// has another call at this place; what [`wait_for`](Self::wait_for) says if a person is asked.
+    pub async fn effect<I, T>(
+        &mut self,
+        name: &str,
+        options: EffectOptions,
+        input: I,
+        call: impl AsyncFnMut(I, BlobId) -> Result<T, EffectFailure>,
+    ) -> Result<T, RunError>
+    where
+        I: Serialize + Clone,
+        T: Serialize + DeserializeOwned,
+    {
+        self.perform(name, options, input, call, None::<NoProbe<I, T>>).await
+    }
+
+    /// [`effect`](Self::effect), with a look at the world that tells whether an uncertain one took place.
+    pub async fn effect_with_probe<I, T>(
+        &mut self,
+        name: &str,
+        options: EffectOptions,
+        input: I,
+        call: impl AsyncFnMut(I, BlobId) -> Result<T, EffectFailure>,
+        probe: impl AsyncFnMut(I, BlobId) -> Result<Probed<T>, EffectFailure>,
+    ) -> Result<T, RunError>
+    where
+        I: Serialize + Clone,
+        T: Serialize + DeserializeOwned,
+    {
+        self.perform(name, options, input, call, Some(probe)).await
+    }
+
+    async fn perform<I, T>(
+        &mut self,
+        name: &str,
+        options: EffectOptions,
+        input: I,
+        mut call: impl AsyncFnMut(I, BlobId) -> Result<T, EffectFailure>,
+        mut probe: Option<impl AsyncFnMut(I, BlobId) -> Result<Probed<T>, EffectFailure>>,
+    ) -> Result<T, RunError>
+    where
+        I: Serialize + Clone,
+        T: Serialize + DeserializeOwned,
+    {
+        let place = self.place(name)?;
+        let stored = Input::new(&place.path, &input)?;
+        let core = &*self.core;
+        core.check_place(&place, &stored)?;
+        let path = &place.path;
+        loop {
+            let (found, reopened) = {
+                let known = core.known();
+                (known.line.effects.get(path).cloned(), known.line.reopened.get(path).copied())
+            };
+            let Some(effect) = found else {
+                core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
+                continue;
+            };
+            if effect.intent.input_hash != stored.hash {
+                let expected = Call { step: path.clone(), input: Some(effect.intent.input) };
+                return Err(core.changed(expected, &place, &stored));
+            }
+            let status = effect.status();
+            let Some(receipt) = &effect.receipt else {
+                // The process died between the two entries.
+                let probed = async |key| match &mut probe {
+                    Some(probe) => probe(input.clone(), key).await,
+                    None => Ok(Probed::Unknown),
+                };
+                if core.resolve(&effect, &options, probed).await? {
+                    core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
+                }
+                continue;
+            };
+            match (status, &receipt.retry) {
+                (EffectStatus::Done, _) => return decode(path, receipt.output.clone()),
+                (EffectStatus::NotDone | EffectStatus::Uncertain, Some(due)) => {
+                    core.check_ready()?;
+                    core.pause(due.left(&core.context)).await;
+                    core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
+                }
+                (EffectStatus::NotDone | EffectStatus::Uncertain, None) if reopened == Some(effect.intent.attempt) => {
+                    // The run is tried again. What was uncertain still is.
+                    let again = status == EffectStatus::NotDone || {
+                        let probed = async |key| match &mut probe {
+                            Some(probe) => probe(input.clone(), key).await,
+                            None => Ok(Probed::Unknown),
+                        };
+                        core.resolve(&effect, &options, probed).await?
+                    };
+                    if again {
+                        core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
+                    }
+                }
+                (EffectStatus::Compensated, _) => {
+                    let message = "it was taken back".to_owned();
+                    return Err(RunError::Effect { step: path.clone(), status: EffectStatus::NotDone, message });
+                }
+                (status, None) => {
+                    let message = receipt.error.clone().unwrap_or_default();
+                    return Err(RunError::Effect { step: path.clone(), status, message });
+                }
+            }
+        }
+    }
+}
+
+impl Core {
+    /// One attempt: intent, call, receipt.
+    async fn call<T: Serialize + DeserializeOwned>(
+        &self,
+        place: &Place,
+        input: &Input,
+        options: &EffectOptions,
+        call: &mut impl AsyncFnMut(BlobId) -> Result<T, EffectFailure>,
+    ) -> Result<(), RunError> {
+        let (run, path) = (self.id.clone(), place.path.clone());
+        if let Some(alone) = &self.alone {
+            return Err(RunError::Alone { step: path, only: alone.step.clone() });
+        }
+        let busy = self.begin().await?;
+        let (before, base) = {
+            let known = self.known();
+            let before = known.line.effects.get(&path).map(|effect| (effect.intent.key, effect.intent.attempt));
+            (before, known.line.reopened.get(&path).copied().unwrap_or(0))
+        };
+        let (key, attempts) = before.unwrap_or_else(|| (self.effect_key(&path), 0));
+        let intent = IntentRecord {
+            path: path.clone(),
+            place: place.number,
+            key,
+            input_hash: input.hash,
+            input: input.value.clone(),
+            compensation: options.compensation.clone(),
+            attempt: attempts + 1,
+        };
+        let mut writer = self.writer.lock().await;
+        self.commit(&mut writer, Fact::Intent(intent)).await?;
+        drop(writer);
+        self.events.tell(&Event::StepStarted { run: run.clone(), step: path.clone() });
+        let started = self.context.clock.monotonic();
+        let ended = self.attempt(call(key), options.timeout).await;
+        let (status, output, error) = match ended {
+            Attempt::Ended(Ok(output)) => match store_output(&path, &output) {
+                Ok((output, _)) => (EffectStatus::Done, output, None),
+                // It took place, but nobody can say what came of it.
+                Err(message) => (EffectStatus::Uncertain, Value::Null, Some(message)),
+            },
+            Attempt::Ended(Err(EffectFailure::NotDone(message))) => (EffectStatus::NotDone, Value::Null, Some(message)),
+            Attempt::Ended(Err(EffectFailure::Uncertain(message))) => {
+                (EffectStatus::Uncertain, Value::Null, Some(message))
+            }
+            Attempt::Panicked(said) => (EffectStatus::Uncertain, Value::Null, Some(format!("it panicked: {said}"))),
+            Attempt::TimedOut(limit) => {
+                (EffectStatus::Uncertain, Value::Null, Some(format!("it took longer than {limit:?}")))
+            }
+            Attempt::Interrupted => {
+                // No receipt: whoever goes on finds it uncertain, as after a crash.
+                self.end(busy).await?;
+                return Err(self.stopped());
+            }
+        };
+        let policy = options.retry.as_ref().unwrap_or(&self.retry);
+        let repeatable = status == EffectStatus::NotDone || options.uncertain == Uncertain::CallAgain;
+        let spent = attempts + 1 - base.min(attempts);
+        let retry = error
+            .as_ref()
+            .filter(|message| repeatable && policy.allows(spent, FailureKind::Work, message))
+            .map(|_| Deadline::after(&self.context, policy.pause(spent, &*self.context.random)));
+        let receipt = ReceiptRecord {
+            path: path.clone(),
+            key,
+            status,
+            output,
+            error: error.clone(),
+            retry,
+            by: Witness::Call,
+            duration_ms: millis(self.context.clock.monotonic().saturating_sub(started)),
+        };
+        self.put_receipt(receipt).await?;
+        self.events.tell(&match error {
+            None => {
+                let duration = self.context.clock.monotonic().saturating_sub(started);
+                Event::StepFinished { run, step: path, duration, usage: TokenUsage::default() }
+            }
+            Some(error) => Event::StepFailed { run, step: path, error },
+        });
+        self.end(busy).await
+    }
+
+    async fn put_receipt(&self, receipt: ReceiptRecord) -> Result<(), RunError> {
+        let mut writer = self.writer.lock().await;
+        self.commit(&mut writer, Fact::Receipt(receipt)).await.map(drop)
+    }
+
+    /// Finds out about an uncertain effect: by a probe, by the policy, by a person. Says whether it is to
+    /// be called again; if not, its receipt says what is known.
+    async fn resolve<T: Serialize + DeserializeOwned>(
+        &self,
+        effect: &EffectRecord,
+        options: &EffectOptions,
+        mut probe: impl AsyncFnMut(BlobId) -> Result<Probed<T>, EffectFailure>,
+    ) -> Result<bool, RunError> {
+        self.check_ready()?;
+        let intent = &effect.intent;
+        if let Some(alone) = &self.alone {
+            return Err(RunError::Alone { step: intent.path.clone(), only: alone.step.clone() });
+        }
+        let known = |status, output, error, by| ReceiptRecord {
+            path: intent.path.clone(),
+            key: intent.key,
+            status,
+            output,
+            error,
+            retry: None,
+            by,
+            duration_ms: 0,
+        };
+        match self.attempt(probe(intent.key), options.timeout).await {
+            Attempt::Ended(Ok(Probed::Done(output))) => {
+                let (output, _) = store_output(&intent.path, &output).map_err(|message| RunError::Effect {
+                    step: intent.path.clone(),
+                    status: EffectStatus::Done,
+                    message,
+                })?;
+                self.put_receipt(known(EffectStatus::Done, output, None, Witness::Probe)).await?;
+                return Ok(false);
+            }
+            Attempt::Ended(Ok(Probed::NotDone)) => return Ok(true),
+            Attempt::Interrupted => {
+                self.obey().await?;
+                return Err(self.stopped());
+            }
+            _ => {}
+        }
+        if options.uncertain == Uncertain::CallAgain {
+            return Ok(true);
+        }
+        let question: StepPath = format!("{}#?{}", intent.path, intent.attempt).parse()?;
+        let prompt = format!("Did {} take place? Its key is {}.", intent.path, intent.key);
+        let asked = Wait { wait_for: WaitFor::HumanApproval, prompt, timeout: None };
+        let input = Input::new(&question, &asked.prompt)?;
+        let answer = self.ask(&question, None, input, asked, None).await?;
+        let by = Witness::Person(answer.by);
+        let said = from_value(answer.value).map_err(RunError::value(format!("the answer to {question}")))?;
+        match said {
+            EffectAnswer::NotDone => return Ok(true),
+            EffectAnswer::Done(output) => {
+                self.put_receipt(known(EffectStatus::Done, output, None, by)).await?;
+            }
+            EffectAnswer::GiveUp => {
+                let error = Some("nobody knows, and it is not to be called again".to_owned());
+                self.put_receipt(known(EffectStatus::Uncertain, Value::Null, error, by)).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The key of an effect: the same for every attempt, another one after everything that raises the
+    /// epoch, and in every other run.
+    fn effect_key(&self, path: &StepPath) -> BlobId {
+        let epoch = self.known().line.epoch;
+        let name = format!("piton effect\n{}\n{epoch}\n{path}", self.id);
+        Hashing::PLAIN.blob(name.as_bytes())
+    }
+}
+
+/// The key of taking an effect back.
+pub(crate) fn compensation_key(effect: BlobId) -> BlobId {
+    Hashing::PLAIN.blob(format!("piton compensation\n{effect}").as_bytes())
+}

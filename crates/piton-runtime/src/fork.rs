@@ -1,0 +1,134 @@
+//! Forks: a new run that begins with what another one had at a checkpoint.
+//!
+//! Everything that it needs comes along in its entry 0, in one commit: it doesn't depend on its parent's
+//! log afterwards, and a crash leaves it whole or not there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use piton_store::{NewPart, NewRun, RunLog, StoreError};
+use piton_types::{CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunState, RunStatus, Value, to_value};
+
+use crate::line::ORIGIN;
+use crate::record::Origin;
+use crate::{Context, History, RunError};
+
+/// A fork to be made, with what is to be different.
+#[derive(Debug, Clone, Default)]
+pub struct ForkRun {
+    /// Its id; without one, a generated one.
+    pub id: Option<RunId>,
+    /// What it is called; as its parent, if nothing is said.
+    pub name: Option<String>,
+    /// Another document and inputs.
+    pub input: Option<Value>,
+    /// Parts of the state that are to be different.
+    pub parts: BTreeMap<PartName, Value>,
+    /// Steps that are to have given something else.
+    pub outputs: BTreeMap<piton_types::StepPath, Value>,
+    /// What the acknowledgement survives.
+    pub durability: Durability,
+}
+
+/// Makes a new run that has done what another one had at `at` (any entry of its log), and goes on
+/// differently. The other one isn't touched, whatever its state.
+///
+/// Effects that took place stay done in the fork; those that it performs itself have keys of their own.
+/// Questions that were open are asked again.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use piton_runtime::{Context, ForkRun, OpenRun, Run, RunError, fork};
+/// # use piton_store::MemoryStore;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), RunError> {
+/// # let context = Context::system(Arc::new(MemoryStore::new()));
+/// # type Nothing = Result<u32, std::io::Error>;
+/// let mut run = Run::open(&context, OpenRun { id: Some("one".parse()?), ..OpenRun::default() }).await?;
+/// let a = run.step("a", (), async |()| -> Nothing { Ok(2) }).await?;
+/// run.step("b", a, async |a| -> Nothing { Ok(a + 1) }).await?;
+///
+/// let changed = ForkRun { outputs: [("a".parse()?, 20.into())].into(), ..ForkRun::default() };
+/// let id = fork(&context, &"one@2".parse()?, changed).await?;
+/// let mut branched = Run::open(&context, OpenRun { id: Some(id), ..OpenRun::default() }).await?;
+/// let a = branched.step("a", (), async |()| -> Nothing { unreachable!("it is done") }).await?;
+/// assert_eq!(branched.step("b", a, async |a| -> Nothing { Ok(a + 1) }).await?, 21);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// `NotFound` from the store if there is no such run or entry, `Conflict` if there is a run of the new
+/// id, [`RunError::NoSuchStep`] if a step whose output is to be changed hasn't finished by then.
+pub async fn fork(context: &Context, at: &CheckpointRef, fork: ForkRun) -> Result<RunId, RunError> {
+    fork_into(context, context, at, fork).await
+}
+
+/// [`fork`], into another store.
+pub async fn fork_into(
+    context: &Context,
+    target: &Context,
+    at: &CheckpointRef,
+    fork: ForkRun,
+) -> Result<RunId, RunError> {
+    let log = RunLog::open(Arc::clone(&context.store), &at.run).await?;
+    if at.seq > log.head().seq {
+        return Err(StoreError::NotFound { what: format!("entry {} of run {}", at.seq, at.run) }.into());
+    }
+    let summary = log.summary().await?;
+    let history = History::read_to(&log, at.seq).await?;
+    let mut line = history.line;
+    for (path, output) in fork.outputs {
+        let Some(step) = line.steps.get_mut(&path).filter(|step| step.is_finished()) else {
+            return Err(RunError::NoSuchStep { run: at.run.clone(), step: path });
+        };
+        step.output = output;
+    }
+    let mut parts = BTreeMap::new();
+    for (name, part) in history.checkpoint.map(|(_, parts)| parts).unwrap_or_default() {
+        let value = match fork.parts.get(&name) {
+            Some(value) => value.clone(),
+            None => log.load(part.root).await?,
+        };
+        parts.insert(name, NewPart { schema: part.schema, version: part.version, value });
+    }
+    for (name, value) in fork.parts {
+        let schema = format!("piton.{}", name.0);
+        parts.entry(name).or_insert(NewPart { schema, version: 1, value });
+    }
+    let now = target.clock.now();
+    let id = fork.id.unwrap_or_else(|| RunId::generate(now, &*target.random));
+    let input = fork.input.unwrap_or(history.input);
+    let origin = Origin::Fork {
+        checkpoint: at.clone(),
+        epoch: line.epoch + 1,
+        steps: line.steps.into_values().collect(),
+        effects: line.effects.into_values().collect(),
+        answers: line.questions.into_values().filter_map(|asked| asked.answer).collect(),
+    };
+    let new = NewRun {
+        name: fork.name.unwrap_or(summary.name),
+        kind: summary.kind,
+        status: RunStatus::Queued,
+        parent: Some(at.clone()),
+        folder: summary.folder,
+        body: created(now, input, Some(&origin))?,
+        parts,
+        fence: Fence(0),
+        durability: fork.durability,
+        ..NewRun::new(id.clone(), now)
+    };
+    RunLog::create(Arc::clone(&target.store), new).await?;
+    Ok(id)
+}
+
+/// The body of entry 0.
+pub(crate) fn created(at: piton_types::Timestamp, input: Value, origin: Option<&Origin>) -> Result<Value, RunError> {
+    let queued = RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input });
+    let body = to_value(&queued).map_err(RunError::value("the body of the run"))?;
+    let Some(origin) = origin else { return Ok(body) };
+    let Value::Map(mut map) = body else { unreachable!("a state is a map") };
+    map.insert(ORIGIN.to_owned(), to_value(origin).map_err(RunError::value("the origin of the run"))?);
+    Ok(Value::Map(map))
+}

@@ -1,0 +1,245 @@
+//! What counts of a run's log: the line of entries that leads to its end, without what was undone.
+//!
+//! The same fold serves whoever opens a run, whoever drives it and finds that others have added entries,
+//! and whoever only looks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use piton_store::{RunLog, SealedEntry, StoreError};
+use piton_types::{EntryKind, Queued, RunState, StepPath, Value, from_value};
+use serde::de::DeserializeOwned;
+
+use crate::record::{
+    AnswerRecord, ClaimRecord, EffectRecord, IntentRecord, LogRecord, Origin, QuestionRecord, ReceiptRecord,
+    RequestRecord, RestoreRecord, StepRecord,
+};
+
+/// The body of an entry.
+#[derive(Debug, Clone)]
+pub(crate) enum Fact {
+    Created(Box<Queued>, Option<Box<Origin>>),
+    Claimed(ClaimRecord),
+    State(RunState),
+    Step(StepRecord),
+    Intent(IntentRecord),
+    Receipt(ReceiptRecord),
+    Asked(QuestionRecord),
+    Answer(AnswerRecord),
+    Requested(RequestRecord),
+    Restored(RestoreRecord),
+    Logged(LogRecord),
+    Checkpoint,
+}
+
+/// The field of entry 0 that says where a run comes from.
+pub(crate) const ORIGIN: &str = "origin";
+
+impl Fact {
+    /// Reads the body of an entry.
+    pub(crate) async fn read(log: &RunLog, entry: &SealedEntry) -> Result<Self, StoreError> {
+        if entry.kind == EntryKind::Checkpoint {
+            return Ok(Self::Checkpoint);
+        }
+        let mut body = log.body(entry).await?;
+        let origin = match &mut body {
+            Value::Map(map) if entry.kind == EntryKind::Created => map.remove(ORIGIN),
+            _ => None,
+        };
+        fn decode<T: DeserializeOwned>(log: &RunLog, entry: &SealedEntry, body: Value) -> Result<T, StoreError> {
+            from_value(body).map_err(|error| {
+                StoreError::corrupt(format!("the body of entry {} of run {}", entry.seq, log.run()), error.to_string())
+            })
+        }
+        Ok(match entry.kind {
+            EntryKind::Created => {
+                let RunState::Queued(queued) = decode(log, entry, body)? else {
+                    let what = format!("entry {} of run {}", entry.seq, log.run());
+                    return Err(StoreError::corrupt(what, "it doesn't create a run"));
+                };
+                let origin = origin.map(|origin| decode(log, entry, origin)).transpose()?;
+                Self::Created(Box::new(queued), origin.map(Box::new))
+            }
+            EntryKind::Claimed => Self::Claimed(decode(log, entry, body)?),
+            EntryKind::StateChanged => Self::State(decode(log, entry, body)?),
+            EntryKind::StepDone => Self::Step(decode(log, entry, body)?),
+            EntryKind::EffectIntent => Self::Intent(decode(log, entry, body)?),
+            EntryKind::EffectReceipt => Self::Receipt(decode(log, entry, body)?),
+            EntryKind::Asked => Self::Asked(decode(log, entry, body)?),
+            EntryKind::Answer => Self::Answer(decode(log, entry, body)?),
+            EntryKind::Requested => Self::Requested(decode(log, entry, body)?),
+            EntryKind::Restored => Self::Restored(decode(log, entry, body)?),
+            EntryKind::Logged => Self::Logged(decode(log, entry, body)?),
+            EntryKind::Checkpoint => Self::Checkpoint,
+        })
+    }
+
+    /// The call that it belongs to.
+    pub(crate) fn path(&self) -> Option<&StepPath> {
+        match self {
+            Self::Step(step) => Some(&step.path),
+            Self::Intent(intent) => Some(&intent.path),
+            Self::Asked(question) => Some(&question.path),
+            _ => None,
+        }
+    }
+
+    /// The state that the run is in since this entry, if it changed it.
+    pub(crate) fn state(&self) -> Option<RunState> {
+        match self {
+            Self::Created(queued, _) => Some(RunState::Queued((**queued).clone())),
+            Self::Claimed(claim) => Some(claim.state.clone()),
+            Self::State(state) => Some(state.clone()),
+            Self::Asked(question) => Some(question.state.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// A question and its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Asked {
+    /// Without the question in a fork, which has only answers.
+    pub(crate) question: Option<QuestionRecord>,
+    pub(crate) answer: Option<AnswerRecord>,
+}
+
+/// What counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Line {
+    /// The newest attempt at every step.
+    pub(crate) steps: BTreeMap<StepPath, StepRecord>,
+    /// Every effect.
+    pub(crate) effects: BTreeMap<StepPath, EffectRecord>,
+    /// Every question.
+    pub(crate) questions: BTreeMap<StepPath, Asked>,
+    /// Which call each scope made at which place, and with which input.
+    places: HashMap<(String, u32), StepPath>,
+    /// Failed calls that are to be tried again since the run was, and how many attempts there were then.
+    pub(crate) reopened: BTreeMap<StepPath, u32>,
+    /// What whoever drives it was asked to do, and hasn't yet.
+    pub(crate) request: Option<RequestRecord>,
+    /// Whether whoever asked last goes on holding the run.
+    pub(crate) waiting_held: bool,
+    /// Raised by everything after which an effect is another one.
+    pub(crate) epoch: u32,
+    /// The step that the run failed of.
+    failed_of: Option<StepPath>,
+}
+
+impl Line {
+    /// Which call a scope made at a place.
+    pub(crate) fn at(&self, scope: &str, place: u32) -> Option<&StepPath> {
+        // Two words of a key can't be borrowed apart; scopes are short.
+        self.places.get(&(scope.to_owned(), place))
+    }
+
+    /// Takes in the next entry that counts.
+    pub(crate) fn take(&mut self, fact: Fact) {
+        match fact {
+            Fact::Created(_, Some(origin)) => self.inherit(*origin),
+            Fact::Step(step) => {
+                self.put(&step.path, step.place);
+                if step.is_finished() {
+                    self.reopened.remove(&step.path);
+                }
+                self.steps.insert(step.path.clone(), step);
+            }
+            Fact::Intent(intent) => {
+                self.put(&intent.path, Some(intent.place));
+                self.effects.insert(intent.path.clone(), EffectRecord { intent, receipt: None });
+            }
+            Fact::Receipt(receipt) => {
+                if let Some(effect) = self.effects.get_mut(&receipt.path) {
+                    effect.receipt = Some(receipt);
+                }
+            }
+            Fact::Asked(question) => {
+                self.put(&question.path, question.place);
+                self.waiting_held = question.held;
+                self.questions.insert(question.path.clone(), Asked { question: Some(question), answer: None });
+            }
+            Fact::Answer(answer) => {
+                if let Some(asked) = self.questions.get_mut(&answer.path) {
+                    asked.answer = Some(answer);
+                }
+            }
+            Fact::Requested(request) => self.request = Some(request),
+            Fact::Restored(restore) => self.epoch = restore.epoch,
+            Fact::Claimed(_) => self.request = None,
+            Fact::State(RunState::Failed(failed)) => {
+                self.failed_of = failed.step.as_ref().and_then(|step| step.parse().ok());
+            }
+            Fact::State(RunState::Queued(_)) => self.reopen(),
+            Fact::State(state) => {
+                self.request = None;
+                self.waiting_held &= !matches!(state, RunState::Waiting(_));
+            }
+            Fact::Created(_, None) | Fact::Logged(_) | Fact::Checkpoint => {}
+        }
+    }
+
+    fn put(&mut self, path: &StepPath, place: Option<u32>) {
+        if let Some(place) = place {
+            self.places.insert((scope_of(path).to_owned(), place), path.clone());
+        }
+    }
+
+    /// What a fork has of its parent.
+    fn inherit(&mut self, origin: Origin) {
+        let Origin::Fork { epoch, steps, effects, answers, .. } = origin else { return };
+        self.epoch = epoch;
+        for step in steps {
+            self.take(Fact::Step(step));
+        }
+        for effect in effects {
+            self.take(Fact::Intent(effect.intent));
+            effect.receipt.into_iter().for_each(|receipt| self.take(Fact::Receipt(receipt)));
+        }
+        for answer in answers {
+            self.put(&answer.path, answer.place);
+            self.questions.insert(answer.path.clone(), Asked { question: None, answer: Some(answer) });
+        }
+    }
+
+    /// The run is tried again after a failure: so is the call that it failed of. If it doesn't say which,
+    /// all failed calls after which their scope made no other; the program has dealt with those before.
+    pub(crate) fn reopen(&mut self) {
+        let named = self.failed_of.take();
+        let is_last = |line: &Self, path: &StepPath, place: Option<u32>| {
+            let Some(place) = place else { return true };
+            let scope = scope_of(path);
+            !line.places.keys().any(|(other, at)| other == scope && *at > place)
+        };
+        let failed: Vec<_> = self
+            .steps
+            .values()
+            .filter(|step| !step.is_finished() && step.retry.is_none())
+            .filter(|step| match &named {
+                Some(named) => step.path == *named,
+                None => is_last(self, &step.path, step.place),
+            })
+            .map(|step| (step.path.clone(), step.attempt))
+            .collect();
+        let effects: Vec<_> = self
+            .effects
+            .values()
+            .filter(|effect| effect.receipt.as_ref().is_some_and(|receipt| receipt.error.is_some()))
+            .filter(|effect| match &named {
+                Some(named) => effect.intent.path == *named,
+                None => is_last(self, &effect.intent.path, Some(effect.intent.place)),
+            })
+            .map(|effect| (effect.intent.path.clone(), effect.intent.attempt))
+            .collect();
+        self.reopened.extend(failed.into_iter().chain(effects));
+    }
+
+    /// The questions that wait for an answer.
+    pub(crate) fn open_questions(&self) -> impl Iterator<Item = &QuestionRecord> {
+        self.questions.values().filter(|asked| asked.answer.is_none()).filter_map(|asked| asked.question.as_ref())
+    }
+}
+
+/// The scope that a path belongs to; empty for the outermost.
+pub(crate) fn scope_of(path: &StepPath) -> &str {
+    path.as_str().rsplit_once('/').map_or("", |(scope, _)| scope)
+}

@@ -1,0 +1,85 @@
+//! The log of a run for people: lines that steps write, kept with the run.
+//!
+//! Lines cost no commit of their own. They go into the entry of the next step that ends; what a long
+//! step writes meanwhile is put down about once a second, so that somebody may follow it, and so that
+//! little is lost if the process dies.
+
+use std::sync::Arc;
+
+use piton_store::Draft;
+use piton_types::{Durability, EntryKind, to_value};
+
+use crate::core::Core;
+use crate::record::{LogLine, LogRecord};
+use crate::{RunError, Scope};
+
+/// More of a line isn't kept.
+const LONGEST: usize = 8 << 10;
+
+/// Writes lines into the log of a run; for the work of steps, which can't use the run itself.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    core: Arc<Core>,
+}
+
+impl Lines {
+    /// Writes a line. It is in the log when the step that writes it is.
+    pub fn write(&self, text: impl Into<String>) {
+        self.core.write_line(text.into());
+    }
+}
+
+impl Scope {
+    /// A way to write lines into the log of the run.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use piton_runtime::{Context, History, OpenRun, Run, RunError};
+    /// # use piton_store::{MemoryStore, RunLog};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), RunError> {
+    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// let mut run = Run::open(&context, OpenRun::default()).await?;
+    /// let lines = run.lines();
+    /// run.step("fetch", "bees", async |topic| {
+    ///     lines.write(format!("looking for {topic}"));
+    ///     Ok::<_, std::io::Error>(7)
+    /// })
+    /// .await?;
+    /// let history = History::of(&context, run.id()).await?;
+    /// assert_eq!(history.log[0].text, "looking for bees");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lines(&self) -> Lines {
+        Lines { core: Arc::clone(&self.core) }
+    }
+}
+
+impl Core {
+    pub(crate) fn write_line(&self, mut text: String) {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        let line = LogLine { at: self.context.clock.now(), text };
+        self.known().lines.push(line);
+    }
+
+    /// The lines that no entry has yet.
+    pub(crate) fn take_lines(&self) -> Vec<LogLine> {
+        std::mem::take(&mut self.known().lines)
+    }
+
+    /// Puts down what was written so far, if anything was.
+    pub(crate) async fn flush_lines(&self) -> Result<(), RunError> {
+        if self.known().lines.is_empty() {
+            return Ok(());
+        }
+        let mut writer = self.writer.lock().await;
+        let log = self.take_lines();
+        if log.is_empty() {
+            return Ok(());
+        }
+        let mut draft = Draft::new(EntryKind::Logged, self.context.clock.now());
+        draft.body = to_value(&LogRecord { log }).map_err(RunError::value("lines of the log"))?;
+        self.append_with(&mut writer, draft, Durability::Relaxed).await.map(drop)
+    }
+}
