@@ -5,13 +5,22 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use piton_types::RunId;
 
+use crate::file_arguments::{Checkpoint, Guard, Redo, Restore, Save, Status, Undo};
 use crate::reference::Reference;
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
 const GROUPS: &str = "\
+Files:
+  guard    Run any program under checkpoints
+  save     Checkpoint the files of this folder now
+  status   This folder: what changed, its newest checkpoint, its store
+  undo     Take back the last step, session or restore, or a named one
+  redo     Take back the last undo
+  restore  Return files to a checkpoint
+
 Look:
   log      What happened, newest first: of this folder or one run
   show     A run, checkpoint, step or blob
@@ -91,6 +100,13 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Guard(Guard),
+    Save(Save),
+    Status(Status),
+    Undo(Undo),
+    Redo(Redo),
+    Restore(Restore),
+    Checkpoint(Checkpoint),
     Init(Init),
     Log(Log),
     Show(Show),
@@ -149,19 +165,23 @@ pub(crate) struct Show {
 
 /// What differs between two checkpoints
 ///
-/// Of two runs, their newest checkpoints are compared.
+/// Of their files, or with --state of their states. Without B, A is compared with the folder as it is now; without
+/// A, the newest checkpoint is. Of two runs, their newest checkpoints are compared.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton diff --state @- @\n  piton diff --state RUN@3 RUN@7 --json")]
+#[command(after_help = "Examples:\n  piton diff\n  piton diff @- @ --stat\n  piton diff --state RUN@3 RUN@7 --json")]
 pub(crate) struct Diff {
     /// Compare their states, value by value
-    #[arg(long, required = true, action = ArgAction::SetTrue)]
+    #[arg(long, conflicts_with = "stat", requires = "to")]
     pub(crate) state: bool,
+    /// Only count the lines of each file
+    #[arg(long)]
+    pub(crate) stat: bool,
     /// The older one
     #[arg(value_name = "A")]
-    pub(crate) from: Reference,
+    pub(crate) from: Option<Reference>,
     /// The newer one
     #[arg(value_name = "B")]
-    pub(crate) to: Reference,
+    pub(crate) to: Option<Reference>,
 }
 
 /// Start a document; with --id create or resume
@@ -215,7 +235,7 @@ mod tests {
     #[test]
     fn the_definition_is_sound_and_every_verb_is_in_the_help() {
         Arguments::command().debug_assert();
-        for verb in Arguments::command().get_subcommands() {
+        for verb in Arguments::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
             let about = verb.get_about().unwrap().to_string();
             assert!(
                 GROUPS

@@ -9,29 +9,40 @@ use piton_store::StoreError;
 
 /// How the program ends. The numbers are promised in the help and to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Exit {
     /// It did what was asked.
-    Done = 0,
+    Done,
     /// The user can fix it.
-    UserFixable = 1,
+    UserFixable,
     /// The command was written wrongly.
-    Usage = 2,
+    Usage,
     /// The run waits for an answer.
-    Waiting = 3,
+    Waiting,
     /// To go on might have done harm.
-    Refused = 4,
+    Refused,
     /// A fault of Piton itself.
-    Internal = 70,
+    Internal,
     /// `SIGINT`, as shells count it.
-    Interrupted = 130,
+    Interrupted,
     /// `SIGTERM`, as shells count it.
-    Terminated = 143,
+    Terminated,
+    /// What a program that we ran for the user ended with.
+    Of(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::UserFixable => 1,
+            Exit::Usage => 2,
+            Exit::Waiting => 3,
+            Exit::Refused => 4,
+            Exit::Internal => 70,
+            Exit::Interrupted => 130,
+            Exit::Terminated => 143,
+            Exit::Of(code) => code,
+        })
     }
 }
 

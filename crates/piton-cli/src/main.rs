@@ -7,6 +7,8 @@ mod arguments;
 mod commands;
 mod drive;
 mod failure;
+mod file_arguments;
+mod files;
 mod output;
 mod place;
 mod reference;
@@ -113,8 +115,15 @@ fn surroundings(global: Global) -> Result<Surroundings, Failure> {
         Some(Ok(url)) => Some(url),
         Some(Err(_)) => return Err(Failure::usage("PITON_STORE is not Unicode")),
     };
+    let budget = match env::var("PITON_BUDGET") {
+        Ok(text) if !text.is_empty() => {
+            Some(text.parse().map_err(|_| Failure::usage("PITON_BUDGET is not a number of bytes"))?)
+        }
+        _ => None,
+    };
     let path = |name| env::var_os(name).map(PathBuf::from);
-    Ok(Surroundings { option: global.store, variable, state_home: path("XDG_STATE_HOME"), home: path("HOME"), folder })
+    let (state_home, home) = (path("XDG_STATE_HOME"), path("HOME"));
+    Ok(Surroundings { option: global.store, variable, state_home, home, folder, budget })
 }
 
 #[cfg(test)]

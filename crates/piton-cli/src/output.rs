@@ -49,6 +49,16 @@ impl Output {
         self.json
     }
 
+    /// Whether progress is wanted.
+    pub(crate) fn is_chatty(&self) -> bool {
+        self.verbosity >= Verbosity::Normal
+    }
+
+    /// Whether data may have colours: stdout is a terminal and nobody objects.
+    pub(crate) fn has_colour(&self) -> bool {
+        self.colour && self.width.is_some()
+    }
+
     /// The width to keep to, if any.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width

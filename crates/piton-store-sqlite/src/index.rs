@@ -108,7 +108,7 @@ pub(crate) const fn status_number(status: RunStatus) -> u8 {
 }
 
 /// The kinds of runs, at the places of the numbers that are stored for them.
-const KINDS: [RunKind; 4] = [RunKind::Steps, RunKind::Workflow, RunKind::Guard, RunKind::Embedded];
+const KINDS: [RunKind; 5] = [RunKind::Steps, RunKind::Workflow, RunKind::Guard, RunKind::Embedded, RunKind::Workspace];
 
 /// The number of a kind, as it is stored.
 pub(crate) const fn kind_number(kind: RunKind) -> u8 {
@@ -117,6 +117,7 @@ pub(crate) const fn kind_number(kind: RunKind) -> u8 {
         RunKind::Workflow => 1,
         RunKind::Guard => 2,
         RunKind::Embedded => 3,
+        RunKind::Workspace => 4,
     }
 }
 

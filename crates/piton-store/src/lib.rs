@@ -4,6 +4,7 @@
 //! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`]: opaque bytes in order. [`MemoryStore`] is one.
 //! - [`state`]: values as Merkle trees, edited by path, saved at the cost of the change.
 //! - [`RunLog`]: the log of one run, with its entries, hashes, states and folding.
+//! - [`ContentWriter`] and [`ContentReader`]: contents of files, in compressed packs.
 //! - [`CheckpointStore`]: three methods for embedders, and [`EmbeddedStore`], which makes a store of them.
 //! - [`Registry`]: stores by URL.
 
@@ -13,9 +14,11 @@ mod codec;
 #[cfg(feature = "conformance")]
 #[expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "a behaviour fails by panicking")]
 pub mod conformance;
+mod contents;
 mod difference;
 mod embedded;
 mod error;
+mod framed;
 mod hashing;
 mod memory;
 mod pack;
@@ -33,6 +36,7 @@ pub use backend::{
     Span, Store, Usage,
 };
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
+pub use contents::{ContentReader, ContentWriter};
 pub use embedded::EmbeddedStore;
 pub use error::StoreError;
 pub use hashing::Hashing;

@@ -12,6 +12,8 @@ use piton_types::BlobId;
 
 use crate::codec::{Reader, put_varint};
 use crate::difference::{self, Base, Pair};
+use crate::framed::{self, FramedPack};
+use crate::state::grammar::Malformed;
 use crate::state::{Fresh, IdMap};
 use crate::{Hashing, StoreError};
 
@@ -94,8 +96,12 @@ impl Pack {
         Ok((pack, bytes))
     }
 
-    /// Opens what [`build`](Self::build) gave.
+    /// Opens what [`build`](Self::build) gave, or a pack of file contents: a file may happen to have the
+    /// bytes of a node, and then the node is found there.
     pub(crate) fn open(hashing: &Hashing, bytes: Bytes) -> Result<Self, StoreError> {
+        if bytes.first() == Some(&framed::FORM) {
+            return Self::open_framed(hashing, bytes);
+        }
         let mut reader = Reader::new(&bytes);
         if reader.byte()? != FORM || reader.id()? != hashing.blob(reader.rest()) {
             return Err(StoreError::corrupt("a pack", "its checksum doesn't fit its content"));
@@ -118,6 +124,18 @@ impl Pack {
         }
         reader.end()?;
         Ok(Self { body, nodes, places })
+    }
+
+    fn open_framed(hashing: &Hashing, bytes: Bytes) -> Result<Self, StoreError> {
+        let (mut body, mut nodes, mut places) = (Vec::new(), Vec::new(), IdMap::default());
+        let mut add = |id, node: Bytes| {
+            places.insert(id, u32::try_from(nodes.len()).map_err(|_| Malformed("a pack has too many nodes"))?);
+            nodes.push(Stored { id, range: body.len()..body.len() + node.len(), whole: None });
+            body.extend_from_slice(&node);
+            Ok(())
+        };
+        FramedPack::open(hashing, bytes)?.read(|_| true, &mut add)?;
+        Ok(Self { body: body.into(), nodes, places })
     }
 
     /// Where a node is in the pack.

@@ -29,6 +29,8 @@ pub enum RunKind {
     Guard,
     /// The log behind an embedder's own checkpoint store.
     Embedded,
+    /// The files of a folder: checkpoints that belong to no other run.
+    Workspace,
 }
 
 /// How long things are kept (C5).

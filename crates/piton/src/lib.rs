@@ -117,3 +117,9 @@ pub use piton_flow::{
 
 #[cfg(feature = "sqlite")]
 pub use piton_store_sqlite::{SqliteOptions, SqliteStore};
+
+/// Snapshots of a working folder, what changed in it, and the way back.
+#[cfg(feature = "workspace")]
+pub mod workspace {
+    pub use piton_workspace::*;
+}

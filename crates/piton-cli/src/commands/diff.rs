@@ -1,5 +1,5 @@
 //! `piton diff --state`: what differs between the states of two checkpoints, value by value. What both
-//! have in common is compared by one look at its id and not read.
+//! have in common is compared by one look at its id and not read. Without `--state`, their files.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use piton_types::{BlobId, PartName, Path};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Diff;
+use crate::commands::file_diff;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::reference::Reference;
@@ -19,14 +20,19 @@ use crate::table::cut;
 use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit, Failure> {
-    let is_run = |reference: &Reference| matches!(reference, Reference::Run(_));
-    if is_run(&arguments.from) != is_run(&arguments.to) {
-        return Err(Failure::usage(format!("{} and {} are of different kinds", arguments.from, arguments.to))
-            .hint("compare two checkpoints or two runs; RUN@ is the newest checkpoint of a run."));
-    }
+    let (from, to) = match (&arguments.from, &arguments.to) {
+        (Some(from), Some(to)) if arguments.state => (from, to),
+        (from, to) => {
+            if let (Some(from), Some(to)) = (from, to) {
+                refuse_mixed(from, to)?;
+            }
+            return file_diff::execute(session, arguments).await;
+        }
+    };
+    refuse_mixed(from, to)?;
     let store = session.store().await?;
-    let from = resolve_checkpoint(&store, &arguments.from).await?;
-    let to = resolve_checkpoint(&store, &arguments.to).await?;
+    let from = resolve_checkpoint(&store, from).await?;
+    let to = resolve_checkpoint(&store, to).await?;
     let changes = compare(&from, &to).await?;
     store.close().await?;
 
@@ -48,6 +54,15 @@ pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit,
         }
     }
     Ok(Exit::Done)
+}
+
+fn refuse_mixed(from: &Reference, to: &Reference) -> Result<(), Failure> {
+    let is_run = |reference: &Reference| matches!(reference, Reference::Run(_));
+    if is_run(from) != is_run(to) {
+        return Err(Failure::usage(format!("{from} and {to} are of different kinds"))
+            .hint("compare two checkpoints or two runs; RUN@ is the newest checkpoint of a run."));
+    }
+    Ok(())
 }
 
 /// The differences of all parts; a path begins with the part's name.

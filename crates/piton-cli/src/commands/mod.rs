@@ -1,12 +1,19 @@
 //! The verbs, one per file. Each is given the session and its own arguments, writes its data, and says
 //! how the program ends.
 
+mod checkpoint;
 mod diff;
+mod file_diff;
+mod guard;
 mod init;
 mod log;
+mod restore;
 mod resume;
 mod run;
+mod save;
 mod show;
+mod status;
+mod undo;
 
 use crate::arguments::Verb;
 use crate::failure::{Exit, Failure};
@@ -15,6 +22,13 @@ use crate::session::Session;
 /// Does what was asked.
 pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failure> {
     match verb {
+        Verb::Guard(arguments) => guard::execute(session, arguments).await,
+        Verb::Save(arguments) => save::execute(session, &arguments).await,
+        Verb::Status(arguments) => status::execute(session, &arguments).await,
+        Verb::Undo(arguments) => undo::undo(session, &arguments).await,
+        Verb::Redo(arguments) => undo::redo(session, &arguments).await,
+        Verb::Restore(arguments) => restore::execute(session, &arguments).await,
+        Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,
         Verb::Init(arguments) => init::execute(session, &arguments).await,
         Verb::Log(arguments) => log::execute(session, &arguments).await,
         Verb::Show(arguments) => show::execute(session, &arguments).await,

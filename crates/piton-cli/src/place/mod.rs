@@ -31,6 +31,8 @@ pub(crate) struct Surroundings {
     pub(crate) home: Option<PathBuf>,
     /// The working folder, canonical.
     pub(crate) folder: PathBuf,
+    /// `PITON_BUDGET`: how many bytes the store may take.
+    pub(crate) budget: Option<u64>,
 }
 
 /// Why the store is where it is.

@@ -251,7 +251,6 @@ fn wrong_usage() {
         vec!["log", "-q", "-v"],
         vec!["run"],
         vec!["run", "flow.yml", "-i", "novalue"],
-        vec!["diff", "@", "@"],
         vec!["diff", "--state", "@"],
         vec!["init", "--here", "--store", "sqlite:x"],
     ] {

@@ -11,6 +11,14 @@ fn all_verbs() {
 
     Usage: piton [OPTIONS] <COMMAND>
 
+    Files:
+      guard    Run any program under checkpoints
+      save     Checkpoint the files of this folder now
+      status   This folder: what changed, its newest checkpoint, its store
+      undo     Take back the last step, session or restore, or a named one
+      redo     Take back the last undo
+      restore  Return files to a checkpoint
+
     Look:
       log      What happened, newest first: of this folder or one run
       show     A run, checkpoint, step or blob
@@ -132,14 +140,15 @@ fn all_verbs() {
     --- stdout
     What differs between two checkpoints
 
-    Usage: piton diff [OPTIONS] --state <A> <B>
+    Usage: piton diff [OPTIONS] [A] [B]
 
     Arguments:
-      <A>  The older one
-      <B>  The newer one
+      [A]  The older one
+      [B]  The newer one
 
     Options:
           --state  Compare their states, value by value
+          --stat   Only count the lines of each file
       -h, --help   Print help (see more with '--help')
 
     Options of every verb:
@@ -150,7 +159,8 @@ fn all_verbs() {
       -v, --verbose      Say more on stderr
 
     Examples:
-      piton diff --state @- @
+      piton diff
+      piton diff @- @ --stat
       piton diff --state RUN@3 RUN@7 --json
     --- exit 0
     ");

@@ -32,6 +32,8 @@ pub struct Draft<'a> {
     pub body: Value,
     /// The state of the run; with any part, the entry is a checkpoint.
     pub parts: Vec<DraftPart<'a>>,
+    /// Packs that were staged for it ahead, as by [`ContentWriter`](crate::ContentWriter).
+    pub staged: Vec<PackId>,
     /// The run's new index row, if its state changed.
     pub index: Option<RunSummary>,
     /// The writer's fence; `None` keeps the log's.
@@ -53,6 +55,7 @@ impl Draft<'_> {
             label: String::new(),
             body: Value::Null,
             parts: Vec::new(),
+            staged: Vec::new(),
             index: None,
             fence: None,
             at,
@@ -297,7 +300,8 @@ impl RunLog {
             body: &top,
         };
         let (entry, hash) = sealed::seal(hashing, &self.run, seq, &fields);
-        let (bytes, staged, pack) = pack_nodes(&*self.store, nodes).await?;
+        let (bytes, mut staged, pack) = pack_nodes(&*self.store, nodes).await?;
+        staged.append(&mut draft.staged);
         let commit = Commit {
             run: self.run.clone(),
             seq,

@@ -1,0 +1,154 @@
+//! `piton guard -- COMMAND…`: any program, with checkpoints of the folder before, while and after it runs.
+//!
+//! The program is in our process group and has the terminal: a signal from the keyboard reaches it directly.
+//! `SIGTERM` and `SIGHUP`, which reach us alone, are passed on. Until it has ended we say nothing.
+
+use std::process::{ExitStatus, Stdio};
+
+use piton::SystemRandom;
+use piton::workspace::{Goal, RestoreOptions, Session as Guarded, SessionEnd, SessionOptions, Side, Workspace};
+use piton_types::{RunId, Value};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::commands::status::{change_json, change_line};
+use crate::failure::{Exit, Failure};
+use crate::file_arguments::Guard;
+use crate::files::{open, watched};
+use crate::output::clean;
+use crate::session::Session;
+
+/// How many changes are named at the end.
+const NAMED: usize = 20;
+
+pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit, Failure> {
+    let store = session.store_or_create().await?;
+    let workspace = open(session, &store, arguments.capture).await?;
+    let run = RunId::generate(session.now(), &SystemRandom);
+    let command: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let name = command.join(" ");
+    let words = Value::List(command.iter().map(|word| Value::from(word.as_str())).collect());
+    let input = Value::Map([("command".to_owned(), words)].into());
+    let mut guarded =
+        watched(session, async |progress| Guarded::begin(&workspace, run.clone(), name, input, &progress).await)
+            .await?;
+    let options = SessionOptions { quiet_for: arguments.quiet_for, at_least: arguments.at_least };
+    let (ended, problem) = guarded.run_with_checkpoints(options, run_program(&arguments)).await;
+    let status = match ended {
+        Ok(status) => status,
+        Err(failure) => {
+            guarded.end(Err("the program could not be started".to_owned())).await?;
+            store.close().await?;
+            return Err(failure);
+        }
+    };
+    let code = exit_code(status);
+    let outcome = if code == 0 { Ok(Value::from(0)) } else { Err(format!("the program ended with {code}")) };
+    let end = guarded.end(outcome).await?;
+    if let Some(problem) = problem {
+        session.output.warn(&format!("a checkpoint in between could not be made: {problem}"));
+    }
+    let rolled_back = if code != 0 && arguments.rollback_on_failure && end.before.tree != end.after.tree {
+        let goal = Goal::Undo(Some(end.closed.clone()));
+        Some(workspace.restore(&goal, &RestoreOptions::default(), &std::sync::Arc::default()).await?)
+    } else {
+        None
+    };
+    summary(session, &workspace, &run, &end, code, rolled_back.is_some()).await?;
+    store.close().await?;
+    Ok(Exit::Of(code))
+}
+
+/// Runs the program to its end.
+async fn run_program(arguments: &Guard) -> Result<ExitStatus, Failure> {
+    let (program, rest) = arguments.command.split_first().expect("clap asks for one");
+    let listen = |kind| signal(kind).map_err(|error| Failure::fixable("can't listen for signals").because(&error));
+    // The program gets these itself; without a listener they would end us before it.
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut quit = listen(SignalKind::quit())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    let mut child = tokio::process::Command::new(program)
+        .args(rest)
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::inherit())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|error| {
+            Failure::fixable(format!("can't start {}", clean(&program.to_string_lossy()))).because(&error)
+        })?;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    let pass = |signal: Signal| {
+        if let Some(pid) = pid {
+            // If it has just ended there is nobody to tell.
+            let _ = kill_process(pid, signal);
+        }
+    };
+    loop {
+        tokio::select! {
+            ended = child.wait() => {
+                return ended.map_err(|error| Failure::fixable("can't wait for the program").because(&error));
+            }
+            _ = interrupt.recv() => {}
+            _ = quit.recv() => {}
+            _ = terminate.recv() => pass(Signal::TERM),
+            _ = hang_up.recv() => pass(Signal::HUP),
+        }
+    }
+}
+
+/// As a shell would count it.
+fn exit_code(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+async fn summary(
+    session: &Session,
+    workspace: &Workspace,
+    run: &RunId,
+    end: &SessionEnd,
+    code: u8,
+    rolled_back: bool,
+) -> Result<(), Failure> {
+    let output = &session.output;
+    let changes =
+        workspace.detect_changes(end.before, Side::Stored(end.after), &std::sync::Arc::default()).await?.changes;
+    if output.is_json() {
+        return output.object(&json!({
+            "run": run.as_str(),
+            "id": end.closed.to_string(),
+            "opened": end.opened.to_string(),
+            "status": if code == 0 { "completed" } else { "failed" },
+            "exit_code": code,
+            "changes": changes.iter().map(change_json).collect::<Vec<_>>(),
+            "rolled_back": rolled_back,
+        }));
+    }
+    if changes.is_empty() {
+        output.note("piton: no files changed");
+        return Ok(());
+    }
+    let mut lines = vec![format!("piton: {} changed", count(changes.len()))];
+    lines.extend(changes.iter().take(NAMED).map(|change| format!("  {}", change_line(change))));
+    if changes.len() > NAMED {
+        lines.push(format!("  … {} more", changes.len() - NAMED));
+    }
+    lines.push(match rolled_back {
+        true => format!(
+            "piton: it failed, and all of that was taken back; `piton redo` or `piton restore {}` brings it again",
+            end.closed
+        ),
+        false => {
+            format!("piton: `piton undo {run}` takes it back, `piton diff {} {}` shows it", end.opened, end.closed)
+        }
+    });
+    output.note(&lines.join("\n"));
+    Ok(())
+}
+
+fn count(files: usize) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+}

@@ -1,0 +1,243 @@
+//! `piton restore`: files back to a checkpoint. And what `undo` and `redo` share with it: the plan is shown,
+//! then asked about, then carried out.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use piton::workspace::{
+    Ask, Conflict as Contested, ConflictResolution, Entry, Goal, Plan, PlannedChange, RelPath, RestoreKind,
+    RestoreOptions, RestoreResult, Selection, Workspace,
+};
+use piton_types::CheckpointRef;
+use serde_json::{Value as Json, json};
+
+use crate::failure::{Exit, Failure};
+use crate::file_arguments::{Change, Conflict, Restore};
+use crate::files::{open, watched};
+use crate::output::clean;
+use crate::resolve::resolve_checkpoint;
+use crate::session::Session;
+
+/// How many paths of a plan are named before it is asked about.
+const NAMED: usize = 40;
+
+pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Exit, Failure> {
+    let store = session.store().await?;
+    let (log, entry) = resolve_checkpoint(&store, &arguments.reference).await?;
+    let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
+    let workspace = open(session, &store, arguments.change.capture).await?;
+    let root = workspace.root().to_owned();
+    let paths = |paths: &[PathBuf]| paths.iter().map(|path| inside(&root, path)).collect::<Result<Vec<_>, _>>();
+    let options = RestoreOptions {
+        selection: Selection { only: paths(&arguments.paths)?, not: paths(&arguments.not)? },
+        exact: arguments.exact,
+        times: arguments.times,
+        ..options(&arguments.change)
+    };
+    let exit = carry_out(session, &workspace, &Goal::Checkpoint(checkpoint), options, &arguments.change).await?;
+    store.close().await?;
+    Ok(exit)
+}
+
+/// What the options that all three verbs have mean.
+pub(crate) fn options(change: &Change) -> RestoreOptions {
+    let resolution = match change.conflict {
+        Conflict::Merge => ConflictResolution::Merge,
+        Conflict::Refuse => ConflictResolution::Refuse,
+        Conflict::Checkpoint => ConflictResolution::PreferCheckpoint,
+        Conflict::Current => ConflictResolution::PreferCurrent,
+        Conflict::Beside => ConflictResolution::Beside,
+        Conflict::Ask => ConflictResolution::Ask,
+    };
+    RestoreOptions { resolution, ask: Arc::new(Terminal), ..RestoreOptions::default() }
+}
+
+/// A path of the command line, as one in the workspace.
+fn inside(root: &Path, path: &Path) -> Result<RelPath, Failure> {
+    let whole = root.join(path);
+    let mut names: Vec<&[u8]> = Vec::new();
+    for part in whole.strip_prefix(root).unwrap_or(&whole).components() {
+        match part {
+            Component::Normal(name) => names.push(name.as_bytes()),
+            Component::CurDir => {}
+            Component::ParentDir => drop(names.pop()),
+            Component::RootDir | Component::Prefix(_) => {
+                return Err(Failure::usage(format!("{} isn't in {}", path.display(), root.display())));
+            }
+        }
+    }
+    RelPath::new(&names.join(&b'/')).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+/// Shows the plan, asks, does it, and says what was done.
+pub(crate) async fn carry_out(
+    session: &Session,
+    workspace: &Workspace,
+    goal: &Goal,
+    options: RestoreOptions,
+    change: &Change,
+) -> Result<Exit, Failure> {
+    // With `--yes` and nobody to read along, the plan would only be made twice.
+    let look = change.dry_run || !change.yes;
+    if look {
+        let (kind, plan) =
+            watched(session, async |progress| workspace.preview_restore(goal, &options, &progress).await).await?;
+        if change.dry_run {
+            show_plan(session, workspace, &kind, &plan, true)?;
+            let refused = if plan.conflicts.is_empty() { Exit::Done } else { Exit::Refused };
+            return Ok(refused);
+        }
+        if plan.conflicts.is_empty() && !plan.changes.is_empty() {
+            show_plan(session, workspace, &kind, &plan, false)?;
+            confirm(&plan)?;
+        }
+    }
+    let result = watched(session, async |progress| workspace.restore(goal, &options, &progress).await).await?;
+    say(session, &result, look)?;
+    Ok(Exit::Done)
+}
+
+/// Asks whether to go on. Without a terminal the answer is yes if nothing is lost for good, which it never is:
+/// the backup has all of it.
+fn confirm(plan: &Plan) -> Result<(), Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(());
+    }
+    let _ = write!(std::io::stderr(), "change {} paths? [y/N] ", plan.changes.len());
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    match (read, answer.trim()) {
+        (Ok(_), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(Failure::fixable("nothing was changed")),
+    }
+}
+
+fn verb(change: &PlannedChange) -> &'static str {
+    match (&change.now, &change.then) {
+        _ if change.merged => "merge",
+        (None, _) => "create",
+        (_, None) => "delete",
+        _ => "write",
+    }
+}
+
+fn show_plan(
+    session: &Session,
+    workspace: &Workspace,
+    kind: &RestoreKind,
+    plan: &Plan,
+    is_data: bool,
+) -> Result<(), Failure> {
+    let output = &session.output;
+    if output.is_json() {
+        return if is_data { output.object(&plan_json(kind, plan)) } else { Ok(()) };
+    }
+    let mut lines = vec![format!("{} in {}:", kind.as_words(), clean(&workspace.root().to_string_lossy()))];
+    if plan.is_empty() {
+        lines.push("  nothing to change".to_owned());
+    }
+    let paths = plan.changes.iter().map(|change| {
+        let slash =
+            if matches!(change.then.as_ref().or(change.now.as_ref()), Some(Entry::Folder { .. })) { "/" } else { "" };
+        format!("  {:7} {}{slash}", verb(change), clean(&change.path.to_string()))
+    });
+    lines.extend(paths.take(if is_data { usize::MAX } else { NAMED }));
+    if !is_data && plan.changes.len() > NAMED {
+        lines.push(format!("  … and {} more", plan.changes.len() - NAMED));
+    }
+    lines.extend(
+        plan.conflicts
+            .iter()
+            .map(|conflict| format!("  conflict {}: {}", clean(&conflict.path.to_string()), clean(&conflict.reason))),
+    );
+    lines.extend(plan.left.iter().map(|(path, why)| format!("  leave   {}: {}", clean(&path.to_string()), clean(why))));
+    if is_data {
+        return output.data(&lines.join("\n"));
+    }
+    output.note(&lines.join("\n"));
+    Ok(())
+}
+
+fn plan_json(kind: &RestoreKind, plan: &Plan) -> Json {
+    json!({
+        "restore": kind.as_words(),
+        "changes": plan.changes.iter()
+            .map(|change| json!({"path": change.path.to_string(), "action": verb(change)})).collect::<Vec<_>>(),
+        "conflicts": plan.conflicts.iter()
+            .map(|conflict| json!({"path": conflict.path.to_string(), "reason": conflict.reason})).collect::<Vec<_>>(),
+        "left": plan.left.iter()
+            .map(|(path, why)| json!({"path": path.to_string(), "reason": why})).collect::<Vec<_>>(),
+    })
+}
+
+fn say(session: &Session, result: &RestoreResult, shown: bool) -> Result<(), Failure> {
+    let output = &session.output;
+    if output.is_json() {
+        let mut object = plan_json(&result.kind, &result.plan);
+        object["id"] = json!(result.checkpoint.as_ref().map(ToString::to_string));
+        object["backup"] = json!(result.backup.as_ref().map(ToString::to_string));
+        object["files_restored"] = json!(result.files_restored);
+        return output.object(&object);
+    }
+    let was_shown = shown && !result.plan.changes.is_empty();
+    for (path, why) in result.plan.left.iter().filter(|_| !was_shown) {
+        output.note(&format!("left {}: {}", clean(&path.to_string()), clean(why)));
+    }
+    match &result.checkpoint {
+        None => output.data("nothing to change"),
+        Some(checkpoint) => {
+            output.data(&format!(
+                "{checkpoint}  {}: {} paths changed",
+                result.kind.as_words(),
+                result.files_restored
+            ))?;
+            output.note(match result.kind {
+                RestoreKind::Undo { .. } => "`piton redo` takes it back.",
+                _ => "`piton undo` takes it back.",
+            });
+            Ok(())
+        }
+    }
+}
+
+/// Asks on the terminal, if there is one.
+struct Terminal;
+
+impl Ask for Terminal {
+    fn ask(&self, conflict: &Contested) -> ConflictResolution {
+        if !std::io::stdin().is_terminal() {
+            return ConflictResolution::Refuse;
+        }
+        let path = clean(&conflict.path.to_string());
+        let _ = write!(
+            std::io::stderr(),
+            "{path}: {}\n  take the (c)heckpoint's, leave what is (t)here, write it (b)eside, or (r)efuse? ",
+            clean(&conflict.reason)
+        );
+        let mut answer = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut answer);
+        match answer.trim() {
+            "c" => ConflictResolution::PreferCheckpoint,
+            "t" => ConflictResolution::PreferCurrent,
+            "b" => ConflictResolution::Beside,
+            _ => ConflictResolution::Refuse,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_command_line_stay_inside() {
+        let root = Path::new("/work");
+        assert_eq!(inside(root, Path::new("a/../b/./c")).unwrap().to_string(), "b/c");
+        assert_eq!(inside(root, Path::new("/work/a")).unwrap().to_string(), "a");
+        assert!(inside(root, Path::new(".")).unwrap().is_root());
+        assert!(inside(root, Path::new("/etc/passwd")).is_err());
+        assert_eq!(inside(root, Path::new("../../x")).unwrap().to_string(), "x", "it can't climb out");
+    }
+}

@@ -1,0 +1,50 @@
+//! `piton save`: a checkpoint of the files, by hand.
+
+use piton::workspace::{Record, Saved};
+use serde_json::json;
+
+use crate::failure::{Exit, Failure};
+use crate::file_arguments::Save;
+use crate::files::{open, watched};
+use crate::output::clean;
+use crate::session::Session;
+use crate::{table, view};
+
+pub(crate) async fn execute(session: &Session, arguments: &Save) -> Result<Exit, Failure> {
+    let store = session.store_or_create().await?;
+    let workspace = open(session, &store, arguments.capture).await?;
+    let record = Record::manual(arguments.message.clone());
+    let saved = watched(session, async |progress| workspace.save(record, &progress).await).await?;
+    store.close().await?;
+    show(session, &saved)?;
+    Ok(Exit::Done)
+}
+
+/// Says what was captured.
+pub(crate) fn show(session: &Session, saved: &Saved) -> Result<(), Failure> {
+    let output = &session.output;
+    for path in &saved.unsteady {
+        output.warn(&format!("{} changed while it was read; what was read last is kept", clean(&path.to_string())));
+    }
+    let snapshot = saved.snapshot;
+    if output.is_json() {
+        return output.object(&json!({
+            "id": saved.checkpoint.to_string(),
+            "run": saved.checkpoint.run.as_str(),
+            "created_at": view::time_json(saved.at),
+            "files": snapshot.files,
+            "bytes": snapshot.bytes,
+            "excluded": snapshot.excluded,
+            "changed": saved.changed,
+            "unsteady": saved.unsteady.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }));
+    }
+    let mut line = format!("{}  {} files, {}", saved.checkpoint, snapshot.files, table::size(snapshot.bytes));
+    if saved.changed == Some(false) {
+        line.push_str(", unchanged");
+    }
+    if snapshot.excluded > 0 {
+        line.push_str(&format!(", {} not captured", snapshot.excluded));
+    }
+    output.data(&line)
+}

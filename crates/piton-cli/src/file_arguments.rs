@@ -1,0 +1,193 @@
+//! The verbs that work on files, as they are written.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::reference::Reference;
+
+/// What a snapshot takes in.
+#[derive(Debug, Args, Clone, Copy)]
+pub(crate) struct Capture {
+    /// Capture what ignore files hide, too
+    #[arg(long)]
+    pub(crate) include_ignored: bool,
+    /// Accept the home folder or the root of the file system
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Checkpoint the files of this folder now
+///
+/// Everything but what ignore files hide; small hidden files such as .env are captured all the same. What was
+/// seen and not captured is counted, and `piton status --excluded` names it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton save\n  piton save -m \"before the refactor\"\n  piton save --json | jq .id"
+)]
+pub(crate) struct Save {
+    /// What it is for
+    #[arg(short, long, value_name = "TEXT", default_value = "")]
+    pub(crate) message: String,
+    #[command(flatten)]
+    pub(crate) capture: Capture,
+}
+
+/// This folder: what changed, its newest checkpoint, its store
+///
+/// Nothing is stored.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton status\n  piton status --excluded\n  piton status --json")]
+pub(crate) struct Status {
+    /// Name what isn't captured, and why
+    #[arg(long)]
+    pub(crate) excluded: bool,
+    #[command(flatten)]
+    pub(crate) capture: Capture,
+}
+
+/// How to go about a change of files.
+#[derive(Debug, Args, Clone)]
+pub(crate) struct Change {
+    /// Show the plan and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Don't ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// For a path that somebody else changed too
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Conflict::Merge)]
+    pub(crate) conflict: Conflict,
+    #[command(flatten)]
+    pub(crate) capture: Capture,
+}
+
+/// What becomes of a path that somebody else changed too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Conflict {
+    /// Merge texts line by line; refuse if that doesn't work out
+    Merge,
+    /// Refuse
+    Refuse,
+    /// Take the checkpoint's
+    Checkpoint,
+    /// Leave what is there
+    Current,
+    /// Leave what is there, and write the checkpoint's beside it as NAME.checkpoint
+    Beside,
+    /// Ask for each
+    Ask,
+}
+
+/// Take back the last step, session or restore, or a named one
+///
+/// Only what it did: what was changed before, since or by others stays, or the undo is refused and says why.
+/// Everything that is overwritten is kept; `piton redo` takes the undo back.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton undo\n  piton undo --dry-run\n  piton undo RUN/step\n  piton undo RUN")]
+pub(crate) struct Undo {
+    /// The step, session or checkpoint to take back; the last one if none is named
+    #[arg(value_name = "REF")]
+    pub(crate) reference: Option<Reference>,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+/// Take back the last undo
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton redo\n  piton redo --dry-run")]
+pub(crate) struct Redo {
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+/// Return files to a checkpoint
+///
+/// If an agent worked here since, only its work is taken back, and what you changed stays. Without that, the
+/// files become as they were in the checkpoint. Either way everything that is overwritten is kept first, and
+/// `piton undo` takes the restore back.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton restore @-\n  piton restore @- src/ --dry-run\n  piton restore RUN@7 --not target"
+)]
+pub(crate) struct Restore {
+    /// The checkpoint
+    #[arg(value_name = "REF")]
+    pub(crate) reference: Reference,
+    /// Only these files and folders
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// But not these; may be given again
+    #[arg(long, value_name = "PATH")]
+    pub(crate) not: Vec<PathBuf>,
+    /// Make all files as they were in the checkpoint, whoever changed them
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// Put the times of files back too
+    #[arg(long)]
+    pub(crate) times: bool,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+/// Run any program under checkpoints
+///
+/// The files are checkpointed before it starts, whenever they have changed and come to rest, and when it has
+/// ended. The program has the terminal, the signals and the exit code to itself; what changed and how to undo
+/// it is said at the end.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton guard -- claude\n  piton guard --rollback-on-failure -- make -C site deploy"
+)]
+pub(crate) struct Guard {
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<std::ffi::OsString>,
+    /// Take back what it did if it fails
+    #[arg(long)]
+    pub(crate) rollback_on_failure: bool,
+    /// Checkpoint this long after the last change
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
+    pub(crate) quiet_for: Duration,
+    /// Checkpoint at least this often while something changes
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_seconds)]
+    pub(crate) at_least: Duration,
+    #[command(flatten)]
+    pub(crate) capture: Capture,
+}
+
+/// For chat front ends: checkpoint create, list, restore
+#[derive(Debug, Args)]
+#[command(
+    hide = true,
+    after_help = "Examples:\n  piton checkpoint create \"before the refactor\"\n  piton checkpoint list\n  piton checkpoint restore 7"
+)]
+pub(crate) struct Checkpoint {
+    #[command(subcommand)]
+    pub(crate) action: CheckpointAction,
+}
+
+/// What to do with checkpoints.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CheckpointAction {
+    /// Checkpoint the files now
+    Create {
+        /// What it is for
+        description: Vec<String>,
+    },
+    /// The checkpoints of this folder
+    List,
+    /// Return files to a checkpoint
+    Restore {
+        /// Its id, as the list shows it
+        id: String,
+    },
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a number of seconds from 0.05 to 86400 is wanted".to_owned()),
+    }
+}

@@ -1,0 +1,176 @@
+//! The way from a call of the program to the workspace of its folder: the store's files that must stay out
+//! of it, and git's ignore rules from outside the folder.
+
+use std::future::Future;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use piton::SystemClock;
+use piton::workspace::{OuterRules, Progress, Workspace, WorkspaceError, WorkspaceOptions};
+use piton_store::Store;
+
+use crate::failure::{Exit, Failure, REPORT};
+use crate::file_arguments::Capture;
+use crate::output::clean;
+use crate::session::Session;
+use crate::table;
+
+/// How long something may take before it says so.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Opens the workspace of the folder. A restore that was cut short is finished first, and said.
+pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Capture) -> Result<Workspace, Failure> {
+    let root = &session.surroundings.folder;
+    let url = store.url();
+    let database = url.strip_prefix("sqlite:").map(PathBuf::from);
+    let state = match &database {
+        Some(database) => {
+            let absolute = std::path::absolute(database).unwrap_or_else(|_| database.clone());
+            let mut beside = absolute.into_os_string();
+            beside.push("-files");
+            PathBuf::from(beside).join(&blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex()[..16])
+        }
+        None => {
+            return Err(Failure::fixable(format!("{url} has no place for what belongs to the files beside it"))
+                .hint("name a store with `--store sqlite:PATH`."));
+        }
+    };
+    let mut own: Vec<PathBuf> = database.iter().filter_map(|path| std::path::absolute(path).ok()).collect();
+    own.push(root.join(".piton"));
+    let options = WorkspaceOptions {
+        state,
+        own,
+        outer: outer_rules(root),
+        include_ignored: capture.include_ignored,
+        home: session.surroundings.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
+        wide: capture.force,
+        budget: session.surroundings.budget,
+    };
+    let workspace = Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), root, options)?;
+    if let Some(recovered) = workspace.recover(&Arc::default()).await? {
+        session.output.warn(&format!("a restore that was cut short has been finished: {}", recovered.restore));
+        for (path, why) in &recovered.left {
+            session.output.warn(&format!("{} was left as it is: {why}", clean(&path.to_string())));
+        }
+    }
+    Ok(workspace)
+}
+
+/// git's rules from outside the folder: of the folders above it in the same repository, of the repository,
+/// of the user.
+fn outer_rules(root: &Path) -> OuterRules {
+    let mut sources = Vec::new();
+    let mut add = |base: &Path, file: PathBuf| {
+        if let Ok(text) = std::fs::read(file) {
+            sources.push((base.to_owned(), text));
+        }
+    };
+    let top = root.ancestors().find(|folder| folder.join(".git").exists());
+    if let Some(top) = top {
+        for folder in root.ancestors().skip(1).take_while(|folder| folder.starts_with(top)) {
+            add(folder, folder.join(".gitignore"));
+        }
+        if let Some(git) = git_folder(&top.join(".git")) {
+            add(top, git.join("info/exclude"));
+        }
+    }
+    if let Some(global) = ignore::gitignore::gitconfig_excludes_path() {
+        add(top.unwrap_or(root), global);
+    }
+    OuterRules { sources }
+}
+
+/// The repository behind `.git`, which is a file in a worktree.
+fn git_folder(path: &Path) -> Option<PathBuf> {
+    if path.is_dir() {
+        return Some(path.to_owned());
+    }
+    let text = std::fs::read_to_string(path).ok()?;
+    let folder = path.parent()?.join(text.strip_prefix("gitdir:")?.trim());
+    match std::fs::read_to_string(folder.join("commondir")) {
+        Ok(common) => Some(folder.join(common.trim())),
+        Err(_) => Some(folder),
+    }
+}
+
+/// Does something that may take long, and shows how far it has come.
+pub(crate) async fn watched<T>(
+    session: &Session,
+    work: impl AsyncFnOnce(Arc<Progress>) -> Result<T, WorkspaceError>,
+) -> Result<T, Failure> {
+    let progress = Arc::new(Progress::default());
+    let shown = !session.output.is_json() && session.output.is_chatty() && std::io::stderr().is_terminal();
+    if !shown {
+        return Ok(work(progress).await?);
+    }
+    let work = std::pin::pin!(work(Arc::clone(&progress)));
+    Ok(ticking(work, &progress).await?)
+}
+
+async fn ticking<T>(mut work: std::pin::Pin<&mut impl Future<Output = T>>, progress: &Progress) -> T {
+    let mut shown = false;
+    loop {
+        match tokio::time::timeout(PATIENCE, work.as_mut()).await {
+            Ok(done) => {
+                if shown {
+                    let _ = write!(std::io::stderr(), "\r\x1b[K");
+                }
+                return done;
+            }
+            Err(_) => {
+                let (files, bytes) = (progress.files.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+                let _ = write!(std::io::stderr(), "\r\x1b[K{files} files read, {}", table::size(bytes));
+                shown = true;
+            }
+        }
+    }
+}
+
+impl From<WorkspaceError> for Failure {
+    fn from(error: WorkspaceError) -> Self {
+        let failure = |exit| Self::new(exit, error.to_string()).causes_of(&error);
+        match &error {
+            WorkspaceError::Root { .. } => failure(Exit::Refused)
+                .hint("go to the folder that you mean, or say `--force` if you really mean this one."),
+            WorkspaceError::Conflicts { conflicts } => {
+                let mut text = failure(Exit::Refused);
+                for conflict in conflicts.iter().take(20) {
+                    text = text.cause(format!("{}: {}", clean(&conflict.path.to_string()), conflict.reason));
+                }
+                text.hint(
+                    "nothing was written. `--conflict checkpoint` takes the checkpoint's version, `current` leaves \
+                     yours, `beside` writes NAME.checkpoint; paths can be named or left out with `--not`.",
+                )
+            }
+            WorkspaceError::Incomplete { failed, .. } => {
+                let mut text = failure(Exit::UserFixable);
+                for (path, why) in failed.iter().take(20) {
+                    text = text.cause(format!("{}: {why}", clean(&path.to_string())));
+                }
+                text.hint(
+                    "the rest was done. `piton undo` takes it back; put the cause right and try again for the rest.",
+                )
+            }
+            WorkspaceError::Nothing { .. } => {
+                failure(Exit::UserFixable).hint("`piton log --checkpoints` shows what there is.")
+            }
+            WorkspaceError::OverBudget { .. } => failure(Exit::UserFixable)
+                .hint("what was stored is safe. Make room, or raise it with PITON_BUDGET (bytes; 0 for none)."),
+            WorkspaceError::Snapshot { .. } => {
+                failure(Exit::UserFixable).hint("nothing was changed; other checkpoints may still be whole.")
+            }
+            WorkspaceError::File { .. } | WorkspaceError::NoFiles { .. } | WorkspaceError::OtherFolder { .. } => {
+                failure(Exit::UserFixable)
+            }
+            WorkspaceError::Busy { .. } => failure(Exit::UserFixable).hint("try again when it is done."),
+            WorkspaceError::Store(_) => match error {
+                WorkspaceError::Store(error) => error.into(),
+                _ => failure(Exit::Internal),
+            },
+            _ => failure(Exit::Internal).hint(REPORT),
+        }
+    }
+}

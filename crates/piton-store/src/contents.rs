@@ -1,0 +1,216 @@
+//! Contents of files: blobs that are staged ahead of the commit that refers to them, many to a
+//! compressed pack, and read back one by one or many at a time.
+//!
+//! Both sides are for threads that read and write files: they are plain calls, which wait for the store
+//! by themselves. They must not be called on a thread that drives the store's runtime.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use piton_types::BlobId;
+use tokio::runtime::Handle;
+
+use crate::framed::{self, FrameBuilder, FramedPack};
+use crate::pack::Pack;
+use crate::state::IdSet;
+use crate::{PackId, Store, StoreError};
+
+/// How much goes into one pack, before compression.
+const PACK: usize = 4 << 20;
+
+/// How many opened packs are kept at hand.
+const KEPT: usize = 8;
+
+/// The level of compression. A higher one takes longer than reading and hashing the files together, and
+/// gains little: files of a folder are compressed side by side.
+const LEVEL: i32 = 1;
+
+/// Takes blobs and stages them.
+pub struct ContentWriter {
+    store: Arc<dyn Store>,
+    runtime: Handle,
+    /// Packs that aren't full yet; a thread takes one, fills it and puts it back.
+    open: Mutex<Vec<FrameBuilder>>,
+    seen: Mutex<IdSet>,
+    packs: Mutex<Vec<PackId>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ContentWriter {
+    /// A writer into `store`, which `runtime` drives.
+    pub fn new(store: Arc<dyn Store>, runtime: Handle) -> Self {
+        Self { store, runtime, open: Mutex::default(), seen: Mutex::default(), packs: Mutex::default() }
+    }
+
+    /// Names `blob`, and stores it if the store doesn't have it.
+    pub fn put(&self, blob: &[u8]) -> Result<BlobId, StoreError> {
+        let id = self.store.hashing().blob(blob);
+        if !locked(&self.seen).insert(id) {
+            return Ok(id);
+        }
+        let mut builder = locked(&self.open).pop().unwrap_or_default();
+        builder.add(id, blob);
+        if builder.len() < PACK {
+            locked(&self.open).push(builder);
+        } else {
+            self.stage(builder)?;
+        }
+        Ok(id)
+    }
+
+    fn stage(&self, mut builder: FrameBuilder) -> Result<(), StoreError> {
+        let ids = builder.ids();
+        let places = self.runtime.block_on(self.store.locate(&ids))?;
+        let known: HashMap<BlobId, PackId> =
+            ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
+        builder.retain(|id| !known.contains_key(id));
+        let mut packs: Vec<_> = known.into_values().collect();
+        let new = builder.ids();
+        if !new.is_empty() {
+            let bytes = builder.seal(self.store.hashing(), LEVEL)?;
+            packs.push(self.runtime.block_on(self.store.stage(bytes, &new))?);
+        }
+        locked(&self.packs).extend(packs);
+        Ok(())
+    }
+
+    /// Stages what is left, and gives every pack that the blobs are in: a commit that refers to them must
+    /// name all of these.
+    pub fn finish(&self) -> Result<Vec<PackId>, StoreError> {
+        let mut last = std::mem::take(&mut *locked(&self.open));
+        // Mostly there is one for each thread, and each of them small.
+        if let Some(mut whole) = last.pop() {
+            for builder in last {
+                whole.join(builder);
+            }
+            self.stage(whole)?;
+        }
+        let mut packs = std::mem::take(&mut *locked(&self.packs));
+        packs.sort_unstable();
+        packs.dedup();
+        Ok(packs)
+    }
+}
+
+impl std::fmt::Debug for ContentWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ContentWriter").finish_non_exhaustive()
+    }
+}
+
+/// Gives blobs back.
+pub struct ContentReader {
+    store: Arc<dyn Store>,
+    runtime: Handle,
+    opened: Mutex<Vec<(PackId, Arc<Opened>)>>,
+}
+
+/// A staged pack of either form.
+enum Opened {
+    Framed(FramedPack),
+    Plain(Pack),
+}
+
+impl ContentReader {
+    /// A reader of `store`, which `runtime` drives.
+    pub fn new(store: Arc<dyn Store>, runtime: Handle) -> Self {
+        Self { store, runtime, opened: Mutex::default() }
+    }
+
+    /// One blob.
+    pub fn get(&self, id: BlobId) -> Result<Bytes, StoreError> {
+        let mut found = None;
+        self.get_all(&[id], |_, blob| {
+            found = Some(blob);
+            Ok(())
+        })?;
+        found.ok_or_else(|| missing(id))
+    }
+
+    /// Each of the blobs once, pack by pack. Duplicates are given once.
+    pub fn get_all(
+        &self,
+        ids: &[BlobId],
+        mut give: impl FnMut(BlobId, Bytes) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        for (pack, ids) in self.by_pack(ids)? {
+            self.read(pack, &ids, &mut give)?;
+        }
+        Ok(())
+    }
+
+    /// Which packs hold these blobs, so that several threads can share the work.
+    pub fn by_pack(&self, ids: &[BlobId]) -> Result<Vec<(PackId, Vec<BlobId>)>, StoreError> {
+        let places = self.runtime.block_on(self.store.locate(ids))?;
+        let mut packs: HashMap<PackId, Vec<BlobId>> = HashMap::new();
+        for (id, place) in ids.iter().zip(places) {
+            packs.entry(place.ok_or_else(|| missing(*id))?).or_default().push(*id);
+        }
+        let mut packs: Vec<_> = packs.into_iter().collect();
+        packs.sort_unstable_by_key(|(pack, _)| *pack);
+        Ok(packs)
+    }
+
+    /// Blobs of one pack.
+    pub fn read(
+        &self,
+        pack: PackId,
+        ids: &[BlobId],
+        mut give: impl FnMut(BlobId, Bytes) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let wanted: IdSet = ids.iter().copied().collect();
+        let opened = self.open(pack)?;
+        let mut left = wanted.len();
+        let mut counted = |id, blob| {
+            left -= 1;
+            give(id, blob)
+        };
+        match &*opened {
+            Opened::Framed(framed) => framed.read(|id| wanted.contains(id), &mut counted)?,
+            Opened::Plain(plain) => {
+                // A node that stands there as a difference is no content.
+                for id in &wanted {
+                    if let Some(place) = plain.place(id).filter(|place| plain.is_whole(*place)) {
+                        counted(*id, Bytes::copy_from_slice(plain.node(place)))?;
+                    }
+                }
+            }
+        }
+        match left {
+            0 => Ok(()),
+            _ => Err(StoreError::corrupt(format!("staged pack {}", pack.0), "it lacks blobs that it lists")),
+        }
+    }
+
+    fn open(&self, pack: PackId) -> Result<Arc<Opened>, StoreError> {
+        if let Some((_, opened)) = locked(&self.opened).iter().find(|(id, _)| *id == pack) {
+            return Ok(Arc::clone(opened));
+        }
+        let bytes = self.runtime.block_on(self.store.pack(pack))?;
+        let hashing = self.store.hashing();
+        let opened = Arc::new(match bytes.first() {
+            Some(&framed::FORM) => Opened::Framed(FramedPack::open(hashing, bytes)?),
+            _ => Opened::Plain(Pack::open(hashing, bytes)?),
+        });
+        let mut kept = locked(&self.opened);
+        if kept.len() == KEPT {
+            kept.remove(0);
+        }
+        kept.push((pack, Arc::clone(&opened)));
+        Ok(opened)
+    }
+}
+
+fn missing(id: BlobId) -> StoreError {
+    StoreError::NotFound { what: format!("blob {id}") }
+}
+
+impl std::fmt::Debug for ContentReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ContentReader").finish_non_exhaustive()
+    }
+}

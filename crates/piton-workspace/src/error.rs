@@ -1,0 +1,133 @@
+//! What can go wrong with a workspace. Each variant says what it means for the files; what to do about it
+//! is the shell's part to add.
+
+use std::path::PathBuf;
+
+use piton_store::StoreError;
+use piton_types::RunId;
+
+use crate::RelPath;
+
+/// A tree or a list of contents that isn't what was ever written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TreeError(pub(crate) &'static str);
+
+/// An error of a workspace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+
+    /// The system refused something; no file was changed unless the message says so.
+    #[error("can't {what} {}", path.display())]
+    File {
+        /// What was attempted, as in "read".
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// A folder that can't be a workspace as it is.
+    #[error("{} is {reason}", root.display())]
+    Root {
+        /// The folder.
+        root: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
+
+    /// A snapshot that can't be read.
+    #[error("a snapshot is damaged: {detail}")]
+    Snapshot {
+        /// How it shows.
+        detail: TreeError,
+    },
+
+    /// Another process is saving or restoring this folder.
+    #[error("another process is at work on {}", root.display())]
+    Busy {
+        /// The folder.
+        root: PathBuf,
+    },
+
+    /// A restore that was cut short is still to be finished.
+    #[error("an earlier restore of {} was cut short", root.display())]
+    Unfinished {
+        /// The folder.
+        root: PathBuf,
+    },
+
+    /// Paths that somebody else changed too. Nothing was written.
+    #[error("{} {} changed by somebody else too", conflicts.len(), if conflicts.len() == 1 { "path was" } else { "paths were" })]
+    Conflicts {
+        /// Each with the reason.
+        conflicts: Vec<crate::Conflict>,
+    },
+
+    /// There is nothing that could be taken back, or again.
+    #[error("there is nothing to {what}")]
+    Nothing {
+        /// `undo` or `redo`.
+        what: &'static str,
+    },
+
+    /// An entry that has no files.
+    #[error("{checkpoint} has no snapshot of files")]
+    NoFiles {
+        /// Its name.
+        checkpoint: String,
+    },
+
+    /// A run whose files are elsewhere.
+    #[error("run {run} belongs to the folder {}", folder.as_deref().unwrap_or("of nobody"))]
+    OtherFolder {
+        /// The run.
+        run: RunId,
+        /// Its folder.
+        folder: Option<String>,
+    },
+
+    /// A difference that doesn't fit the text that it is applied to. Nothing was changed.
+    #[error("hunk {hunk} doesn't fit at line {line}")]
+    DoesNotFit {
+        /// Which one, counted from 1.
+        hunk: usize,
+        /// The line of the text, counted from 1.
+        line: usize,
+    },
+
+    /// The store has reached its budget.
+    #[error("the store takes {used} bytes, and its budget is {budget}")]
+    OverBudget {
+        /// Bytes on disk.
+        used: u64,
+        /// The budget.
+        budget: u64,
+    },
+
+    /// Some files could not be put back; the others were, and the restore can be repeated or undone.
+    #[error("{} of {planned} changes could not be made", failed.len())]
+    Incomplete {
+        /// Which, and why.
+        failed: Vec<(RelPath, String)>,
+        /// How many were planned.
+        planned: usize,
+    },
+}
+
+impl WorkspaceError {
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> Self {
+        Self::File { what, path: path.into(), source: error.into() }
+    }
+}
+
+impl From<TreeError> for WorkspaceError {
+    fn from(detail: TreeError) -> Self {
+        Self::Snapshot { detail }
+    }
+}

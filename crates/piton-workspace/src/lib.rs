@@ -1,0 +1,42 @@
+//! Piton's workspace: snapshots of a working folder, what changed in it and by whom, and the way back
+//! without losing anybody's edits.
+
+mod budget;
+mod cache;
+mod changes;
+mod chat;
+mod content;
+mod error;
+mod path;
+mod record;
+mod restore;
+mod rules;
+mod scan;
+mod session;
+mod snapshot;
+mod system;
+mod text_diff;
+mod timeline;
+mod tree;
+mod watch;
+mod wire;
+mod workspace;
+
+pub use cache::Totals;
+pub use changes::{ChangeKind, Changes, FileChange, Side};
+pub use chat::{ChatCommand, ChatError, USAGE, parse_chat_command};
+pub use error::{TreeError, WorkspaceError};
+pub use path::RelPath;
+pub use record::{Record, RestoreKind, Role};
+pub use restore::{
+    Ask, Conflict, ConflictResolution, Goal, NobodyToAsk, Plan, PlannedChange, Recovered, RestoreOptions,
+    RestoreResult, Selection,
+};
+pub use rules::OuterRules;
+pub use scan::Progress;
+pub use session::{PreTool, Session, SessionEnd, SessionOptions, ToolCall, ToolFailure, ToolOutcome};
+pub use snapshot::{Saved, Snapshot};
+pub use text_diff::{DiffHunk, DiffLine, TextDiff, is_binary};
+pub use timeline::{Live, Moment, Timeline};
+pub use tree::{Content, Difference, Entry, Reason};
+pub use workspace::{Workspace, WorkspaceOptions};

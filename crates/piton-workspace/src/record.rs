@@ -1,0 +1,133 @@
+//! The body of an entry that carries a snapshot: who made it and why, and how it belongs to others. It is
+//! stored: fields may be added, with a default, and are never given another meaning.
+
+use piton_types::{BlobId, CheckpointKind, CheckpointRef, RunId, StepPath, Value, to_value};
+use serde::{Deserialize, Serialize};
+
+/// Why a checkpoint of files was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// What it was made for.
+    pub kind: CheckpointKind,
+    /// What it is in the history of the folder.
+    pub role: Role,
+    /// The run that caused it, in whose log it is; the folder's own if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The step that caused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<StepPath>,
+    /// The tool that caused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Who is behind it, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    /// What the user says of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+}
+
+/// What a checkpoint is in the history of the folder.
+///
+/// Between a checkpoint that opens a bracket and the one that closes it, what changes is the agent's.
+/// Outside of brackets it is the user's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Role {
+    /// The files as they were.
+    Saved,
+    /// An agent, or one of its tools, is about to begin.
+    Opened,
+    /// It has ended.
+    Closed {
+        /// The checkpoint that opened the bracket.
+        since: CheckpointRef,
+        /// Its tree.
+        before: BlobId,
+    },
+    /// A restore is about to begin: everything that it will overwrite is here.
+    Backup {
+        /// The tree that it is to lead to.
+        result: BlobId,
+        /// What kind of restore, for when it is cut short.
+        restore: RestoreKind,
+    },
+    /// A restore has ended.
+    Restored {
+        /// The checkpoint made just before.
+        backup: CheckpointRef,
+        /// Its tree.
+        before: BlobId,
+        /// What kind of restore.
+        restore: RestoreKind,
+    },
+}
+
+/// What a restore was for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum RestoreKind {
+    /// Back to a checkpoint.
+    To {
+        /// Which.
+        checkpoint: CheckpointRef,
+    },
+    /// An operation was taken back.
+    Undo {
+        /// The entry that ended it.
+        operation: CheckpointRef,
+    },
+    /// An undo was taken back.
+    Redo {
+        /// The entry of the undo.
+        undo: CheckpointRef,
+    },
+}
+
+impl Record {
+    /// A checkpoint by hand.
+    pub fn manual(description: impl Into<String>) -> Self {
+        Self::new(CheckpointKind::Manual, Role::Saved, description)
+    }
+
+    /// A record with nothing else to it.
+    pub fn new(kind: CheckpointKind, role: Role, description: impl Into<String>) -> Self {
+        Self { kind, role, run: None, path: None, tool: None, author: None, description: description.into() }
+    }
+
+    /// What to show in a list.
+    pub fn label(&self) -> String {
+        if let Some(path) = self.path.as_ref().filter(|_| matches!(self.role, Role::Closed { .. })) {
+            return path.to_string();
+        }
+        if !self.description.is_empty() {
+            return self.description.clone();
+        }
+        match (&self.role, self.kind) {
+            (Role::Opened, CheckpointKind::Session) => "session begins".to_owned(),
+            (Role::Closed { .. }, CheckpointKind::Session) => "session ended".to_owned(),
+            (Role::Opened, _) => format!("before {}", self.tool.as_deref().unwrap_or("a tool")),
+            (Role::Closed { .. }, _) => format!("after {}", self.tool.as_deref().unwrap_or("a tool")),
+            (Role::Backup { restore, .. }, _) => format!("before {}", restore.as_words()),
+            (Role::Restored { restore, .. }, _) => restore.as_words(),
+            (Role::Saved, CheckpointKind::Auto) => "files changed".to_owned(),
+            (Role::Saved, _) => String::new(),
+        }
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        to_value(self).expect("numbers and texts are values")
+    }
+}
+
+impl RestoreKind {
+    /// In words, as in "undo of a@7".
+    pub fn as_words(&self) -> String {
+        match self {
+            Self::To { checkpoint } => format!("restore of {checkpoint}"),
+            Self::Undo { operation } => format!("undo of {operation}"),
+            Self::Redo { undo } => format!("redo of {undo}"),
+        }
+    }
+}

@@ -1,0 +1,584 @@
+//! The way back: restoring to a checkpoint, undoing one operation, redoing it.
+//!
+//! All three are one thing: some of what was done since is taken back, and the rest stays. Everything that
+//! will be overwritten is in the store, durably, before the first file changes; the restore itself is an
+//! entry of the log, so it can be undone like anything else. A restore that is killed is finished by
+//! whoever comes next.
+
+mod apply;
+mod plan;
+mod recover;
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use piton_store::{ContentWriter, PackId};
+use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId};
+use tokio::runtime::Handle;
+
+use crate::record::{Record, RestoreKind, Role};
+use crate::scan::Progress;
+use crate::snapshot::Snapshot;
+use crate::timeline::{Maker, Timeline};
+use crate::tree::{
+    Entry, Nodes, Overlay, Parsed, ParsedTimes, StoredNodes, TimedEntry, edit, parse_leaves, parse_times,
+};
+use crate::workspace::blocking;
+use crate::{RelPath, Workspace, WorkspaceError};
+use apply::{Applied, Staging};
+use plan::{Fate, Replay};
+
+pub use plan::{Plan, PlannedChange};
+pub use recover::Recovered;
+
+/// What becomes of a path that somebody else changed too (W6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ConflictResolution {
+    /// Texts that can be merged are; the rest is refused.
+    #[default]
+    Merge,
+    /// Nothing is written.
+    Refuse,
+    /// The checkpoint's version.
+    PreferCheckpoint,
+    /// What is there.
+    PreferCurrent,
+    /// What is there stays, and the checkpoint's version is written beside it as `NAME.checkpoint`.
+    Beside,
+    /// Somebody is asked; texts that can be merged are.
+    Ask,
+}
+
+/// A path that somebody else changed too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Which.
+    pub path: RelPath,
+    /// Why it can't be decided.
+    pub reason: String,
+    /// The checkpoint's version.
+    pub checkpoint: Option<Entry>,
+    /// What is there.
+    pub current: Option<Entry>,
+}
+
+/// Decides conflicts, one by one. Front ends that show them in their own way implement it.
+pub trait Ask: Send + Sync {
+    /// What is to become of it; [`ConflictResolution::Refuse`] if nobody says.
+    fn ask(&self, conflict: &Conflict) -> ConflictResolution;
+}
+
+/// Nobody is there to be asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NobodyToAsk;
+
+impl Ask for NobodyToAsk {
+    fn ask(&self, _: &Conflict) -> ConflictResolution {
+        ConflictResolution::Refuse
+    }
+}
+
+/// Which paths a restore is about.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only these, and what is in them; all if empty.
+    pub only: Vec<RelPath>,
+    /// But not these.
+    pub not: Vec<RelPath>,
+}
+
+impl Selection {
+    fn has(&self, path: &RelPath) -> bool {
+        (self.only.is_empty() || self.only.iter().any(|only| path.is_within(only)))
+            && !self.not.iter().any(|not| path.is_within(not))
+    }
+}
+
+/// How to restore (W5).
+#[derive(Clone)]
+pub struct RestoreOptions {
+    /// Which paths.
+    pub selection: Selection,
+    /// For what somebody else changed too.
+    pub resolution: ConflictResolution,
+    /// Who is asked.
+    pub ask: Arc<dyn Ask>,
+    /// Make everything as it was in the checkpoint, whoever changed it.
+    pub exact: bool,
+    /// Put the times of files back too. Otherwise a restored file is as new as it is, and build tools notice.
+    pub times: bool,
+}
+
+impl Default for RestoreOptions {
+    fn default() -> Self {
+        Self {
+            selection: Selection::default(),
+            resolution: ConflictResolution::default(),
+            ask: Arc::new(NobodyToAsk),
+            exact: false,
+            times: false,
+        }
+    }
+}
+
+impl RestoreOptions {
+    /// The files and nothing else: what the default is too.
+    pub fn files_only() -> Self {
+        Self::default()
+    }
+}
+
+impl std::fmt::Debug for RestoreOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RestoreOptions")
+            .field("selection", &self.selection)
+            .field("resolution", &self.resolution)
+            .field("exact", &self.exact)
+            .field("times", &self.times)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What to go back to, or take back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Goal {
+    /// A checkpoint.
+    Checkpoint(CheckpointRef),
+    /// An operation: the entry that closed a bracket, or a restore. `None` for the newest.
+    Undo(Option<CheckpointRef>),
+    /// The newest undo.
+    Redo,
+}
+
+/// What a restore did.
+#[derive(Debug, Clone)]
+pub struct RestoreResult {
+    /// The entry that records it; `None` if there was nothing to do.
+    pub checkpoint: Option<CheckpointRef>,
+    /// The checkpoint that was made just before.
+    pub backup: Option<CheckpointRef>,
+    /// What it was for.
+    pub kind: RestoreKind,
+    /// How many paths were changed.
+    pub files_restored: usize,
+    /// What was done.
+    pub plan: Plan,
+}
+
+/// A goal, found in the history.
+struct Route {
+    kind: RestoreKind,
+    /// The target and the snapshots since, without the folder as it is now.
+    trees: Vec<BlobId>,
+    fates: Vec<Fate>,
+    times: Option<BlobId>,
+}
+
+impl Workspace {
+    /// What a restore would do (W4). Nothing is stored.
+    pub async fn preview_restore(
+        &self,
+        goal: &Goal,
+        options: &RestoreOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<(RestoreKind, Plan), WorkspaceError> {
+        self.refuse_unfinished()?;
+        let route = self.route(goal, options).await?;
+        let looked = self.look(progress).await?;
+        let (tree, nodes) = (looked.snapshot.tree, looked.nodes);
+        let kind = route.kind.clone();
+        let plan = self.plan(Arc::new(route), tree, nodes, options).await?;
+        Ok((kind, plan))
+    }
+
+    /// Restores (W5, W6). With conflicts that nobody decided, nothing is written.
+    pub async fn restore(
+        &self,
+        goal: &Goal,
+        options: &RestoreOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<RestoreResult, WorkspaceError> {
+        let _lock = self.lock().await?;
+        self.refuse_unfinished()?;
+        let route = Arc::new(self.route(goal, options).await?);
+        let kind = route.kind.clone();
+        let mut forced = HashSet::new();
+        // A path that the target has and that is hidden now must be captured before it is overwritten.
+        let (staged, plan) = loop {
+            let staged = self.stage(&forced, progress).await?;
+            let tree = staged.scanned.tree;
+            let plan = self.plan(Arc::clone(&route), tree, HashMap::new(), options).await?;
+            let reader = self.reader();
+            let (plan, unseen) = blocking(move || {
+                let unseen = plan.unseen(&StoredNodes::new(&reader), tree)?;
+                Ok((plan, unseen))
+            })
+            .await?;
+            if unseen.is_subset(&forced) {
+                break (staged, plan);
+            }
+            forced.extend(unseen);
+        };
+        if !plan.conflicts.is_empty() {
+            return Err(WorkspaceError::Conflicts { conflicts: plan.conflicts });
+        }
+        if plan.changes.is_empty() {
+            return Ok(RestoreResult { checkpoint: None, backup: None, kind, files_restored: 0, plan });
+        }
+        let before = Snapshot::new(&staged.scanned);
+        let times = self.times_of(&route, &plan, options).await?;
+        let (result, mut packs) = self.stage_result(before.tree, &plan).await?;
+        packs.extend(&staged.packs);
+        let done = self.carry_out(kind.clone(), before, result, packs, plan.clone(), times).await?;
+        Ok(RestoreResult {
+            checkpoint: Some(done.entry),
+            backup: Some(done.backup),
+            kind,
+            files_restored: done.applied,
+            plan,
+        })
+    }
+
+    async fn route(&self, goal: &Goal, options: &RestoreOptions) -> Result<Route, WorkspaceError> {
+        let timeline = self.timeline().await?;
+        match goal {
+            Goal::Checkpoint(checkpoint) => self.route_to(&timeline, checkpoint, options).await,
+            Goal::Undo(operation) => {
+                let place = match operation {
+                    Some(operation) => timeline
+                        .find(operation)
+                        .ok_or_else(|| WorkspaceError::NoFiles { checkpoint: operation.to_string() })?,
+                    None => *timeline.operations().0.last().ok_or(WorkspaceError::Nothing { what: "undo" })?,
+                };
+                let operation = timeline.moments[place].checkpoint.clone();
+                route_back(&timeline, place, RestoreKind::Undo { operation })
+            }
+            Goal::Redo => {
+                let place = *timeline.operations().1.last().ok_or(WorkspaceError::Nothing { what: "redo" })?;
+                let undo = timeline.moments[place].checkpoint.clone();
+                route_back(&timeline, place, RestoreKind::Redo { undo })
+            }
+        }
+    }
+
+    async fn route_to(
+        &self,
+        timeline: &Timeline,
+        checkpoint: &CheckpointRef,
+        options: &RestoreOptions,
+    ) -> Result<Route, WorkspaceError> {
+        let kind = RestoreKind::To { checkpoint: checkpoint.clone() };
+        let Some(place) = timeline.find(checkpoint) else {
+            // Another folder's, or of a run that has none: there is no history in common.
+            let log = piton_store::RunLog::open(Arc::clone(self.store()), &checkpoint.run).await?;
+            let snapshot = Self::snapshot_of(&log, checkpoint.seq)
+                .await?
+                .ok_or_else(|| WorkspaceError::NoFiles { checkpoint: checkpoint.to_string() })?;
+            let (trees, times) = (vec![snapshot.tree], snapshot.times);
+            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times });
+        };
+        let times = timeline.moments[place].snapshot.times;
+        let since = place + 1..=timeline.moments.len();
+        let fates: Vec<Fate> = since
+            .clone()
+            .map(|place| if timeline.maker(place) == Maker::User { Fate::Kept } else { Fate::Dropped })
+            .collect();
+        // Without an agent's work since then there is nothing to keep apart from it.
+        let agents = since.clone().any(|place| matches!(timeline.maker(place), Maker::Agents(_)));
+        if options.exact || !agents {
+            let trees = vec![timeline.moments[place].snapshot.tree];
+            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times });
+        }
+        let trees = timeline.moments[place..].iter().map(|moment| moment.snapshot.tree).collect();
+        Ok(Route { kind, trees, fates, times })
+    }
+
+    async fn plan(
+        &self,
+        route: Arc<Route>,
+        now: BlobId,
+        new: HashMap<BlobId, Bytes>,
+        options: &RestoreOptions,
+    ) -> Result<Plan, WorkspaceError> {
+        let (reader, options, hashing) = (self.reader(), options.clone(), self.store().hashing().clone());
+        let workspace = self.clone();
+        blocking(move || {
+            let stored = StoredNodes::new(&reader);
+            let nodes = Overlay { new: &new, below: &stored };
+            let mut trees = route.trees.clone();
+            trees.push(now);
+            // A preview has the contents of changed files only on disk.
+            let get = |id: BlobId| match reader.get(id) {
+                Err(piton_store::StoreError::NotFound { .. }) => workspace.find_on_disk(&nodes, now, id),
+                other => Ok(other?),
+            };
+            let replay = Replay {
+                nodes: &nodes,
+                hashing: &hashing,
+                get: &get,
+                trees: &trees,
+                fates: &route.fates,
+                selection: &options.selection,
+                resolution: options.resolution,
+                ask: &*options.ask,
+            };
+            replay.plan()
+        })
+        .await
+    }
+
+    /// The content of a file that a preview has seen and nobody has stored.
+    fn find_on_disk(&self, nodes: &dyn Nodes, now: BlobId, id: BlobId) -> Result<Bytes, WorkspaceError> {
+        let mut found = None;
+        crate::tree::walk(nodes, now, &RelPath::default(), &mut |path, entry| {
+            if matches!(entry, Entry::File { content, .. } if content.id() == id) {
+                found = Some(path);
+            }
+            Ok(())
+        })?;
+        let path = found.ok_or(crate::TreeError("a content is nowhere"))?;
+        let bytes = self.read_now(&path)?;
+        if self.store().hashing().blob(&bytes) != id {
+            return Err(WorkspaceError::Busy { root: self.root().to_owned() });
+        }
+        Ok(bytes.into())
+    }
+
+    /// The times that go with what will be written.
+    async fn times_of(
+        &self,
+        route: &Arc<Route>,
+        plan: &Plan,
+        options: &RestoreOptions,
+    ) -> Result<HashMap<RelPath, i64>, WorkspaceError> {
+        let (Some(times), true) = (route.times, options.times) else { return Ok(HashMap::new()) };
+        let target = route.trees[0];
+        let paths: Vec<RelPath> = plan
+            .changes
+            .iter()
+            .filter(|change| matches!(change.then, Some(Entry::File { .. })) && !change.merged)
+            .map(|change| change.path.clone())
+            .collect();
+        let reader = self.reader();
+        blocking(move || {
+            let nodes = StoredNodes::new(&reader);
+            let found = paths.into_iter().map(|path| Ok(time_at(&nodes, target, times, &path)?.map(|at| (path, at))));
+            found.filter_map(Result::transpose).collect()
+        })
+        .await
+    }
+
+    /// Stages the tree that the plan leads to, and the merged texts.
+    async fn stage_result(&self, now: BlobId, plan: &Plan) -> Result<(BlobId, Vec<PackId>), WorkspaceError> {
+        let (store, reader, runtime) = (Arc::clone(self.store()), self.reader(), Handle::current());
+        let plan = plan.clone();
+        blocking(move || {
+            let writer = ContentWriter::new(Arc::clone(&store), runtime);
+            for fresh in plan.fresh.values() {
+                writer.put(fresh)?;
+            }
+            let nodes = StoredNodes::new(&reader);
+            let changes = plan.changes.iter().map(|change| (&change.path, &change.then));
+            let result = edit(&nodes, store.hashing(), now, changes, &mut |node| Ok(writer.put(node)?))?;
+            Ok((result, writer.finish()?))
+        })
+        .await
+    }
+
+    /// Everything from the backup to the entry that says it is done.
+    async fn carry_out(
+        &self,
+        kind: RestoreKind,
+        before: Snapshot,
+        result: BlobId,
+        packs: Vec<PackId>,
+        plan: Plan,
+        times: HashMap<RelPath, i64>,
+    ) -> Result<Done, WorkspaceError> {
+        let mut log = self.log(&self.run()).await?;
+        let tag = format!("{}", log.head().seq.next());
+        self.mark(&format!("preparing {tag}"))?;
+        // The contents wait in the folder before the log says that they are about to be used.
+        let (inner, reader) = (Arc::clone(&self.0), self.reader());
+        let (changes, fresh, staging_tag) = (plan.changes.clone(), plan.fresh.clone(), tag.clone());
+        let filled =
+            blocking(move || Staging::create(&inner, &staging_tag)?.fill(&changes, &fresh, &times, &reader)).await;
+        if let Err(error) = filled {
+            self.unmark()?;
+            return Err(error);
+        }
+        let role = Role::Backup { result, restore: kind.clone() };
+        let record = Record::new(CheckpointKind::Auto, role, "");
+        let (backup, _) =
+            self.commit(&mut log, EntryKind::Checkpoint, record.label(), record.to_value(), before, packs).await?;
+        self.mark(&format!("applying {tag} {backup}"))?;
+        let done = self.finish(&mut log, kind, backup, before, result, plan.changes, &tag).await?;
+        log.close().await?;
+        Ok(done)
+    }
+
+    /// From the first changed file on.
+    #[expect(clippy::too_many_arguments, reason = "what a restore consists of")]
+    async fn finish(
+        &self,
+        log: &mut piton_store::RunLog,
+        kind: RestoreKind,
+        backup: CheckpointRef,
+        before: Snapshot,
+        result: BlobId,
+        changes: Vec<PlannedChange>,
+        tag: &str,
+    ) -> Result<Done, WorkspaceError> {
+        let (inner, hashing) = (Arc::clone(&self.0), self.store().hashing().clone());
+        let (planned, staging_tag) = (changes.len(), tag.to_owned());
+        let counts = Counts::of(&changes);
+        let applied: Applied = blocking(move || {
+            let staging = Staging::reopen(&inner, &staging_tag)?;
+            let applied = staging.apply(&changes, &hashing)?;
+            staging.sync()?;
+            Ok(applied)
+        })
+        .await?;
+        let after = if applied.failed.is_empty() {
+            counts.after(before, result)
+        } else {
+            // What is there is neither the old nor the new: look.
+            Snapshot::new(&self.stage(&HashSet::new(), &Arc::default()).await?.scanned)
+        };
+        let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
+        let record = Record::new(CheckpointKind::Auto, role, "");
+        let staged = Vec::new();
+        let (entry, _) =
+            self.commit(log, EntryKind::Restored, record.label(), record.to_value(), after, staged).await?;
+        let (inner, staging) = (Arc::clone(&self.0), apply::staging_name(tag));
+        blocking(move || apply::remove_staging(&inner, &staging)).await?;
+        self.unmark()?;
+        if !applied.failed.is_empty() {
+            return Err(WorkspaceError::Incomplete { failed: applied.failed, planned });
+        }
+        Ok(Done { entry, backup, applied: applied.changed })
+    }
+
+    /// Writes down, durably, how far a restore has come.
+    fn mark(&self, text: &str) -> Result<(), WorkspaceError> {
+        let path = self.mark_path();
+        let beside = path.with_extension("new");
+        let write = || {
+            let mut file = std::fs::File::create(&beside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&beside, &path)?;
+            std::fs::File::open(&self.0.options.state)?.sync_all()
+        };
+        write().map_err(|error| WorkspaceError::file("write", &path, error))
+    }
+
+    fn unmark(&self) -> Result<(), WorkspaceError> {
+        match std::fs::remove_file(self.mark_path()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(WorkspaceError::file("remove", self.mark_path(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a plan adds to the sums of a snapshot.
+#[derive(Default)]
+struct Counts {
+    files: i64,
+    bytes: i64,
+}
+
+impl Counts {
+    fn of(changes: &[PlannedChange]) -> Self {
+        let count = |entry: &Option<Entry>| match entry {
+            Some(Entry::File { size, .. }) => (1, size.cast_signed()),
+            Some(Entry::Link { .. }) => (1, 0),
+            _ => (0, 0),
+        };
+        changes.iter().fold(Self::default(), |sum, change| {
+            let (then, now) = (count(&change.then), count(&change.now));
+            Self { files: sum.files + then.0 - now.0, bytes: sum.bytes + then.1 - now.1 }
+        })
+    }
+
+    fn after(&self, before: Snapshot, tree: BlobId) -> Snapshot {
+        let files = before.files.saturating_add_signed(self.files);
+        Snapshot { tree, times: None, files, bytes: before.bytes.saturating_add_signed(self.bytes), ..before }
+    }
+}
+
+struct Done {
+    entry: CheckpointRef,
+    backup: CheckpointRef,
+    applied: usize,
+}
+
+/// The way back over one operation: what its run did in it is taken back, and everything else stays.
+fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Route, WorkspaceError> {
+    let moment = &timeline.moments[place];
+    let nothing = || WorkspaceError::Nothing { what: "undo" };
+    let role = moment.record.as_ref().map(|record| &record.role);
+    let (start, whose): (usize, Option<&RunId>) = match role {
+        Some(Role::Closed { since, .. }) => (timeline.find(since).ok_or_else(nothing)?, Some(&since.run)),
+        Some(Role::Restored { backup, .. }) => (timeline.find(backup).ok_or_else(nothing)?, None),
+        // Any other checkpoint: what changed up to it, since the one before.
+        _ => (place.checked_sub(1).ok_or_else(nothing)?, None),
+    };
+    let related = timeline.related(place);
+    let fate = |at: usize| {
+        if related.contains(&at) {
+            return Fate::Dropped;
+        }
+        if at > place {
+            return Fate::Kept;
+        }
+        let Some(whose) = whose else { return Fate::Dropped };
+        match timeline.maker(at) {
+            Maker::Agents(runs) if runs.iter().all(|run| run == whose) => Fate::Dropped,
+            Maker::Agents(runs) => {
+                let others: Vec<_> = runs.iter().filter(|run| *run != whose).map(ToString::to_string).collect();
+                Fate::Shared(format!("it changed while {} was at work too", others.join(" and ")))
+            }
+            Maker::User | Maker::Restore => Fate::Kept,
+        }
+    };
+    let trees = timeline.moments[start..].iter().map(|moment| moment.snapshot.tree).collect();
+    let fates = (start + 1..=timeline.moments.len()).map(fate).collect();
+    Ok(Route { kind, trees, fates, times: timeline.moments[start].snapshot.times })
+}
+
+/// When a file was modified, as the times beside a tree say.
+fn time_at(nodes: &dyn Nodes, tree: BlobId, times: BlobId, path: &RelPath) -> Result<Option<i64>, WorkspaceError> {
+    let (mut tree, mut times) = (tree, times);
+    let mut names = path.names().peekable();
+    while let Some(name) = names.next() {
+        let (leaves, beside) = match (parse_leaves(&nodes.node(tree)?)?, nodes.node(times)?) {
+            (Parsed::Entries(leaves), beside) => (leaves, beside),
+            (Parsed::Branch(children), beside) => {
+                let ParsedTimes::Branch(beside) = parse_times(&beside, &[])? else { return Ok(None) };
+                let mut found = None;
+                for ((child, _), times) in children.into_iter().zip(beside) {
+                    let Parsed::Entries(leaves) = parse_leaves(&nodes.node(child)?)? else { continue };
+                    if leaves.iter().any(|leaf| leaf.name == name) {
+                        found = Some((leaves, nodes.node(times)?));
+                        break;
+                    }
+                }
+                let Some(found) = found else { return Ok(None) };
+                found
+            }
+        };
+        let Some(at) = leaves.iter().position(|leaf| leaf.name == name) else { return Ok(None) };
+        let ParsedTimes::Times(all) = parse_times(&beside, &leaves)? else { return Ok(None) };
+        match (&leaves[at].entry, all[at], names.peek()) {
+            (_, TimedEntry::Modified(at), None) => return Ok(Some(at)),
+            (Entry::Folder { node, .. }, TimedEntry::Folder(beside), Some(_)) => (tree, times) = (*node, beside),
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,595 @@
+//! Looking at a folder: which names it has, what became of each since the last snapshot, and the tree that
+//! says so.
+//!
+//! A folder that looks as it did is not read again: its names are the cache's, and each of them is asked
+//! for its stat. A file that looks as it did is not opened. What changed within the last ticks before the
+//! cache was taken may have changed again without looking different, so it is hashed again ('racily
+//! clean'). Nothing is followed, nothing is waited for, and no device is opened.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use piton_types::BlobId;
+use rayon::prelude::*;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::cache::{Cache, CacheWriter, CachedFolder, FileStat, Known, TooMany, Totals, is_file};
+use crate::content::{self, Sink, Unread};
+use crate::rules::{GITIGNORE, OuterRules, PITONIGNORE, Rules, Verdict};
+use crate::system::{self, Stat};
+use crate::tree::{Content, Entry, FolderWriter, MAX_DEPTH, Reason, TimedEntry};
+use crate::{RelPath, WorkspaceError};
+
+/// Ignored files up to this size are captured all the same: `.env` and its like.
+pub(crate) const SMALL: u64 = 1_000_000;
+
+/// How coarse the clock may be that files are stamped with, with room to spare: two ticks of the slowest.
+const TICK: i64 = 20_000_000;
+
+/// How often a file that changes while it is read is read again.
+const ATTEMPTS: usize = 3;
+
+/// Folders with more names than this are asked for by several threads.
+const WIDE: u32 = 512;
+
+/// What a restore writes beside the files that it replaces.
+pub(crate) const TEMPORARY: &[u8] = b".piton-tmp-";
+
+/// What to look at.
+pub(crate) struct Scanner<'a> {
+    pub(crate) root: &'a Path,
+    pub(crate) folder: &'a OwnedFd,
+    pub(crate) cache: Option<&'a Cache>,
+    pub(crate) sink: &'a dyn Sink,
+    pub(crate) include_ignored: bool,
+    pub(crate) outer: &'a OuterRules,
+    /// What belongs to the store, if that is inside the folder: names that begin so are left out.
+    pub(crate) own: &'a [RelPath],
+    /// Paths that are captured even if they are ignored.
+    pub(crate) forced: &'a HashSet<RelPath>,
+    pub(crate) progress: &'a Progress,
+}
+
+/// How far a scan has come, for whoever shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Files that were read.
+    pub files: AtomicU64,
+    /// Bytes that were read.
+    pub bytes: AtomicU64,
+}
+
+/// What a scan found.
+pub(crate) struct Scanned {
+    pub(crate) root: FolderScan,
+    pub(crate) tree: BlobId,
+    pub(crate) times: BlobId,
+    pub(crate) totals: Totals,
+    /// Files that changed each time they were read. What was read last was captured.
+    pub(crate) unsteady: Vec<RelPath>,
+    /// When it began, by the clock that files are stamped with.
+    pub(crate) taken_at: i64,
+}
+
+impl Scanned {
+    /// Whether the cache says all of it already.
+    pub(crate) fn is_cached(&self) -> bool {
+        matches!(self.root, FolderScan::Same { .. })
+    }
+}
+
+/// A folder and everything below it.
+pub(crate) enum FolderScan {
+    /// As the cache has it.
+    Same {
+        number: u32,
+    },
+    New(Box<NewFolder>),
+}
+
+pub(crate) struct NewFolder {
+    stat: Stat,
+    entries: Vec<(Vec<u8>, Seen)>,
+    tree: BlobId,
+    times: BlobId,
+    totals: Totals,
+}
+
+/// What was found under a name.
+enum Seen {
+    File { stat: FileStat, content: Content },
+    Link { stat: FileStat, target: Vec<u8> },
+    Folder(FolderScan),
+    Excluded(Reason),
+}
+
+/// What is still to be done about a name.
+enum Pending {
+    Known(Seen),
+    Hash(Stat),
+    Folder(Option<u32>),
+}
+
+/// What a folder turned out to be.
+enum Looked {
+    At(FolderScan),
+    Excluded(Reason),
+    Vanished,
+}
+
+struct Walk<'a> {
+    scanner: &'a Scanner<'a>,
+    dev: u64,
+    /// What changed after this may have changed again unseen.
+    settled: i64,
+    unsteady: Mutex<Vec<RelPath>>,
+    forced_folders: HashSet<RelPath>,
+}
+
+/// Where a folder is, and what is known of it.
+struct Spot<'w> {
+    path: RelPath,
+    rules: &'w Arc<Rules>,
+    known: Option<u32>,
+    /// The rules above have changed.
+    fresh: bool,
+    /// It lies in an ignored folder, and only what is forced is wanted.
+    ignored: bool,
+}
+
+thread_local! {
+    static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+impl Scanner<'_> {
+    /// Looks at all of it.
+    pub(crate) fn scan(&self) -> Result<Scanned, WorkspaceError> {
+        let taken_at = system::now();
+        let fail = |error| WorkspaceError::file("read", self.root, error);
+        let stat = system::stat_of(self.folder).map_err(fail)?;
+        let ancestors = self.forced.iter().flat_map(|path| {
+            std::iter::successors(path.split().map(|(parent, _)| parent), |path| path.split().map(|(parent, _)| parent))
+        });
+        let walk = Walk {
+            scanner: self,
+            dev: stat.dev,
+            settled: self.cache.map_or(i64::MIN, |cache| cache.taken_at - TICK),
+            unsteady: Mutex::default(),
+            forced_folders: ancestors.collect(),
+        };
+        let rules = Rules::outer(self.root, self.outer);
+        let root = system::open_below(self.folder, &RelPath::default()).map_err(fail)?;
+        let known = self.cache.map(|_| 0);
+        let spot = Spot { path: RelPath::default(), rules: &rules, known, fresh: false, ignored: false };
+        let looked = pool()?.install(|| walk.folder(root, spot, 0))?;
+        let root = match looked {
+            Looked::At(root) => root,
+            Looked::Vanished | Looked::Excluded(_) => return Err(fail(Errno::ACCESS)),
+        };
+        let (tree, times, totals) = walk.ids(&root);
+        let unsteady = walk.unsteady.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Scanned { root, tree, times, totals, unsteady, taken_at })
+    }
+}
+
+/// Threads with room for deep folders.
+pub(crate) fn pool() -> Result<rayon::ThreadPool, WorkspaceError> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(8)))
+        .stack_size(64 << 20)
+        .build()
+        .map_err(|error| WorkspaceError::file("start threads for", PathBuf::from("."), std::io::Error::other(error)))
+}
+
+impl Walk<'_> {
+    fn ids(&self, scan: &FolderScan) -> (BlobId, BlobId, Totals) {
+        match scan {
+            FolderScan::New(new) => (new.tree, new.times, new.totals),
+            FolderScan::Same { number } => {
+                let cached = self.cache().folder(*number);
+                (cached.tree, cached.times, cached.totals)
+            }
+        }
+    }
+
+    fn mode(&self, scan: &FolderScan) -> u16 {
+        match scan {
+            FolderScan::New(new) => new.stat.mode,
+            FolderScan::Same { number } => self.cache().folder(*number).mode,
+        }
+    }
+
+    fn cache(&self) -> &Cache {
+        self.scanner.cache.expect("what is the same is the same as in the cache")
+    }
+
+    /// Whether what was known can be relied on.
+    fn is_settled(&self, mtime: i64, ctime: i64) -> bool {
+        mtime < self.settled && ctime < self.settled
+    }
+
+    fn is_same(&self, known: &FileStat, stat: &Stat) -> bool {
+        *known == FileStat::from(stat) && self.is_settled(stat.mtime, stat.ctime)
+    }
+
+    fn folder(&self, fd: OwnedFd, spot: Spot<'_>, depth: usize) -> Result<Looked, WorkspaceError> {
+        let Ok(stat) = system::stat_of(&fd) else { return Ok(Looked::Vanished) };
+        if stat.dev != self.dev {
+            return Ok(Looked::Excluded(Reason::Mount));
+        }
+        if depth > MAX_DEPTH {
+            return Ok(Looked::Excluded(Reason::TooDeep));
+        }
+        let fd = Arc::new(fd);
+        let rules = Rules::of(spot.rules, &spot.path, &fd);
+        let cached = spot.known.map(|number| (number, self.cache().folder(number)));
+        if let Some((number, cached)) = &cached
+            && !spot.fresh
+            && (cached.mtime, cached.ctime, cached.ino, cached.mode) == (stat.mtime, stat.ctime, stat.ino, stat.mode)
+            && self.is_settled(stat.mtime, stat.ctime)
+            && !self.rules_changed(&fd, cached, true)
+        {
+            return self.same_names(&fd, &stat, &spot, &rules, *number, cached, depth);
+        }
+        let cached = cached.map(|(_, cached)| cached);
+        // Only rules of this folder or above, not every change, make what is below it look different.
+        let fresh = spot.fresh || cached.as_ref().is_none_or(|cached| self.rules_changed(&fd, cached, false));
+        let mut names = match system::names(&*fd) {
+            Ok(names) => names,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Looked::Vanished),
+            Err(_) => return Ok(Looked::Excluded(Reason::Unreadable)),
+        };
+        names.sort_unstable();
+        let pending = names
+            .into_iter()
+            .filter_map(|name| {
+                let known = cached.as_ref().and_then(|cached| self.cache().find(cached, &name));
+                let known = known.map(|entry| self.cache().entry(entry));
+                self.decide(&fd, &spot, &rules, &name, known).map(|pending| (name, pending))
+            })
+            .collect();
+        self.complete(&fd, stat, &spot.path, &rules, pending, fresh, spot.ignored, depth)
+    }
+
+    /// Whether an ignore file of this folder came, went or changed. A folder whose names are `same` has no
+    /// new ones, and isn't asked for them.
+    fn rules_changed(&self, fd: &OwnedFd, cached: &CachedFolder, same: bool) -> bool {
+        [GITIGNORE, PITONIGNORE].into_iter().any(|name| {
+            match self.cache().find(cached, name).map(|entry| self.cache().entry(entry)) {
+                Some(Known::File { stat, .. }) => {
+                    !system::stat(fd, name).is_ok_and(|now| is_file(&now) && self.is_same(&stat, &now))
+                }
+                Some(_) => true,
+                None => !same && system::stat(fd, name).is_ok(),
+            }
+        })
+    }
+
+    /// A folder whose names are known.
+    #[expect(clippy::too_many_arguments, reason = "the state of one folder, taken apart")]
+    fn same_names(
+        &self,
+        fd: &Arc<OwnedFd>,
+        stat: &Stat,
+        spot: &Spot<'_>,
+        rules: &Arc<Rules>,
+        number: u32,
+        cached: &CachedFolder,
+        depth: usize,
+    ) -> Result<Looked, WorkspaceError> {
+        let range = cached.first..cached.first + cached.count;
+        let changed = |entry: &u32| self.is_changed(fd, spot, *entry);
+        let changed: Vec<u32> = if cached.count > WIDE {
+            range.clone().into_par_iter().with_min_len(128).filter(changed).collect()
+        } else {
+            range.clone().filter(changed).collect()
+        };
+        let folders = range.clone().filter_map(|entry| match self.cache().entry(entry) {
+            Known::Folder(number) => Some((entry, number)),
+            _ => None,
+        });
+        let folders: Vec<_> = folders.collect();
+        let below = |(entry, number): (u32, u32)| -> Result<(u32, Looked), WorkspaceError> {
+            let name = self.cache().name(entry);
+            Ok((entry, self.subfolder(fd, &spot.path, rules, name, Some(number), spot.fresh, spot.ignored, depth)?))
+        };
+        let looked: Vec<(u32, Looked)> = match folders.len() {
+            0 => Vec::new(),
+            1 => vec![below(folders[0])?],
+            _ => folders.into_par_iter().map(below).collect::<Result<_, _>>()?,
+        };
+        let same = changed.is_empty()
+            && looked.iter().all(|(_, looked)| matches!(looked, Looked::At(FolderScan::Same { .. })));
+        if same {
+            return Ok(Looked::At(FolderScan::Same { number }));
+        }
+        let mut pending = Vec::with_capacity(cached.count as usize);
+        let mut looked = looked.into_iter().peekable();
+        for entry in range {
+            let name = self.cache().name(entry);
+            let known = self.cache().entry(entry);
+            let todo = if let Some((_, looked)) = looked.next_if(|(at, _)| *at == entry) {
+                match looked {
+                    Looked::At(scan) => Some(Pending::Known(Seen::Folder(scan))),
+                    Looked::Excluded(reason) => Some(Pending::Known(Seen::Excluded(reason))),
+                    Looked::Vanished => self.decide(fd, spot, rules, name, None),
+                }
+            } else if changed.binary_search(&entry).is_ok() {
+                self.decide(fd, spot, rules, name, Some(known))
+            } else {
+                match known {
+                    Known::File { stat, content } => Some(Pending::Known(Seen::File { stat, content })),
+                    Known::Link { .. } => self.decide(fd, spot, rules, name, Some(known)),
+                    Known::Excluded(reason) => Some(Pending::Known(Seen::Excluded(reason))),
+                    Known::Folder(_) => None,
+                }
+            };
+            pending.extend(todo.map(|todo| (name.to_vec(), todo)));
+        }
+        self.complete(fd, *stat, &spot.path, rules, pending, spot.fresh, spot.ignored, depth)
+    }
+
+    /// Whether an entry of a folder whose names are known has to be looked at more closely.
+    fn is_changed(&self, fd: &OwnedFd, spot: &Spot<'_>, entry: u32) -> bool {
+        let name = self.cache().name(entry);
+        match self.cache().entry(entry) {
+            Known::Folder(_) => false,
+            Known::File { stat, .. } => {
+                !system::stat(fd, name).is_ok_and(|now| is_file(&now) && self.is_same(&stat, &now))
+            }
+            Known::Link { stat } => {
+                !system::stat(fd, name).is_ok_and(|now| now.kind == FileType::Symlink && self.is_same(&stat, &now))
+            }
+            // Small now, and it is captured.
+            Known::Excluded(Reason::IgnoredFile) => {
+                self.is_forced(&spot.path.join(name))
+                    || !system::stat(fd, name).is_ok_and(|now| is_file(&now) && now.size > SMALL)
+            }
+            Known::Excluded(Reason::Unreadable) => true,
+            Known::Excluded(_) => !self.scanner.forced.is_empty() && self.is_forced(&spot.path.join(name)),
+        }
+    }
+
+    fn is_forced(&self, path: &RelPath) -> bool {
+        self.scanner.forced.contains(path) || self.forced_folders.contains(path)
+    }
+
+    /// What is to be done about a name; `None` if it vanished.
+    fn decide(
+        &self,
+        fd: &OwnedFd,
+        spot: &Spot<'_>,
+        rules: &Rules,
+        name: &[u8],
+        known: Option<Known>,
+    ) -> Option<Pending> {
+        let excluded = |reason| Some(Pending::Known(Seen::Excluded(reason)));
+        let stat = match system::stat(fd, name) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return None,
+            Err(_) => return excluded(Reason::Unreadable),
+        };
+        let path = spot.path.join(name);
+        if name == b".git" {
+            return excluded(Reason::Git);
+        }
+        if name.starts_with(TEMPORARY) {
+            return excluded(Reason::Temporary);
+        }
+        if self.scanner.own.iter().any(|own| path.as_bytes().starts_with(own.as_bytes())) {
+            return excluded(Reason::Store);
+        }
+        let is_folder = stat.kind == FileType::Directory;
+        if !is_folder && !is_file(&stat) && stat.kind != FileType::Symlink {
+            return excluded(Reason::Special);
+        }
+        let forced = self.is_forced(&path);
+        let verdict = match rules.verdict(&path, is_folder) {
+            _ if forced => Verdict::Wanted,
+            _ if spot.ignored => Verdict::Ignored,
+            Verdict::Ignored if self.scanner.include_ignored => Verdict::Wanted,
+            verdict => verdict,
+        };
+        match verdict {
+            Verdict::Refused => return excluded(Reason::Pitonignore),
+            Verdict::Ignored if is_folder => return excluded(Reason::IgnoredFolder),
+            Verdict::Ignored if spot.ignored || stat.size > SMALL => return excluded(Reason::IgnoredFile),
+            Verdict::Ignored | Verdict::Wanted => {}
+        }
+        Some(match (stat.kind, known) {
+            (FileType::Directory, Some(Known::Folder(number))) => Pending::Folder(Some(number)),
+            (FileType::Directory, _) => Pending::Folder(None),
+            (FileType::Symlink, _) => match system::read_link(fd, name) {
+                Ok(target) => Pending::Known(Seen::Link { stat: FileStat::from(&stat), target }),
+                Err(Errno::NOENT) => return None,
+                Err(_) => return excluded(Reason::Unreadable),
+            },
+            (_, Some(Known::File { stat: before, content })) if self.is_same(&before, &stat) => {
+                Pending::Known(Seen::File { stat: before, content })
+            }
+            _ => Pending::Hash(stat),
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the state of one folder, taken apart")]
+    fn subfolder(
+        &self,
+        fd: &OwnedFd,
+        path: &RelPath,
+        rules: &Arc<Rules>,
+        name: &[u8],
+        known: Option<u32>,
+        fresh: bool,
+        ignored: bool,
+        depth: usize,
+    ) -> Result<Looked, WorkspaceError> {
+        let folder = match system::open_folder(fd, name) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Looked::Vanished),
+            Err(Errno::MFILE | Errno::NFILE) => {
+                return Err(WorkspaceError::file("open", self.scanner.root.join(path.as_path()), Errno::MFILE));
+            }
+            Err(_) => return Ok(Looked::Excluded(Reason::Unreadable)),
+        };
+        let path = path.join(name);
+        let ignored = ignored
+            || (!self.forced_folders.is_empty()
+                && self.forced_folders.contains(&path)
+                && rules.verdict(&path, true) != Verdict::Wanted);
+        self.folder(folder, Spot { path, rules, known, fresh: fresh || ignored, ignored }, depth + 1)
+    }
+
+    /// Does what is still to be done, and writes the folder's nodes.
+    #[expect(clippy::too_many_arguments, reason = "the state of one folder, taken apart")]
+    fn complete(
+        &self,
+        fd: &Arc<OwnedFd>,
+        stat: Stat,
+        path: &RelPath,
+        rules: &Arc<Rules>,
+        pending: Vec<(Vec<u8>, Pending)>,
+        fresh: bool,
+        ignored: bool,
+        depth: usize,
+    ) -> Result<Looked, WorkspaceError> {
+        let open = pending.iter().filter(|(_, todo)| !matches!(todo, Pending::Known(_))).count();
+        let finish = |(name, todo): (Vec<u8>, Pending)| -> Result<Option<(Vec<u8>, Seen)>, WorkspaceError> {
+            let seen = match todo {
+                Pending::Known(seen) => Some(seen),
+                Pending::Hash(stat) => self.hash(fd, path, &name, stat)?,
+                Pending::Folder(known) => {
+                    match self.subfolder(fd, path, rules, &name, known, fresh, ignored, depth)? {
+                        Looked::At(scan) => Some(Seen::Folder(scan)),
+                        Looked::Excluded(reason) => Some(Seen::Excluded(reason)),
+                        Looked::Vanished => None,
+                    }
+                }
+            };
+            Ok(seen.map(|seen| (name, seen)))
+        };
+        let done: Vec<_> = if open > 1 {
+            pending.into_par_iter().map(finish).collect::<Result<_, _>>()?
+        } else {
+            pending.into_iter().map(finish).collect::<Result<_, _>>()?
+        };
+        let entries: Vec<_> = done.into_iter().flatten().collect();
+        let (tree, times, totals) = self.write(&entries)?;
+        Ok(Looked::At(FolderScan::New(Box::new(NewFolder { stat, entries, tree, times, totals }))))
+    }
+
+    /// Reads a file. If it changes meanwhile it is read again; what was read last is kept either way.
+    fn hash(&self, fd: &OwnedFd, path: &RelPath, name: &[u8], seen: Stat) -> Result<Option<Seen>, WorkspaceError> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let file = match system::open_file(fd, name) {
+                Ok(file) => file,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    let path = self.scanner.root.join(path.join(name).as_path());
+                    return Err(WorkspaceError::file("open", path, Errno::MFILE));
+                }
+                Err(_) => return Ok(Some(Seen::Excluded(Reason::Unreadable))),
+            };
+            let before = match system::stat_of(&file) {
+                Ok(stat) if is_file(&stat) => stat,
+                // It became something else, which the next scan will find in its place.
+                _ => return Ok(Some(Seen::Excluded(Reason::Special))),
+            };
+            let read = BUFFER.with_borrow_mut(|buffer| {
+                let read = content::read(&file, before.size, buffer, self.scanner.sink);
+                // A large file must not leave its buffer behind for every thread.
+                if buffer.capacity() > 8 << 20 {
+                    *buffer = Vec::new();
+                }
+                read
+            });
+            let (content, size) = match read {
+                Ok(read) => read,
+                Err(Unread::System) => return Ok(Some(Seen::Excluded(Reason::Unreadable))),
+                Err(Unread::Sink(error)) => return Err(error),
+            };
+            let progress = self.scanner.progress;
+            progress.files.fetch_add(1, Ordering::Relaxed);
+            progress.bytes.fetch_add(size, Ordering::Relaxed);
+            if size == before.size && system::stat_of(&file).is_ok_and(|after| after == before) {
+                return Ok(Some(Seen::File { stat: FileStat::from(&before), content }));
+            }
+            // A time that no file has: next time it is read again.
+            last = Some(Seen::File { stat: FileStat { size, ctime: i64::MIN, ..FileStat::from(&seen) }, content });
+        }
+        self.unsteady.lock().unwrap_or_else(PoisonError::into_inner).push(path.join(name));
+        Ok(last)
+    }
+
+    fn write(&self, entries: &[(Vec<u8>, Seen)]) -> Result<(BlobId, BlobId, Totals), WorkspaceError> {
+        let mut totals = Totals::default();
+        let sink = self.scanner.sink;
+        let mut writer = FolderWriter::new(sink.hashing(), true, |node: &[u8]| sink.node(node));
+        for (name, seen) in entries {
+            let (entry, time) = match seen {
+                Seen::File { stat, content } => {
+                    totals += Totals { files: 1, bytes: stat.size, excluded: 0 };
+                    let entry = Entry::File { mode: stat.mode, size: stat.size, content: *content };
+                    (entry, TimedEntry::Modified(stat.mtime))
+                }
+                Seen::Link { stat, target } => {
+                    totals += Totals { files: 1, bytes: 0, excluded: 0 };
+                    (Entry::Link { target: target.clone() }, TimedEntry::Modified(stat.mtime))
+                }
+                Seen::Folder(scan) => {
+                    let (node, times, below) = self.ids(scan);
+                    totals += below;
+                    (Entry::Folder { mode: self.mode(scan), node }, TimedEntry::Folder(times))
+                }
+                Seen::Excluded(reason) => {
+                    totals += Totals { files: 0, bytes: 0, excluded: 1 };
+                    (Entry::Excluded(*reason), TimedEntry::Nothing)
+                }
+            };
+            writer.add(name, &entry, time)?;
+        }
+        let (tree, times) = writer.finish()?;
+        Ok((tree, times, totals))
+    }
+}
+
+impl FolderScan {
+    /// The cache that says all of this.
+    pub(crate) fn to_cache(&self, old: Option<&Cache>) -> Result<CacheWriter, TooMany> {
+        let mut writer = CacheWriter::with_room_of(old);
+        self.write(old, &mut writer)?;
+        Ok(writer)
+    }
+
+    fn write(&self, old: Option<&Cache>, writer: &mut CacheWriter) -> Result<u32, TooMany> {
+        let new = match (self, old) {
+            (Self::New(new), _) => new,
+            (Self::Same { number }, Some(old)) => return writer.copy(old, *number),
+            (Self::Same { .. }, None) => return Err(TooMany),
+        };
+        let number = writer.begin(&new.stat, new.tree, new.times, new.totals, new.entries.len())?;
+        let mut folders = Vec::new();
+        for (name, seen) in &new.entries {
+            let known = match seen {
+                Seen::File { stat, content } => Known::File { stat: *stat, content: *content },
+                Seen::Link { stat, .. } => Known::Link { stat: *stat },
+                Seen::Folder(_) => Known::Folder(0),
+                Seen::Excluded(reason) => Known::Excluded(*reason),
+            };
+            let place = writer.add(name, known)?;
+            if let Seen::Folder(scan) = seen {
+                folders.push((place, scan));
+            }
+        }
+        for (place, scan) in folders {
+            let folder = scan.write(old, writer)?;
+            writer.set_folder(place, folder);
+        }
+        writer.end(number)?;
+        Ok(number)
+    }
+}

@@ -1,0 +1,306 @@
+//! Taking a snapshot, as a checkpoint or only to look.
+//!
+//! In this order: scan, stage what is new, commit the entry that names it, and only then let the cache
+//! speak of it. A crash in between leaves packs that nobody refers to, or a cache that is behind; both are
+//! harmless.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use piton_store::{Content as Part, ContentWriter, Draft, DraftPart, Hashing, PackId, RunLog};
+use piton_types::{BlobId, CheckpointRef, Durability, EntryKind, PartName, Timestamp, Value, from_value, to_value};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use crate::cache::{Base, Cache, Totals};
+use crate::content::Sink;
+use crate::record::Record;
+use crate::scan::{Progress, Scanned, Scanner};
+use crate::workspace::{Inner, Workspace, blocking};
+use crate::{RelPath, WorkspaceError};
+
+/// The shape of the part.
+const SCHEMA: &str = "piton.workspace";
+const VERSION: u32 = 1;
+
+/// A snapshot: the part `workspace` of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The tree.
+    pub tree: BlobId,
+    /// The times beside it, if they were taken.
+    #[serde(default)]
+    pub times: Option<BlobId>,
+    /// Files and links.
+    pub files: u64,
+    /// Bytes in files.
+    pub bytes: u64,
+    /// Names that were seen and not captured.
+    pub excluded: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn new(scanned: &Scanned) -> Self {
+        let Totals { files, bytes, excluded } = scanned.totals;
+        Self { tree: scanned.tree, times: Some(scanned.times), files, bytes, excluded }
+    }
+
+    pub(crate) fn to_value(self) -> Value {
+        to_value(&self).expect("numbers and texts are values")
+    }
+}
+
+/// A checkpoint of the files.
+#[derive(Debug, Clone)]
+pub struct Saved {
+    /// Its name.
+    pub checkpoint: CheckpointRef,
+    /// When.
+    pub at: Timestamp,
+    /// What it has.
+    pub snapshot: Snapshot,
+    /// Whether it differs from the snapshot before; `None` if it is the first.
+    pub changed: Option<bool>,
+    /// Files that changed each time they were read; what was read last was captured.
+    pub unsteady: Vec<RelPath>,
+}
+
+/// Contents and nodes on their way into the store. Nodes have packs of their own: they are read together.
+struct Stage {
+    hashing: Hashing,
+    contents: ContentWriter,
+    nodes: ContentWriter,
+}
+
+impl Sink for Stage {
+    fn hashing(&self) -> &Hashing {
+        &self.hashing
+    }
+
+    fn content(&self, bytes: &[u8]) -> Result<BlobId, WorkspaceError> {
+        Ok(self.contents.put(bytes)?)
+    }
+
+    fn node(&self, bytes: &[u8]) -> Result<BlobId, WorkspaceError> {
+        Ok(self.nodes.put(bytes)?)
+    }
+}
+
+/// Contents are only named, and nodes kept: for looking.
+struct Look {
+    hashing: Hashing,
+    nodes: Mutex<HashMap<BlobId, Bytes>>,
+}
+
+impl Sink for Look {
+    fn hashing(&self) -> &Hashing {
+        &self.hashing
+    }
+
+    fn content(&self, bytes: &[u8]) -> Result<BlobId, WorkspaceError> {
+        Ok(self.hashing.blob(bytes))
+    }
+
+    fn node(&self, bytes: &[u8]) -> Result<BlobId, WorkspaceError> {
+        let id = self.hashing.blob(bytes);
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Bytes::copy_from_slice(bytes));
+        Ok(id)
+    }
+}
+
+/// The folder as it is now, without anything having been stored.
+pub(crate) struct Looked {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) nodes: HashMap<BlobId, Bytes>,
+}
+
+/// A scan whose contents are staged.
+pub(crate) struct Staged {
+    pub(crate) scanned: Scanned,
+    pub(crate) packs: Vec<PackId>,
+    cache: Option<Arc<Cache>>,
+}
+
+impl Workspace {
+    /// Makes a checkpoint of the files in a run's log; in the folder's own if the record names none.
+    pub async fn save(&self, record: Record, progress: &Arc<Progress>) -> Result<Saved, WorkspaceError> {
+        let body = record.to_value();
+        let saved = self.save_unless(None, record, body, EntryKind::Checkpoint, progress).await?;
+        Ok(saved.expect("only a tree to compare with leads to nothing"))
+    }
+
+    /// Makes a checkpoint of the files unless they are still the tree `last`.
+    pub(crate) async fn save_if_changed(
+        &self,
+        record: Record,
+        last: BlobId,
+        progress: &Arc<Progress>,
+    ) -> Result<Option<Saved>, WorkspaceError> {
+        let body = record.to_value();
+        self.save_unless(Some(last), record, body, EntryKind::Checkpoint, progress).await
+    }
+
+    /// Makes a checkpoint of the files with a body that says more than the record.
+    pub(crate) async fn save_body(
+        &self,
+        record: Record,
+        body: Value,
+        kind: EntryKind,
+    ) -> Result<Saved, WorkspaceError> {
+        let saved = self.save_unless(None, record, body, kind, &Arc::default()).await?;
+        Ok(saved.expect("only a tree to compare with leads to nothing"))
+    }
+
+    async fn save_unless(
+        &self,
+        last: Option<BlobId>,
+        record: Record,
+        body: Value,
+        kind: EntryKind,
+        progress: &Arc<Progress>,
+    ) -> Result<Option<Saved>, WorkspaceError> {
+        let _lock = self.lock().await?;
+        self.refuse_unfinished()?;
+        self.refuse_over_budget().await?;
+        let staged = self.stage(&HashSet::new(), progress).await?;
+        let snapshot = Snapshot::new(&staged.scanned);
+        if last == Some(snapshot.tree) {
+            return Ok(None);
+        }
+        let run = record.run.clone().unwrap_or_else(|| self.run());
+        let mut log = self.log(&run).await?;
+        let packs = staged.packs.clone();
+        let (checkpoint, at) = self.commit(&mut log, kind, record.label(), body, snapshot, packs).await?;
+        let changed = staged.cache.as_ref().map(|cache| cache.base.tree != snapshot.tree);
+        let unsteady = staged.scanned.unsteady.clone();
+        self.remember(staged, &log).await;
+        log.close().await?;
+        Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady }))
+    }
+
+    /// Appends an entry with a snapshot.
+    pub(crate) async fn commit(
+        &self,
+        log: &mut RunLog,
+        kind: EntryKind,
+        label: String,
+        body: Value,
+        snapshot: Snapshot,
+        staged: Vec<PackId>,
+    ) -> Result<(CheckpointRef, Timestamp), WorkspaceError> {
+        let value = snapshot.to_value();
+        let part = DraftPart {
+            name: PartName::WORKSPACE.into(),
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            content: Part::Value(&value),
+        };
+        let at = self.next_moment();
+        let durability = Durability::Durable;
+        let draft = Draft { label, body, parts: vec![part], staged, durability, ..Draft::new(kind, at) };
+        let seq = log.append(draft).await?;
+        Ok((CheckpointRef { run: log.run().clone(), seq }, at))
+    }
+
+    /// Scans, and stages what the store doesn't have.
+    pub(crate) async fn stage(
+        &self,
+        forced: &HashSet<RelPath>,
+        progress: &Arc<Progress>,
+    ) -> Result<Staged, WorkspaceError> {
+        let cache = self.believed_cache().await?;
+        let (inner, progress, forced) = (Arc::clone(&self.0), Arc::clone(progress), forced.clone());
+        let runtime = Handle::current();
+        blocking(move || {
+            let writer = || ContentWriter::new(Arc::clone(&inner.store), runtime.clone());
+            let sink = Stage { hashing: inner.store.hashing().clone(), contents: writer(), nodes: writer() };
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, &progress).scan()?;
+            let mut packs = sink.contents.finish()?;
+            packs.extend(sink.nodes.finish()?);
+            Ok(Staged { scanned, packs, cache })
+        })
+        .await
+    }
+
+    /// Scans without storing anything.
+    pub(crate) async fn look(&self, progress: &Arc<Progress>) -> Result<Looked, WorkspaceError> {
+        let cache = self.believed_cache().await?;
+        let (inner, progress) = (Arc::clone(&self.0), Arc::clone(progress));
+        blocking(move || {
+            let sink = Look { hashing: inner.store.hashing().clone(), nodes: Mutex::default() };
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &HashSet::new(), &progress).scan()?;
+            let snapshot = Snapshot::new(&scanned);
+            Ok(Looked { snapshot, nodes: sink.nodes.into_inner().unwrap_or_else(PoisonError::into_inner) })
+        })
+        .await
+    }
+
+    /// The cache, if the log has the checkpoint that it names.
+    async fn believed_cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
+        let (path, binding) = (self.cache_path(), self.0.binding.clone());
+        let Some(cache) = blocking(move || Ok(Cache::read(&path, &binding))).await? else { return Ok(None) };
+        let Base { run, seq, hash, .. } = &cache.base;
+        if self.0.store.summary(run).await?.is_none() {
+            return Ok(None);
+        }
+        let log = RunLog::open(Arc::clone(&self.0.store), run).await?;
+        let known = if log.head().seq == *seq {
+            log.head().hash == *hash
+        } else {
+            log.head().seq > *seq && log.entry(*seq).await?.hash == *hash
+        };
+        Ok(known.then(|| Arc::new(cache)))
+    }
+
+    /// Lets the cache speak of a snapshot that is the newest entry of `log`. A cache that can't be written
+    /// costs time, not safety.
+    async fn remember(&self, staged: Staged, log: &RunLog) {
+        if staged.scanned.is_cached() {
+            return;
+        }
+        let head = log.head();
+        let Scanned { tree, times, taken_at, .. } = staged.scanned;
+        let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
+        let (path, binding) = (self.cache_path(), self.0.binding.clone());
+        let written = blocking(move || {
+            if let Ok(writer) = staged.scanned.root.to_cache(staged.cache.as_deref())
+                && let Err(error) = writer.write(&path, &binding, &base, taken_at)
+            {
+                tracing::warn!(%error, "the stat cache can't be written; the next snapshot takes longer");
+            }
+            Ok(())
+        });
+        drop(written.await);
+    }
+
+    /// The snapshot that an entry carries, if any.
+    pub async fn snapshot_of(log: &RunLog, seq: piton_types::Seq) -> Result<Option<Snapshot>, WorkspaceError> {
+        let entry = log.entry(seq).await?;
+        let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
+        let value = log.load(part.root).await?;
+        from_value(value).map(Some).map_err(|error| {
+            piton_store::StoreError::corrupt(format!("the snapshot of {}@{seq}", log.run()), error.to_string()).into()
+        })
+    }
+}
+
+fn scanner<'a>(
+    inner: &'a Inner,
+    cache: Option<&'a Cache>,
+    sink: &'a dyn Sink,
+    forced: &'a HashSet<RelPath>,
+    progress: &'a Progress,
+) -> Scanner<'a> {
+    Scanner {
+        root: &inner.root,
+        folder: &inner.folder,
+        cache,
+        sink,
+        include_ignored: inner.options.include_ignored,
+        outer: &inner.options.outer,
+        own: &inner.own,
+        forced,
+        progress,
+    }
+}

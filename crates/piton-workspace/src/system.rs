@@ -1,0 +1,124 @@
+//! The calls to the file system: relative to open descriptors, never following a link, so that no name in
+//! a tree or a snapshot leads out of the folder. Written for Linux.
+
+use std::ffi::{CStr, OsStr};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::{Errno, Result};
+
+use crate::RelPath;
+
+/// What the system says of a file, as far as it is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) kind: FileType,
+    pub(crate) mode: u16,
+    pub(crate) size: u64,
+    /// In nanoseconds since 1970.
+    pub(crate) mtime: i64,
+    /// In nanoseconds since 1970. Unlike the other time, nobody can put it back.
+    pub(crate) ctime: i64,
+    pub(crate) ino: u64,
+    pub(crate) dev: u64,
+}
+
+impl From<rustix::fs::Stat> for Stat {
+    fn from(stat: rustix::fs::Stat) -> Self {
+        // A time that doesn't fit is as good as any other fixed one: ctime and size still tell.
+        let nanos = |seconds: i64, nanos: u64| {
+            seconds.saturating_mul(1_000_000_000).saturating_add(i64::try_from(nanos).unwrap_or(0))
+        };
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            mode: u16::try_from(stat.st_mode & 0o7777).expect("twelve bits"),
+            size: stat.st_size.cast_unsigned(),
+            mtime: nanos(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: nanos(stat.st_ctime, stat.st_ctime_nsec),
+            ino: stat.st_ino,
+            dev: stat.st_dev,
+        }
+    }
+}
+
+pub(crate) fn name(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Of the entry `name` itself, even if it is a link.
+pub(crate) fn stat(folder: impl AsFd, entry: &[u8]) -> Result<Stat> {
+    rustix::fs::statat(folder, name(entry), AtFlags::SYMLINK_NOFOLLOW).map(Stat::from)
+}
+
+/// Of an open file or folder.
+pub(crate) fn stat_of(fd: impl AsFd) -> Result<Stat> {
+    rustix::fs::fstat(fd).map(Stat::from)
+}
+
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The root of a workspace, for looking up what is in it.
+pub(crate) fn open_root(root: &Path) -> Result<OwnedFd> {
+    rustix::fs::open(root, FOLDER, Mode::empty())
+}
+
+/// A folder in a folder, for looking up what is in it; needs no permission to read it.
+pub(crate) fn open_folder(parent: impl AsFd, entry: &[u8]) -> Result<OwnedFd> {
+    rustix::fs::openat(parent, name(entry), FOLDER, Mode::empty())
+}
+
+/// A folder below the root, with no link on the way. Where the kernel lacks `openat2`, name by name.
+pub(crate) fn open_below(root: impl AsFd, path: &RelPath) -> Result<OwnedFd> {
+    if path.is_root() {
+        return rustix::fs::openat(root, ".", FOLDER, Mode::empty());
+    }
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(&root, path.as_path(), FOLDER, Mode::empty(), resolve) {
+        // A sandbox may refuse what it doesn't know; a path longer than the system takes needs several steps.
+        Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => {
+            let mut here = rustix::fs::openat(root, ".", FOLDER, Mode::empty())?;
+            for part in path.names() {
+                here = open_folder(&here, part)?;
+            }
+            Ok(here)
+        }
+        other => other,
+    }
+}
+
+/// The names in a folder, unsorted.
+pub(crate) fn names(folder: impl AsFd) -> Result<Vec<Vec<u8>>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(folder, ".", flags, Mode::empty())?;
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 32 << 10];
+    let mut dir = RawDir::new(fd, &mut buffer);
+    let mut names = Vec::new();
+    while let Some(entry) = dir.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+/// A regular file for reading. Never waits, should it have become a pipe meanwhile.
+pub(crate) fn open_file(folder: impl AsFd, entry: &[u8]) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    rustix::fs::openat(folder, name(entry), flags, Mode::empty())
+}
+
+/// Where a link leads.
+pub(crate) fn read_link(folder: impl AsFd, entry: &[u8]) -> Result<Vec<u8>> {
+    rustix::fs::readlinkat(folder, name(entry), Vec::new()).map(|target| CStr::to_bytes(&target).to_vec())
+}
+
+/// The time by the clock that files are stamped with, in nanoseconds since 1970.
+pub(crate) fn now() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}

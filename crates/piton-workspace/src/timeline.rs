@@ -1,0 +1,253 @@
+//! The history of a folder: the checkpoints of its files from all runs that worked in it, in the order of
+//! their making, and who made what changed between two of them.
+//!
+//! An agent's work lies in brackets: a checkpoint opens one before it begins (a session, a tool call) and
+//! another closes it. What changes while no bracket is open is the user's.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+
+use piton_store::{RunLog, RunQuery, SealedEntry, Span};
+use piton_types::{CheckpointRef, PartName, RunId, RunSummary, Timestamp, from_value};
+
+use crate::record::{Record, RestoreKind, Role};
+use crate::snapshot::Snapshot;
+use crate::{Workspace, WorkspaceError};
+
+/// One checkpoint of a folder's files.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    /// Its name.
+    pub checkpoint: CheckpointRef,
+    /// When.
+    pub at: Timestamp,
+    /// What to show in a list.
+    pub label: String,
+    /// Why it was made; `None` for an entry of another kind that happens to carry files.
+    pub record: Option<Record>,
+    /// The files.
+    pub snapshot: Snapshot,
+}
+
+impl Moment {
+    fn role(&self) -> &Role {
+        self.record.as_ref().map_or(&Role::Saved, |record| &record.role)
+    }
+
+    /// Whether it ended something that can be taken back.
+    pub fn is_operation(&self) -> bool {
+        matches!(self.role(), Role::Closed { .. } | Role::Restored { .. })
+    }
+}
+
+/// Who made what changed between a moment and the one before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// Nobody says otherwise.
+    User,
+    /// The runs whose brackets were open.
+    Agents(Vec<RunId>),
+    /// A restore.
+    Restore,
+}
+
+/// The moments of a folder, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Timeline {
+    /// All of them.
+    pub moments: Vec<Moment>,
+    /// For each bracket that a moment opened, the place of its last moment; open to the end if absent.
+    ends: HashMap<usize, usize>,
+}
+
+impl Workspace {
+    /// The history of the folder.
+    pub async fn timeline(&self) -> Result<Timeline, WorkspaceError> {
+        let folder = self.folder_text();
+        let mut moments = Vec::new();
+        for run in self.runs().await? {
+            if run.folder.as_deref() != Some(&folder) {
+                continue;
+            }
+            let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
+            for entry in log.entries(Span::ALL).await? {
+                moments.extend(moment(&log, &entry).await?);
+            }
+        }
+        moments.sort_by(|a: &Moment, b| (a.at, &a.checkpoint).cmp(&(b.at, &b.checkpoint)));
+        let mut timeline = Timeline { moments, ends: HashMap::new() };
+        timeline.find_ends(|run| self.is_live(run));
+        Ok(timeline)
+    }
+
+    /// The newest checkpoint of the folder's files.
+    pub async fn newest(&self) -> Result<Option<Moment>, WorkspaceError> {
+        let folder = self.folder_text();
+        let mut newest: Option<Moment> = None;
+        for run in self.runs().await? {
+            // No entry is newer than its run, and the runs come newest first.
+            if newest.as_ref().is_some_and(|newest| newest.at > run.updated_at) {
+                break;
+            }
+            if run.folder.as_deref() != Some(&folder) {
+                continue;
+            }
+            let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
+            let mut to = log.head().seq;
+            loop {
+                let page = log.entries(Span { to, ..Span::newest(16) }).await?;
+                let oldest = page.last().map(|entry| entry.seq);
+                let mut found = None;
+                for entry in &page {
+                    found = moment(&log, entry).await?;
+                    if found.is_some() {
+                        break;
+                    }
+                }
+                let better = |found: &Moment| newest.as_ref().is_none_or(|newest| found.at >= newest.at);
+                match (found, oldest.and_then(|oldest| oldest.0.checked_sub(1))) {
+                    (Some(found), _) => {
+                        if better(&found) {
+                            newest = Some(found);
+                        }
+                        break;
+                    }
+                    (None, Some(before)) => to = piton_types::Seq(before),
+                    (None, None) => break,
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    async fn runs(&self) -> Result<Vec<RunSummary>, WorkspaceError> {
+        Ok(self.store().list(RunQuery::default()).await?)
+    }
+
+    /// Whether a process holds the run's bracket open.
+    fn is_live(&self, run: &RunId) -> bool {
+        let path = self.0.options.state.join(format!("live-{run}"));
+        File::open(path).is_ok_and(|file| file.try_lock_shared().is_err())
+    }
+
+    /// Says that this process works for `run` until the answer is dropped.
+    pub fn live(&self, run: &RunId) -> Result<Live, WorkspaceError> {
+        let path = self.0.options.state.join(format!("live-{run}"));
+        let fail = |error| WorkspaceError::file("lock", &path, error);
+        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+        file.lock().map_err(fail)?;
+        Ok(Live { path, _file: file })
+    }
+}
+
+/// A run that is at work in the folder.
+#[derive(Debug)]
+pub struct Live {
+    path: std::path::PathBuf,
+    _file: File,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Nobody is hurt by one that stays: it isn't locked.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// What an entry says of the files, if it does.
+pub(crate) async fn moment(log: &RunLog, entry: &SealedEntry) -> Result<Option<Moment>, WorkspaceError> {
+    let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
+    let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
+    let snapshot: Snapshot = from_value(log.load(part.root).await?).map_err(|error| {
+        piton_store::StoreError::corrupt(format!("the snapshot of {checkpoint}"), error.to_string())
+    })?;
+    let record = from_value(log.body(entry).await?).ok();
+    Ok(Some(Moment { checkpoint, at: entry.at, label: entry.label.clone(), record, snapshot }))
+}
+
+impl Timeline {
+    /// Where a checkpoint is.
+    pub fn find(&self, checkpoint: &CheckpointRef) -> Option<usize> {
+        self.moments.iter().position(|moment| moment.checkpoint == *checkpoint)
+    }
+
+    /// A bracket that nobody closed and nobody holds ended with the last that its run said.
+    fn find_ends(&mut self, is_live: impl Fn(&RunId) -> bool) {
+        let closed = self.moments.iter().enumerate().filter_map(|(end, moment)| match moment.role() {
+            Role::Closed { since, .. } => Some((self.find(since)?, end)),
+            _ => None,
+        });
+        self.ends = closed.collect();
+        for place in 0..self.moments.len() {
+            let moment = &self.moments[place];
+            let run = &moment.checkpoint.run;
+            if matches!(moment.role(), Role::Opened) && !self.ends.contains_key(&place) && !is_live(run) {
+                let last = self.moments.iter().rposition(|other| other.checkpoint.run == *run).unwrap_or(place);
+                self.ends.insert(place, last);
+            }
+        }
+    }
+
+    /// Who made what changed up to the moment at `place`, since the one before it. The place behind the
+    /// last stands for the folder as it is now.
+    pub(crate) fn maker(&self, place: usize) -> Maker {
+        if self.moments.get(place).is_some_and(|moment| matches!(moment.role(), Role::Restored { .. })) {
+            return Maker::Restore;
+        }
+        let mut open: Vec<RunId> = Vec::new();
+        for (opened, moment) in self.moments.iter().enumerate().take(place) {
+            let is_open =
+                matches!(moment.role(), Role::Opened) && self.ends.get(&opened).is_none_or(|end| *end >= place);
+            if is_open && !open.contains(&moment.checkpoint.run) {
+                open.push(moment.checkpoint.run.clone());
+            }
+        }
+        if open.is_empty() { Maker::User } else { Maker::Agents(open) }
+    }
+
+    /// The restores that took the operation at `place` back, brought it again, and so on: together with it they
+    /// are one thing, of which either all is there or nothing.
+    pub(crate) fn related(&self, place: usize) -> Vec<usize> {
+        let mut related = vec![];
+        let mut names = vec![&self.moments[place].checkpoint];
+        for (at, moment) in self.moments.iter().enumerate().skip(place + 1) {
+            if let Role::Restored {
+                restore: RestoreKind::Undo { operation: of } | RestoreKind::Redo { undo: of }, ..
+            } = moment.role()
+                && names.contains(&of)
+            {
+                related.push(at);
+                names.push(&moment.checkpoint);
+            }
+        }
+        related
+    }
+
+    /// The operations that can be taken back, newest last, and the undos that can be taken back.
+    pub fn operations(&self) -> (Vec<usize>, Vec<usize>) {
+        let (mut done, mut undone): (Vec<usize>, Vec<usize>) = Default::default();
+        for (place, moment) in self.moments.iter().enumerate() {
+            match moment.role() {
+                Role::Restored { restore: RestoreKind::Undo { operation }, .. } => {
+                    let operation = self.find(operation);
+                    done.retain(|place| Some(*place) != operation);
+                    undone.push(place);
+                }
+                Role::Restored { restore: RestoreKind::Redo { undo }, .. } => {
+                    let Some(undo) = self.find(undo) else { continue };
+                    undone.retain(|place| *place != undo);
+                    if let Role::Restored { restore: RestoreKind::Undo { operation }, .. } = self.moments[undo].role() {
+                        done.extend(self.find(operation));
+                        done.sort_unstable();
+                    }
+                }
+                Role::Closed { before, .. } if *before == moment.snapshot.tree => {}
+                Role::Restored { before, .. } if *before == moment.snapshot.tree => {}
+                _ if moment.is_operation() => done.push(place),
+                _ => {}
+            }
+        }
+        (done, undone)
+    }
+}

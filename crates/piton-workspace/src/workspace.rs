@@ -1,0 +1,226 @@
+//! A folder under checkpoints: where it is, what belongs to it outside the folder, and who may work on it.
+//!
+//! Outside means a private folder beside the store, with the stat cache, the lock, and the mark of a
+//! restore that is under way. Saving and restoring take the lock, so two of them never interleave.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use piton_store::{ContentReader, NewRun, RunLog, Store, StoreError};
+use piton_types::{Clock, Durability, Queued, RunId, RunKind, RunState, RunStatus, Timestamp, Value, to_value};
+use tokio::runtime::Handle;
+
+use crate::cache::Binding;
+use crate::rules::OuterRules;
+use crate::{RelPath, WorkspaceError, system};
+
+/// How a folder is to be treated.
+#[derive(Debug, Clone, Default)]
+pub struct WorkspaceOptions {
+    /// A private folder for what must not be lost with the workspace: made if it isn't there.
+    pub state: PathBuf,
+    /// Files and folders of the store. Those inside the workspace are left out of snapshots, with everything
+    /// whose name begins so.
+    pub own: Vec<PathBuf>,
+    /// Ignore rules from outside the folder.
+    pub outer: OuterRules,
+    /// Capture what ignore files hide.
+    pub include_ignored: bool,
+    /// The user's home, which is refused as a workspace unless `wide` is set.
+    pub home: Option<PathBuf>,
+    /// Accept the home folder or the root of the file system.
+    pub wide: bool,
+    /// How many bytes the store may take; 0 for any number, `None` for the default.
+    pub budget: Option<u64>,
+}
+
+/// A folder under checkpoints. Cloning is cheap.
+#[derive(Clone)]
+pub struct Workspace(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) root: PathBuf,
+    pub(crate) folder: OwnedFd,
+    pub(crate) binding: Binding,
+    pub(crate) own: Vec<RelPath>,
+    pub(crate) options: WorkspaceOptions,
+}
+
+impl Workspace {
+    /// A workspace in `root`, an absolute path that is no link.
+    pub fn open(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        root: &Path,
+        options: WorkspaceOptions,
+    ) -> Result<Self, WorkspaceError> {
+        let refuse = |reason| Err(WorkspaceError::Root { root: root.to_owned(), reason });
+        if !root.is_absolute() {
+            return refuse("not an absolute path");
+        }
+        if root.is_symlink() {
+            return refuse("a symbolic link");
+        }
+        if !options.wide && root.parent().is_none() {
+            return refuse("the root of the file system");
+        }
+        if !options.wide && options.home.as_deref() == Some(root) {
+            return refuse("your home folder");
+        }
+        let fail = |error| WorkspaceError::file("open", root, error);
+        let folder = system::open_root(root).map_err(fail)?;
+        let stat = system::stat_of(&folder).map_err(fail)?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&options.state)
+            .map_err(|error| WorkspaceError::file("make", &options.state, error))?;
+        let mut own = Vec::new();
+        for path in options.own.iter().chain([&options.state]) {
+            if let Ok(inside) = path.strip_prefix(root) {
+                own.push(RelPath::new(inside.as_os_str().as_bytes())?);
+            }
+        }
+        if own.iter().any(RelPath::is_root) {
+            return refuse("where the store itself is kept");
+        }
+        let mut rules = blake3::Hasher::new();
+        rules.update(&options.outer.fingerprint()).update(&[u8::from(options.include_ignored)]);
+        own.iter().for_each(|own| {
+            rules.update(own.as_bytes()).update(b"\0");
+        });
+        let binding = Binding {
+            store: *blake3::hash(store.url().as_bytes()).as_bytes(),
+            rules: *rules.finalize().as_bytes(),
+            root: (stat.dev, stat.ino),
+        };
+        Ok(Self(Arc::new(Inner { store, clock, root: root.to_owned(), folder, binding, own, options })))
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    /// The run that has the checkpoints of this folder which belong to no other run.
+    pub fn run(&self) -> RunId {
+        let name = self.0.root.file_name().map_or(&b"root"[..], |name| name.as_bytes());
+        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let name: String = name.iter().filter(|byte| allowed(byte)).take(32).map(|byte| char::from(*byte)).collect();
+        let name = name.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
+        let hash = blake3::hash(self.0.root.as_os_str().as_bytes()).to_hex();
+        let id = format!("{}-{}", if name.is_empty() { "files" } else { name }, &hash[..8]);
+        id.parse().expect("letters and digits, a dash and hex")
+    }
+
+    /// The folder as runs name it.
+    pub(crate) fn folder_text(&self) -> String {
+        self.0.root.to_string_lossy().into_owned()
+    }
+
+    /// Opens the log of a run, and makes the folder's own if there is none.
+    pub(crate) async fn log(&self, run: &RunId) -> Result<RunLog, WorkspaceError> {
+        let store = &self.0.store;
+        if store.summary(run).await?.is_some() || *run != self.run() {
+            return Ok(RunLog::open(Arc::clone(store), run).await?);
+        }
+        let name = self.0.root.file_name().map_or_else(|| "/".into(), |name| name.to_string_lossy());
+        let at = self.now();
+        let created =
+            RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input: Value::Null });
+        let new = NewRun {
+            name: format!("files of {name}"),
+            kind: RunKind::Workspace,
+            status: RunStatus::InProgress,
+            folder: Some(self.folder_text()),
+            body: to_value(&created).expect("a state is a value"),
+            durability: Durability::Relaxed,
+            ..NewRun::new(run.clone(), at)
+        };
+        match RunLog::create(Arc::clone(store), new).await {
+            Err(StoreError::Conflict { .. }) => Ok(RunLog::open(Arc::clone(store), run).await?),
+            other => Ok(other?),
+        }
+    }
+
+    /// Takes the right to change the folder, or waits for it.
+    pub(crate) async fn lock(&self) -> Result<Lock, WorkspaceError> {
+        let path = self.0.options.state.join("lock");
+        blocking(move || {
+            let fail = |error| WorkspaceError::file("lock", &path, error);
+            let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+            file.lock().map_err(fail)?;
+            Ok(Lock { _file: file })
+        })
+        .await
+    }
+
+    pub(crate) fn reader(&self) -> ContentReader {
+        ContentReader::new(Arc::clone(&self.0.store), Handle::current())
+    }
+
+    /// The time of the next checkpoint: later than that of any other of this folder, whatever its run, so that
+    /// they have an order. Only to be asked by whoever has the lock.
+    pub(crate) fn next_moment(&self) -> Timestamp {
+        let path = self.0.options.state.join("moment");
+        let last = std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<i64>().ok());
+        let next = self.now().max(Timestamp::from_millis(last.map_or(i64::MIN, |last| last.saturating_add(1))));
+        // If it can't be kept, the clock alone decides.
+        let _ = std::fs::write(&path, next.as_millis().to_string());
+        next
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    /// Where a restore that is under way is marked.
+    pub(crate) fn mark_path(&self) -> PathBuf {
+        self.0.options.state.join("restoring")
+    }
+
+    /// Fails if a restore was cut short: what is on disk is neither the old nor the new.
+    pub(crate) fn refuse_unfinished(&self) -> Result<(), WorkspaceError> {
+        match self.mark_path().exists() {
+            true => Err(WorkspaceError::Unfinished { root: self.0.root.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn cache_path(&self) -> PathBuf {
+        self.0.options.state.join("stat.cache")
+    }
+}
+
+impl std::fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workspace").field("root", &self.0.root).finish_non_exhaustive()
+    }
+}
+
+/// The right to change a folder; given back when dropped, or when the process dies.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+/// Does work that waits for the disk on a thread of its own.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
+) -> Result<T, WorkspaceError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}

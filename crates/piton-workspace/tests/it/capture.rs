@@ -1,0 +1,288 @@
+//! What a snapshot takes in, and what it says of the rest. Promise 20, decision 11.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use piton_workspace::{Progress, Reason, Record, Saved, WorkspaceError};
+
+use crate::world::{World, look};
+
+async fn excluded(world: &World, saved: &Saved) -> BTreeMap<String, Reason> {
+    let found = world.workspace().excluded(saved.snapshot).await.unwrap();
+    found.into_iter().map(|(path, reason)| (path.to_string(), reason)).collect()
+}
+
+/// How many files a save opens to read.
+async fn files_read(world: &World) -> u64 {
+    let progress = Arc::new(Progress::default());
+    world.workspace().save(Record::manual(""), &progress).await.unwrap();
+    progress.files.load(Ordering::Relaxed)
+}
+
+fn settle() {
+    std::thread::sleep(Duration::from_millis(40));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ignore_files_hide_is_left_out_and_named() {
+    let world = World::new();
+    world.write(".gitignore", "target/\n*.log\n.env\n!keep.log\n");
+    world.write(".env", "SECRET=1");
+    world.write("small.log", "x");
+    world.write("keep.log", vec![b'x'; 2_000_000]);
+    world.write("large.log", vec![b'x'; 2_000_000]);
+    world.write("target/a", "x");
+    world.write("sub/.gitignore", "/only-here\n");
+    world.write("sub/only-here/a", "x");
+    world.write("only-here/a", "x");
+    world.write(".pitonignore", "private\n");
+    world.write("private", "x");
+    world.write(".git/HEAD", "ref: refs/heads/main");
+    let saved = world.save("").await;
+    let expected: BTreeMap<String, Reason> = [
+        (".git", Reason::Git),
+        ("large.log", Reason::IgnoredFile),
+        ("private", Reason::Pitonignore),
+        ("sub/only-here", Reason::IgnoredFolder),
+        ("target", Reason::IgnoredFolder),
+    ]
+    .map(|(path, reason)| (path.to_owned(), reason))
+    .into();
+    assert_eq!(excluded(&world, &saved).await, expected);
+    // .gitignore, .pitonignore, .env, both small logs, sub/.gitignore, only-here/a.
+    assert_eq!(saved.snapshot.files, 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hidden_files_are_captured_if_asked_for() {
+    let mut world = World::new();
+    world.write(".gitignore", "target/\n");
+    world.write("target/a", "x");
+    world.options.include_ignored = true;
+    assert_eq!(world.save("").await.snapshot.files, 2);
+    world.options.include_ignored = false;
+    assert_eq!(world.save("").await.snapshot.files, 1, "the cache of other options isn't believed");
+}
+
+/// An ignore file that changes is seen by the folders below it, whose own look hasn't changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_rules_reach_unchanged_folders() {
+    let world = World::new();
+    world.write("a/b/c.tmp", "x");
+    world.write("a/b/d", "x");
+    world.write("a/.gitignore", "nothing\n");
+    settle();
+    assert_eq!(world.save("").await.snapshot.files, 3);
+    settle();
+    world.write("a/.gitignore", "b/\n");
+    let saved = world.save("").await;
+    assert_eq!(excluded(&world, &saved).await, [("a/b".to_owned(), Reason::IgnoredFolder)].into());
+    settle();
+    world.remove("a/.gitignore");
+    assert_eq!(world.save("").await.snapshot.files, 2);
+    settle();
+    world.write(".gitignore", "b/\n");
+    let saved = world.save("").await;
+    assert_eq!(excluded(&world, &saved).await, [("a/b".to_owned(), Reason::IgnoredFolder)].into(), "a new one counts");
+}
+
+/// Promise 20: never blocks, never follows, never reads a device, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_things_have_a_defined_outcome() {
+    let world = World::new();
+    let fifo = std::process::Command::new("mkfifo").arg(world.path("pipe")).status().unwrap();
+    assert!(fifo.success());
+    let _socket = std::os::unix::net::UnixListener::bind(world.path("socket")).unwrap();
+    world.link("loop", "loop");
+    world.link("up", "..");
+    world.link("dangling", "nowhere");
+    let name = std::ffi::OsStr::from_bytes(b"not \xff text");
+    std::fs::write(world.root().join(name), "x").unwrap();
+    world.write(&"n".repeat(255), "x");
+    std::fs::hard_link(world.path(&"n".repeat(255)), world.path("twin")).unwrap();
+    let saved = world.save("").await;
+    let expected = [("pipe", Reason::Special), ("socket", Reason::Special)];
+    assert_eq!(excluded(&world, &saved).await, expected.map(|(path, reason)| (path.to_owned(), reason)).into());
+    assert_eq!(saved.snapshot.files, 6);
+
+    let before = look(&world.root());
+    std::fs::remove_file(world.root().join(name)).unwrap();
+    world.remove("loop");
+    world.remove("twin");
+    world.restore(&saved.checkpoint).await.unwrap();
+    assert_eq!(look(&world.root()), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_is_not_read() {
+    let world = World::new();
+    let made = std::process::Command::new("mknod").arg(world.path("zero")).args(["c", "1", "5"]).status().unwrap();
+    assert!(made.success(), "making a device needs root");
+    let saved = world.save("").await;
+    assert_eq!(excluded(&world, &saved).await, [("zero".to_owned(), Reason::Special)].into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deep_folders_are_captured_up_to_a_limit_that_is_named() {
+    let world = World::new();
+    let deepest = world.path(&"d/".repeat(900));
+    std::fs::create_dir_all(&deepest).unwrap();
+    std::fs::write(deepest.join("bottom"), "x").unwrap();
+    let saved = world.save("").await;
+    assert_eq!((saved.snapshot.files, saved.snapshot.excluded), (1, 0));
+    std::fs::create_dir_all(world.path(&"d/".repeat(1_100))).unwrap();
+    let saved = world.save("").await;
+    let excluded = excluded(&world, &saved).await;
+    assert_eq!(excluded.values().collect::<Vec<_>>(), [&Reason::TooDeep]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_inside_the_folder_is_not_stored() {
+    let mut world = World::new();
+    world.options.state = world.path(".piton/files");
+    world.options.own = vec![world.path(".piton"), world.path("my.db")];
+    world.write("a", "x");
+    world.write("my.db", "x");
+    world.write("my.db-wal", "x");
+    let saved = world.save("").await;
+    assert_eq!(saved.snapshot.files, 1);
+    let excluded = excluded(&world, &saved).await;
+    assert_eq!(excluded.keys().collect::<Vec<_>>(), [".piton", "my.db", "my.db-wal"]);
+    assert!(excluded.values().all(|reason| *reason == Reason::Store));
+}
+
+#[test]
+fn roots_that_are_too_much_are_refused() {
+    let mut world = World::new();
+    world.options.home = Some(world.root());
+    assert!(matches!(world.try_workspace(), Err(WorkspaceError::Root { reason: "your home folder", .. })));
+    world.options.wide = true;
+    assert!(world.try_workspace().is_ok());
+    let link = world.scratch.join("link");
+    std::os::unix::fs::symlink(world.root(), &link).unwrap();
+    let open = |root: &Path| {
+        let options = piton_workspace::WorkspaceOptions { wide: false, ..world.options.clone() };
+        piton_workspace::Workspace::open(Arc::clone(&world.store), Arc::new(crate::world::WallClock), root, options)
+    };
+    assert!(matches!(open(&link), Err(WorkspaceError::Root { reason: "a symbolic link", .. })));
+    assert!(matches!(open(Path::new("/")), Err(WorkspaceError::Root { .. })));
+    assert!(matches!(open(Path::new("work")), Err(WorkspaceError::Root { .. })));
+}
+
+/// No unchanged file is opened, and every kind of change is found, also with size and mtime put back.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_changed_is_read() {
+    let world = World::new();
+    for name in ["a", "b/c", "b/d/e"] {
+        world.write(name, name);
+    }
+    settle();
+    assert_eq!(files_read(&world).await, 3);
+    assert_eq!(files_read(&world).await, 0, "nothing changed");
+    settle();
+    world.write("b/c", "C/b");
+    assert_eq!(files_read(&world).await, 1);
+    settle();
+    files_read(&world).await;
+    let path = world.path("a");
+    let times = path.metadata().unwrap();
+    std::fs::write(&path, "A").unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_times(std::fs::FileTimes::new().set_modified(times.modified().unwrap())).unwrap();
+    drop(file);
+    let progress = Arc::new(Progress::default());
+    let saved = world.workspace().save(Record::manual(""), &progress).await.unwrap();
+    assert_eq!((progress.files.load(Ordering::Relaxed), saved.changed), (1, Some(true)));
+}
+
+/// Promise 20: a file modified in the same tick as the snapshot is hashed again next time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changed_in_the_last_ticks_is_read_again() {
+    let world = World::new();
+    world.write("a", "x");
+    assert_eq!(files_read(&world).await, 1);
+    assert_eq!(files_read(&world).await, 1, "racily clean");
+    settle();
+    files_read(&world).await;
+    assert_eq!(files_read(&world).await, 0);
+}
+
+/// A damaged or foreign cache is ignored, never believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_that_is_not_whole_or_not_ours_is_not_believed() {
+    let world = World::new();
+    world.write("a", "x");
+    settle();
+    world.save("").await;
+    let cache = world.options.state.join("stat.cache");
+    let whole = std::fs::read(&cache).unwrap();
+    for at in (0..whole.len()).step_by(7) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        std::fs::write(&cache, damaged).unwrap();
+        assert_eq!(files_read(&world).await, 1, "byte {at}");
+    }
+    std::fs::write(&cache, &whole).unwrap();
+    assert_eq!(files_read(&world).await, 0, "the negative control: the whole one is believed");
+    // The same folder with another store, which has none of the contents.
+    let other = World { store: World::new().store, ..world };
+    assert_eq!(files_read(&other).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_folders_have_equal_trees_whatever_led_to_them() {
+    let (a, b) = (World::new(), World::new());
+    for n in 0..700 {
+        a.write(&format!("wide/{n}"), n.to_string());
+        b.write(&format!("wide/{}", 699 - n), (699 - n).to_string());
+    }
+    b.write("gone", "x");
+    b.save("").await;
+    b.remove("gone");
+    assert_eq!(a.save("").await.snapshot.tree, b.save("").await.snapshot.tree);
+}
+
+/// Bad input of the issue: 10 GB of nothing costs nothing, and comes back as nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn sparse_files_cost_what_is_in_them() {
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+    let world = World::new();
+    let file = std::fs::File::create(world.path("sparse")).unwrap();
+    file.set_len(10 << 30).unwrap();
+    file.write_all_at(b"in the middle", 5 << 30).unwrap();
+    drop(file);
+    let saved = world.save("").await;
+    assert!(world.store.usage().await.unwrap().bytes < 1 << 20);
+    world.remove("sparse");
+    world.restore(&saved.checkpoint).await.unwrap();
+    let metadata = world.path("sparse").metadata().unwrap();
+    assert_eq!(metadata.len(), 10 << 30);
+    assert!(metadata.blocks() * 512 < 16 << 20, "{} blocks", metadata.blocks());
+    let mut middle = [0; 13];
+    std::fs::File::open(world.path("sparse")).unwrap().read_exact_at(&mut middle, 5 << 30).unwrap();
+    assert_eq!(&middle, b"in the middle");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_insertion_into_a_large_file_stores_a_piece() {
+    let world = World::new();
+    let mut random = piton_testing::SeededRandom::new(7);
+    let mut bytes = vec![0; 8 << 20];
+    piton_types::Random::fill(&random, &mut bytes);
+    let _ = &mut random;
+    world.write("large", &bytes);
+    world.save("").await;
+    let before = world.store.usage().await.unwrap().bytes;
+    bytes.splice(4_000_000..4_000_000, *b"inserted");
+    world.write("large", &bytes);
+    let saved = world.save("").await;
+    let grown = world.store.usage().await.unwrap().bytes - before;
+    assert!(grown < 3 << 20, "{grown}");
+    world.write("large", "");
+    world.restore(&saved.checkpoint).await.unwrap();
+    assert_eq!(std::fs::read(world.path("large")).unwrap(), bytes);
+}

@@ -1,0 +1,300 @@
+//! The way back: what is taken back, what stays, what is shown. Decision 9, promises 16 to 18.
+
+use std::sync::Arc;
+
+use piton_testing::SeededRandom;
+use piton_types::{CheckpointRef, RunId, Timestamp, Value};
+use piton_workspace::{
+    ChangeKind, ConflictResolution, Goal, RelPath, RestoreOptions, Selection, Session, Side, WorkspaceError,
+};
+
+use crate::world::{World, look};
+
+pub(crate) fn run_id(n: u64) -> RunId {
+    RunId::generate(Timestamp::from_millis(1_700_000_000_000), &SeededRandom::new(n))
+}
+
+pub(crate) async fn begin(world: &World, n: u64) -> Session {
+    Session::begin(&world.workspace(), run_id(n), "agent", Value::Null, &Arc::default()).await.unwrap()
+}
+
+fn resolving(resolution: ConflictResolution) -> RestoreOptions {
+    RestoreOptions { resolution, ..RestoreOptions::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_agent_a_restore_is_exact_and_can_be_undone() {
+    let world = World::new();
+    world.write("kept", "1");
+    world.write("changed", "1");
+    world.write("folder/gone", "1");
+    world.link("link", "kept");
+    world.mode("kept", 0o640);
+    let first = world.save("").await;
+    let then = look(&world.root());
+    let untouched = world.inode("kept");
+    world.write("changed", "2");
+    std::fs::remove_dir_all(world.path("folder")).unwrap();
+    world.write("folder", "a file now");
+    world.remove("link");
+    world.write("new/file", "2");
+    let now = look(&world.root());
+
+    let result = world.restore(&first.checkpoint).await.unwrap();
+    assert_eq!(look(&world.root()), then);
+    assert_eq!(world.inode("kept"), untouched, "what is the same isn't written");
+    assert_eq!(result.files_restored, result.plan.changes.len());
+    world.undo().await.unwrap();
+    assert_eq!(look(&world.root()), now);
+    world.reach(Goal::Redo, RestoreOptions::default()).await.unwrap();
+    assert_eq!(look(&world.root()), then);
+    world.undo().await.unwrap();
+    assert_eq!(look(&world.root()), now, "undo, redo, undo");
+    let again = world.restore(&first.checkpoint).await.unwrap();
+    assert!(again.checkpoint.is_some());
+    assert!(world.restore(&first.checkpoint).await.unwrap().checkpoint.is_none(), "there is nothing left to do");
+}
+
+/// Promise 18: what the user did stays when the agent's work is taken back.
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_between_and_after_the_agents_steps_survive() {
+    let world = World::new();
+    world.write("agent", "0\n");
+    world.write("both", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    world.write("mine", "0\n");
+    let start = world.save("").await;
+
+    let session = begin(&world, 1).await;
+    world.write("agent", "1\n");
+    world.write("both", "1\n2\n3\n4\n5\n6\n7\n8\nagent\n");
+    world.write("made", "by the agent\n");
+    session.end(Ok(Value::Null)).await.unwrap();
+
+    world.write("mine", "1\n");
+    world.write("both", "me\n2\n3\n4\n5\n6\n7\n8\nagent\n");
+    world.write("new", "mine\n");
+
+    let session = begin(&world, 2).await;
+    world.write("agent", "2\n");
+    session.end(Ok(Value::Null)).await.unwrap();
+    world.write("later", "mine\n");
+
+    world.restore(&start.checkpoint).await.unwrap();
+    assert_eq!(world.read("agent"), "0\n");
+    assert_eq!(world.read("mine"), "1\n");
+    assert_eq!(world.read("both"), "me\n2\n3\n4\n5\n6\n7\n8\n9\n", "merged");
+    assert_eq!((world.read("new"), world.read("later")), ("mine\n".to_owned(), "mine\n".to_owned()));
+    assert!(!world.has("made"), "what the agent made goes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_both_changed_in_one_place_is_shown_and_nothing_is_written() {
+    let world = World::new();
+    world.write("a", "0\n");
+    world.write("b", "0\n");
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    world.write("a", "agent\n");
+    world.write("b", "agent\n");
+    session.end(Ok(Value::Null)).await.unwrap();
+    world.write("a", "me\n");
+    let before = look(&world.root());
+
+    let goal = Goal::Checkpoint(start.checkpoint.clone());
+    for resolution in [ConflictResolution::Merge, ConflictResolution::Refuse, ConflictResolution::Ask] {
+        let Err(WorkspaceError::Conflicts { conflicts }) = world.reach(goal.clone(), resolving(resolution)).await
+        else {
+            panic!("{resolution:?} decided by itself")
+        };
+        assert_eq!(conflicts.iter().map(|conflict| conflict.path.to_string()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(look(&world.root()), before);
+    }
+    world.reach(goal.clone(), resolving(ConflictResolution::Beside)).await.unwrap();
+    assert_eq!(world.read("a") + &world.read("a.checkpoint") + &world.read("b"), "me\n0\n0\n");
+    world.undo().await.unwrap();
+    assert_eq!(look(&world.root()), before);
+    world.reach(goal.clone(), resolving(ConflictResolution::PreferCurrent)).await.unwrap();
+    assert_eq!(world.read("a") + &world.read("b"), "me\n0\n");
+    world.undo().await.unwrap();
+    world.reach(goal, resolving(ConflictResolution::PreferCheckpoint)).await.unwrap();
+    assert_eq!(world.read("a") + &world.read("b"), "0\n0\n");
+    world.undo().await.unwrap();
+    assert_eq!(look(&world.root()), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_takes_back_one_session_and_keeps_what_came_later() {
+    let world = World::new();
+    world.write("a", "0\n");
+    world.save("").await;
+    let first = begin(&world, 1).await;
+    world.write("a", "1\n");
+    world.write("one", "1\n");
+    let first = first.end(Ok(Value::Null)).await.unwrap();
+    let second = begin(&world, 2).await;
+    world.write("two", "2\n");
+    second.end(Ok(Value::Null)).await.unwrap();
+
+    world.reach(Goal::Undo(Some(first.closed)), RestoreOptions::default()).await.unwrap();
+    assert_eq!((world.read("a"), world.read("two")), ("0\n".to_owned(), "2\n".to_owned()));
+    assert!(!world.has("one"));
+    world.undo().await.unwrap();
+    assert!(!world.has("two"), "the second session is the next to go");
+    let nothing = world.undo().await.map(|_| ());
+    assert!(matches!(nothing, Err(WorkspaceError::Nothing { what: "undo" })), "{nothing:?}");
+    world.reach(Goal::Redo, RestoreOptions::default()).await.unwrap();
+    world.reach(Goal::Redo, RestoreOptions::default()).await.unwrap();
+    assert_eq!((world.read("a"), world.read("one"), world.read("two")), ("1\n".into(), "1\n".into(), "2\n".into()));
+    let nothing = world.reach(Goal::Redo, RestoreOptions::default()).await.map(|_| ());
+    assert!(matches!(nothing, Err(WorkspaceError::Nothing { what: "redo" })), "{nothing:?}");
+}
+
+/// Two agents in one folder: undoing one never touches the other's files, and what may be either's is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_agents_at_once() {
+    let world = World::new();
+    world.write("base", "0\n");
+    world.save("").await;
+    let a = begin(&world, 1).await;
+    world.write("a-alone", "a\n");
+    let b = begin(&world, 2).await;
+    world.write("either", "?\n");
+    let b_end = b.end(Ok(Value::Null)).await.unwrap();
+    world.write("a-again", "a\n");
+    let a_end = a.end(Ok(Value::Null)).await.unwrap();
+
+    let result = world.reach(Goal::Undo(Some(a_end.closed)), RestoreOptions::default()).await.unwrap();
+    assert!(!world.has("a-alone") && !world.has("a-again") && world.has("either"));
+    let left: Vec<_> = result.plan.left.iter().map(|(path, why)| format!("{path}: {why}")).collect();
+    assert_eq!(left, [format!("either: it changed while {} was at work too", run_id(2))]);
+    let result = world.reach(Goal::Undo(Some(b_end.closed)), RestoreOptions::default()).await.unwrap();
+    assert!(world.has("either") && result.checkpoint.is_none());
+}
+
+/// A session that was killed ended with its last checkpoint: what came later is the user's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_died_does_not_claim_what_came_later() {
+    let world = World::new();
+    world.write("a", "0\n");
+    let start = world.save("").await;
+    let mut session = begin(&world, 1).await;
+    world.write("a", "agent\n");
+    session.checkpoint("").await.unwrap().unwrap();
+    drop(session);
+    world.write("mine", "1\n");
+    world.restore(&start.checkpoint).await.unwrap();
+    assert_eq!((world.read("a"), world.read("mine")), ("0\n".to_owned(), "1\n".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_paths_that_were_asked_for() {
+    let world = World::new();
+    for name in ["src/a", "src/b", "doc/a"] {
+        world.write(name, "0");
+    }
+    let start = world.save("").await;
+    for name in ["src/a", "src/b", "doc/a", "src/new"] {
+        world.write(name, "1");
+    }
+    let path = |text: &str| RelPath::new(text.as_bytes()).unwrap();
+    let selection = Selection { only: vec![path("src")], not: vec![path("src/b")] };
+    let goal = Goal::Checkpoint(start.checkpoint);
+    let options = RestoreOptions { selection, ..RestoreOptions::default() };
+    let (_, plan) = world.workspace().preview_restore(&goal, &options, &Arc::default()).await.unwrap();
+    assert_eq!(plan.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["src/a", "src/new"]);
+    assert_eq!(world.read("src/a"), "1", "a preview changes nothing");
+    world.reach(goal, options).await.unwrap();
+    let all: Vec<_> = ["src/a", "src/b", "doc/a"].iter().map(|name| world.read(name)).collect();
+    assert_eq!((all.join(""), world.has("src/new")), ("011".to_owned(), false));
+}
+
+/// An older `.gitignore` that comes back, and files that were captured and are hidden now: every byte that is
+/// overwritten is kept first.
+#[tokio::test(flavor = "multi_thread")]
+async fn hidden_files_are_kept_before_they_are_overwritten() {
+    let world = World::new();
+    world.write("build/out", "0");
+    world.write("large", "0");
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    world.write(".gitignore", "build/\nlarge\n");
+    world.write("build/out", "1");
+    world.write("build/other", "1");
+    world.write("large", vec![b'1'; 2_000_000]);
+    session.end(Ok(Value::Null)).await.unwrap();
+    let before = look(&world.root());
+    world.restore(&start.checkpoint).await.unwrap();
+    assert_eq!((world.read("build/out"), world.read("large")), ("0".to_owned(), "0".to_owned()));
+    assert!(!world.has(".gitignore"));
+    assert!(world.has("build/other"), "what no snapshot has is never deleted");
+    world.undo().await.unwrap();
+    assert_eq!(look(&world.root()), before);
+}
+
+/// Promise 16: a parent that is a link now, or a name that leads out, changes nothing outside.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_outside_is_touched() {
+    let world = World::new();
+    let outside = world.scratch.join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("file"), "canary").unwrap();
+    world.write("folder/file", "0");
+    world.write("folder/sub/file", "0");
+    let start = world.save("").await;
+    std::fs::remove_dir_all(world.path("folder")).unwrap();
+    world.link("folder", "../outside");
+    world.restore(&start.checkpoint).await.unwrap();
+    assert_eq!(std::fs::read_to_string(outside.join("file")).unwrap(), "canary");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(world.read("folder/file"), "0");
+    assert!(!world.path("folder").is_symlink());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renames_modes_and_kinds_are_told_apart() {
+    let world = World::new();
+    world.write("old-name", "some content\n");
+    world.write("script", "x\n");
+    world.write("gone", "y\n");
+    world.write("kind", "z\n");
+    let start = world.save("").await;
+    std::fs::rename(world.path("old-name"), world.path("new-name")).unwrap();
+    world.mode("script", 0o755);
+    world.remove("gone");
+    world.remove("kind");
+    world.link("kind", "script");
+    world.write("made", "m\n");
+    let found = world.workspace().detect_changes(start.snapshot, Side::Now, &Arc::default()).await.unwrap();
+    let kinds: Vec<_> = found.changes.iter().map(|change| (change.path.to_string(), change.kind)).collect();
+    let expected = [
+        ("gone", ChangeKind::Deleted),
+        ("kind", ChangeKind::Modified),
+        ("made", ChangeKind::Created),
+        ("new-name", ChangeKind::Renamed),
+        ("script", ChangeKind::ModeChanged),
+    ];
+    assert_eq!(kinds, expected.map(|(path, kind)| (path.to_owned(), kind)));
+    assert_eq!(found.changes[3].from.as_ref().unwrap().to_string(), "old-name");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_come_back_if_asked_for() {
+    let world = World::new();
+    world.write("deep/er/a", "0");
+    let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_600_000_000, 123_456_789);
+    let file = std::fs::File::options().write(true).open(world.path("deep/er/a")).unwrap();
+    file.set_times(std::fs::FileTimes::new().set_modified(at)).unwrap();
+    let start = world.save("").await;
+    world.write("deep/er/a", "1");
+    let goal = Goal::Checkpoint(start.checkpoint);
+    world.reach(goal, RestoreOptions { times: true, ..RestoreOptions::default() }).await.unwrap();
+    assert_eq!(world.path("deep/er/a").metadata().unwrap().modified().unwrap(), at);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_without_files_is_refused() {
+    let world = World::new();
+    world.save("").await;
+    let nowhere = CheckpointRef { run: world.workspace().run(), seq: piton_types::Seq(0) };
+    assert!(matches!(world.restore(&nowhere).await, Err(WorkspaceError::NoFiles { .. })));
+}

@@ -1,0 +1,144 @@
+//! A folder, a store beside it, and plain looks at both.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use piton_store::{MemoryStore, Store};
+use piton_testing::scratch::Scratch;
+use piton_types::{CheckpointRef, Clock, Timestamp};
+use piton_workspace::{
+    Goal, Record, RestoreOptions, RestoreResult, Saved, Workspace, WorkspaceError, WorkspaceOptions,
+};
+
+/// The clock of this machine.
+pub(crate) struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        Timestamp::from_millis(i64::try_from(now.as_millis()).unwrap())
+    }
+
+    fn monotonic(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
+}
+
+/// What is at a path: as plain as can be, and without the code under test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plain {
+    File(Vec<u8>, u32),
+    Link(PathBuf),
+    Folder(u32),
+    Other,
+}
+
+pub(crate) type Tree = BTreeMap<PathBuf, Plain>;
+
+/// Everything below a folder, as it is.
+pub(crate) fn look(root: &Path) -> Tree {
+    fn below(root: &Path, folder: &Path, tree: &mut Tree) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(root).unwrap().to_owned();
+            let mode = metadata.permissions().mode() & 0o7777;
+            if metadata.is_symlink() {
+                tree.insert(name, Plain::Link(std::fs::read_link(&path).unwrap()));
+            } else if metadata.is_dir() {
+                tree.insert(name, Plain::Folder(mode));
+                below(root, &path, tree);
+            } else if metadata.is_file() {
+                tree.insert(name, Plain::File(std::fs::read(&path).unwrap(), mode));
+            } else {
+                tree.insert(name, Plain::Other);
+            }
+        }
+    }
+    let mut tree = Tree::new();
+    below(root, root, &mut tree);
+    tree
+}
+
+pub(crate) struct World {
+    pub(crate) scratch: Scratch,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) options: WorkspaceOptions,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with_store(Arc::new(MemoryStore::default()))
+    }
+
+    pub(crate) fn with_store(store: Arc<dyn Store>) -> Self {
+        let scratch = Scratch::in_memory();
+        std::fs::create_dir(scratch.join("work")).unwrap();
+        let options = WorkspaceOptions { state: scratch.join("state"), ..WorkspaceOptions::default() };
+        Self { scratch, store, options }
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.scratch.join("work")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    pub(crate) fn workspace(&self) -> Workspace {
+        self.try_workspace().unwrap()
+    }
+
+    pub(crate) fn try_workspace(&self) -> Result<Workspace, WorkspaceError> {
+        Workspace::open(Arc::clone(&self.store), Arc::new(WallClock), &self.root(), self.options.clone())
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).symlink_metadata().is_ok()
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        std::fs::remove_file(self.path(name)).unwrap();
+    }
+
+    pub(crate) fn link(&self, name: &str, target: &str) {
+        symlink(target, self.path(name)).unwrap();
+    }
+
+    pub(crate) fn mode(&self, name: &str, mode: u32) {
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub(crate) fn inode(&self, name: &str) -> u64 {
+        self.path(name).symlink_metadata().unwrap().ino()
+    }
+
+    pub(crate) async fn save(&self, description: &str) -> Saved {
+        self.workspace().save(Record::manual(description), &Arc::default()).await.unwrap()
+    }
+
+    pub(crate) async fn restore(&self, checkpoint: &CheckpointRef) -> Result<RestoreResult, WorkspaceError> {
+        self.reach(Goal::Checkpoint(checkpoint.clone()), RestoreOptions::default()).await
+    }
+
+    pub(crate) async fn undo(&self) -> Result<RestoreResult, WorkspaceError> {
+        self.reach(Goal::Undo(None), RestoreOptions::default()).await
+    }
+
+    pub(crate) async fn reach(&self, goal: Goal, options: RestoreOptions) -> Result<RestoreResult, WorkspaceError> {
+        self.workspace().restore(&goal, &options, &Arc::default()).await
+    }
+}
