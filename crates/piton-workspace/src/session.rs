@@ -212,7 +212,8 @@ impl Session {
             }
             Err(message) => {
                 let error_type = "command".to_owned();
-                let failed = Failed { at, error_type, message, trace: None, recoverable: false, retry_count: 0 };
+                let failed =
+                    Failed { at, error_type, message, trace: None, recoverable: false, retry_count: 0, step: None };
                 (RunStatus::Failed, RunState::Failed(failed))
             }
         };
