@@ -24,6 +24,10 @@ impl Clock for WallClock {
     fn monotonic(&self) -> std::time::Duration {
         std::time::Duration::ZERO
     }
+
+    fn sleep(&self, time: std::time::Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(time))
+    }
 }
 
 /// What is at a path: as plain as can be, and without the code under test.
