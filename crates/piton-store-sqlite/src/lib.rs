@@ -27,6 +27,7 @@ mod index;
 mod list;
 mod log;
 mod maintenance;
+mod mark;
 mod open;
 mod options;
 mod pool;

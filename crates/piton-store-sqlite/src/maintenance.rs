@@ -216,7 +216,7 @@ impl Core {
                 return Ok(());
             }
             started = true;
-            writer.set_durable(true)?;
+            writer.set_durable(Self::chores_are_durable())?;
             match give_back(&writer.conn, VACUUM_STEP) {
                 Err(error) if is_busy(&error) => return Ok(()),
                 Err(error) => {

@@ -17,6 +17,7 @@ use rusqlite::Connection;
 use crate::connect::Target;
 use crate::errors::{from_io, is_busy, translate};
 use crate::files::{self, Files, Found, invalid};
+use crate::mark::Mark;
 use crate::schema::{APPLICATION_ID, FORMAT, PAGE, RESERVED};
 use crate::{SqliteOptions, blobs, set_aside, version, vfs};
 
@@ -65,8 +66,17 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
     if !read_only {
         files.tighten()?;
     }
-    if alone && options.scan_wal {
-        set_aside::check(&files, options, read_only)?;
+    if let (true, Some(lock)) = (alone, &lock) {
+        let fail = |error: io::Error| from_io(&error, &files.beside("-lock"));
+        let mark = Mark::read(lock).map_err(fail)?;
+        if options.scan_wal {
+            set_aside::check(&files, options, read_only, mark)?;
+        }
+        if !read_only && (mark.is_none() || mark.is_some_and(|mark| mark.is_of_another_boot())) {
+            // On disk before anything is written to the log: without a mark every frame counts.
+            Mark::new([0; 8], 0).write(lock).and_then(|()| lock.sync_all()).map_err(fail)?;
+            files.sync_folder()?;
+        }
     }
     let writer = if read_only {
         target.immutable = needs_no_locks(&target, &files)?;

@@ -9,6 +9,7 @@ use piton_store::StoreError;
 
 use crate::errors::from_io;
 use crate::files::{self, Files};
+use crate::mark::Mark;
 use crate::wal_scan::{self, Finding};
 use crate::{DamagedWal, SqliteOptions};
 
@@ -17,7 +18,12 @@ use crate::{DamagedWal, SqliteOptions};
 /// A torn or given-up end is cut off, not only ignored: SQLite goes on behind the good part with the
 /// same salts, and after another crash the leftovers would look like commits behind damage. A crash
 /// in here leaves the log as it was, or cut with its copy complete; the next open does the rest.
-pub(crate) fn check(files: &Files, options: &SqliteOptions, read_only: bool) -> Result<(), StoreError> {
+pub(crate) fn check(
+    files: &Files,
+    options: &SqliteOptions,
+    read_only: bool,
+    mark: Option<Mark>,
+) -> Result<(), StoreError> {
     let path = files.wal();
     let fail = |error: io::Error| from_io(&error, &path);
     match fs::symlink_metadata(&path) {
@@ -30,7 +36,11 @@ pub(crate) fn check(files: &Files, options: &SqliteOptions, read_only: bool) -> 
     let (keep, damage) = match wal_scan::scan(open).map_err(fail)? {
         Finding::Whole => return Ok(()),
         Finding::Torn { keep } => (keep, None),
-        Finding::Damaged { before, behind, keep } => (keep, Some((before, behind))),
+        // Frames that nobody had waited for yet, or that were about to take the place of an older log's.
+        Finding::Damaged(damage) if mark.is_some_and(|mark| mark.is_of_another_boot() && !damage.was_synced(mark)) => {
+            (damage.keep, None)
+        }
+        Finding::Damaged(damage) => (damage.keep, Some((damage.before, damage.behind))),
     };
     let copy = if read_only { None } else { Some(set_aside(files, &path)?) };
     if let Some((before, behind)) = damage

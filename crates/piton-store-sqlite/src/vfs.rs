@@ -22,6 +22,7 @@ use std::sync::OnceLock;
 
 use rusqlite::{Connection, ffi};
 
+use crate::mark::Mark;
 use crate::schema::{PAGE, RESERVED};
 
 /// The layer's name for SQLite.
@@ -30,6 +31,8 @@ pub(crate) const CHECKED: &CStr = c"piton";
 pub(crate) const UNCHECKED: &CStr = c"piton-unchecked";
 
 const CONTENT: usize = PAGE - RESERVED as usize;
+/// What SQLite writes before each page of the log.
+const FRAME_HEADER: c_int = 24;
 /// The part of the first page that SQLite reads before it knows the size of a page.
 pub(crate) const HEADER: usize = 100;
 
@@ -55,6 +58,10 @@ struct Layered {
     twin: Option<File>,
     /// The log's folder, to sync its name.
     folder: Option<File>,
+    /// Where it is noted how far the log was synced.
+    lock: Option<File>,
+    /// The newest frame that was written through here: the log's salts, and where it ends.
+    newest: ([u8; 8], u64),
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -122,7 +129,15 @@ unsafe extern "C" fn open(
         };
         let base = ffi::sqlite3_file { pMethods: std::ptr::null() };
         let check = (*layer).zName == CHECKED.as_ptr();
-        file.cast::<Layered>().write(Layered { base, check, rooted: false, twin: None, folder: None });
+        file.cast::<Layered>().write(Layered {
+            base,
+            check,
+            rooted: false,
+            twin: None,
+            folder: None,
+            lock: None,
+            newest: ([0; 8], 0),
+        });
         let code = own_open(own, name, inner(file), flags, out);
         if code != ffi::SQLITE_OK {
             if let Some(close) = (*inner(file)).pMethods.as_ref().and_then(|methods| methods.xClose) {
@@ -132,16 +147,18 @@ unsafe extern "C" fn open(
         }
         if flags & ffi::SQLITE_OPEN_WAL != 0 {
             let ours = &mut *file.cast::<Layered>();
-            (ours.twin, ours.folder) = twin(name).unzip();
+            if let Some((twin, folder, lock)) = twin(name) {
+                (ours.twin, ours.folder, ours.lock) = (Some(twin), Some(folder), lock);
+            }
         }
         (*file).pMethods = methods;
         ffi::SQLITE_OK
     }
 }
 
-/// Opens the log a second time, and its folder. Unlike the database, the log has no locks on itself that
+/// Opens the log a second time, its folder, and the file with the mark if there is one. Unlike the database, the log has no locks on itself that
 /// closing could drop.
-unsafe fn twin(name: *const c_char) -> Option<(File, File)> {
+unsafe fn twin(name: *const c_char) -> Option<(File, File, Option<File>)> {
     if !cfg!(target_os = "linux") {
         return None;
     }
@@ -151,7 +168,10 @@ unsafe fn twin(name: *const c_char) -> Option<(File, File)> {
     let flags = i32::try_from(flags.bits()).ok()?;
     let path = Path::new(OsStr::from_bytes(name.to_bytes()));
     let log = File::options().read(true).custom_flags(flags).open(path).ok()?;
-    Some((log, File::open(path.parent()?).ok()?))
+    let lock = name.to_bytes().strip_suffix(b"-wal").map(|database| [database, b"-lock"].concat());
+    let lock =
+        lock.and_then(|lock| File::options().write(true).custom_flags(flags).open(OsStr::from_bytes(&lock)).ok());
+    Some((log, File::open(path.parent()?).ok()?, lock))
 }
 
 /// The file of SQLite's own layer behind ours.
@@ -271,8 +291,26 @@ unsafe extern "C" fn write_log(
     if let Some(code) = fault::WRITES.get() {
         return code;
     }
-    // SAFETY: the call is handed on as it is.
-    unsafe { own_write(file, buffer, length, offset) }
+    // SAFETY: the call is handed on as it is; `file` is from `open`, and SQLite gives `length` bytes.
+    unsafe {
+        if length == FRAME_HEADER {
+            let salts = std::slice::from_raw_parts(buffer.cast::<u8>().add(8), 8);
+            let ours = &mut *file.cast::<Layered>();
+            ours.newest.0.copy_from_slice(salts);
+            ours.newest.1 = (offset + i64::from(FRAME_HEADER)).cast_unsigned() + PAGE as u64;
+        }
+        own_write(file, buffer, length, offset)
+    }
+}
+
+/// Notes how far the log is on disk. If that fails, less is known after a power cut, and nothing is lost.
+fn note_synced(log: &Layered) {
+    let (salts, synced) = log.newest;
+    if let Some(lock) = log.lock.as_ref().filter(|_| synced > 0)
+        && let Err(error) = Mark::new(salts, synced).write(lock)
+    {
+        tracing::debug!(%error, "it can't be noted how far the log was synced");
+    }
 }
 
 unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
@@ -289,11 +327,15 @@ unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
             let code = sync(file, flags);
             let named = ours.folder.as_ref().is_none_or(|folder| rustix::fs::fsync(folder).is_ok());
             ours.rooted = code == ffi::SQLITE_OK && named;
+            if ours.rooted {
+                note_synced(ours);
+            }
             return if named { code } else { ffi::SQLITE_IOERR_DIR_FSYNC };
         };
         // A log that somebody deleted takes data as ever, and nobody would find it again.
         let there = twin.metadata().is_ok_and(|data| data.nlink() > 0);
         if there && rustix::io::retry_on_intr(|| rustix::fs::fdatasync(twin)).is_ok() {
+            note_synced(ours);
             ffi::SQLITE_OK
         } else {
             ffi::SQLITE_IOERR_FSYNC

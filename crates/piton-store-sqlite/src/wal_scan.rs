@@ -15,6 +15,7 @@
 
 use std::io::{self, Read};
 
+use crate::mark::Mark;
 use crate::schema::PAGE;
 
 const LOG_HEADER: usize = 32;
@@ -30,8 +31,33 @@ pub(crate) enum Finding {
     Whole,
     /// The last commit is torn, or was damaged. The first `keep` bytes are good.
     Torn { keep: u64 },
-    /// Commits lie behind damage. The first `keep` bytes are good.
-    Damaged { before: u64, behind: u64, keep: u64 },
+    /// Commits lie behind damage.
+    Damaged(Damage),
+}
+
+/// Commits behind a frame that doesn't fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// How many commits are before it.
+    pub(crate) before: u64,
+    /// How many are behind it.
+    pub(crate) behind: u64,
+    /// The first so many bytes are good.
+    pub(crate) keep: u64,
+    /// Which log it is; `None` if its header is damaged.
+    pub(crate) salts: Option<[u8; 8]>,
+    /// The frame was written for another log than the header is of.
+    pub(crate) overwritten: bool,
+}
+
+impl Damage {
+    /// Whether what doesn't fit had been on disk as it should be, so that no power cut explains it.
+    pub(crate) fn was_synced(&self, mark: Mark) -> bool {
+        match self.salts {
+            None => true,
+            Some(salts) => !self.overwritten && salts == mark.salts && self.keep < mark.synced,
+        }
+    }
 }
 
 /// The two sums of SQLite's log checksum.
@@ -132,7 +158,8 @@ pub(crate) fn scan<R: Read>(mut open: impl FnMut() -> io::Result<R>) -> io::Resu
         log.read_exact(&mut header)?;
         let behind = commits_without_header(&mut log, &header, big)?;
         if behind > 0 {
-            return Ok(Finding::Damaged { before: 0, behind, keep: 0 });
+            let damage = Damage { before: 0, behind, keep: 0, salts: None, overwritten: false };
+            return Ok(Finding::Damaged(damage));
         }
     }
     Ok(Finding::Whole)
@@ -147,7 +174,7 @@ fn scan_frames(log: &mut impl Read, header: &[u8; LOG_HEADER], big: bool) -> io:
     let (mut end, mut keep) = (LOG_HEADER as u64, LOG_HEADER as u64);
     // Set at the first bad frame: whether the end of its commit has been seen.
     let mut ended = None;
-    let mut suspicious = false;
+    let (mut suspicious, mut overwritten) = (false, false);
     while frame.read(log)? {
         end += FRAME as u64;
         let after = frame.sums_after(stored, big);
@@ -168,6 +195,7 @@ fn scan_frames(log: &mut impl Read, header: &[u8; LOG_HEADER], big: bool) -> io:
                 let mark = ours && (frame.ends_commit() || (!follows && frame.lost_its_mark(stored, big)));
                 ended = Some(mark);
                 suspicious = mark;
+                overwritten = !ours;
             }
             Some(ended) => {
                 let verifies = of_this_log && (follows || frame.sums_after(computed, big) == frame.stored());
@@ -183,7 +211,10 @@ fn scan_frames(log: &mut impl Read, header: &[u8; LOG_HEADER], big: bool) -> io:
     Ok(match (behind, suspicious) {
         (0, false) => Finding::Whole,
         (0, true) => Finding::Torn { keep },
-        _ => Finding::Damaged { before, behind, keep },
+        _ => {
+            let salts = Some(header[16..24].try_into().expect("eight bytes"));
+            Finding::Damaged(Damage { before, behind, keep, salts, overwritten })
+        }
     })
 }
 
@@ -293,7 +324,9 @@ mod tests {
                 let found = find(&bad);
                 if at < last {
                     let commit = [2, 3, 4].iter().filter(|first| at >= place(**first)).count() as u64;
-                    let Finding::Damaged { before, behind, .. } = found else { panic!("{at} ^ {flip}: {found:?}") };
+                    let Finding::Damaged(Damage { before, behind, .. }) = found else {
+                        panic!("{at} ^ {flip}: {found:?}")
+                    };
                     if at >= LOG_HEADER {
                         assert_eq!(before, commit, "{at}");
                         assert!((1..=4 - commit).contains(&behind), "{at}: {behind} behind {commit}");
@@ -312,7 +345,8 @@ mod tests {
         for at in 0..LOG_HEADER {
             let mut bad = log(&[1]);
             bad[at] ^= 0x20;
-            assert_eq!(find(&bad), Finding::Damaged { before: 0, behind: 1, keep: 0 }, "{at}");
+            let damage = Damage { before: 0, behind: 1, keep: 0, salts: None, overwritten: false };
+            assert_eq!(find(&bad), Finding::Damaged(damage), "{at}");
         }
     }
 

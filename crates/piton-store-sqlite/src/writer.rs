@@ -18,7 +18,7 @@ use crate::group::{Job, Queue};
 use crate::maintenance::Chores;
 use crate::open::patiently;
 use crate::pool::Pool;
-use crate::{SqliteOptions, connect};
+use crate::{SqliteOptions, connect, mark};
 
 /// Why a transaction was not committed.
 pub(crate) enum Failure {
@@ -163,6 +163,13 @@ impl Core {
         runs.insert(run.clone(), number);
     }
 
+    /// Whether a transaction that nobody waits for is synced all the same. Were it in the log unsynced when a
+    /// durable commit goes behind it, a power cut could leave the second without the first, and that looks
+    /// like damage unless it is known that the machine was started again.
+    pub(crate) fn chores_are_durable() -> bool {
+        mark::boot().is_none()
+    }
+
     /// Takes a failed transaction back, and says what the failure means.
     pub(crate) fn abandon(&self, writer: &Writer, error: &rusqlite::Error, committing: bool) -> StoreError {
         let undone = writer.conn.is_autocommit() || writer.run("ROLLBACK").is_ok();
@@ -187,9 +194,8 @@ impl Core {
 
     /// Runs `op` in a transaction of its own and commits it.
     ///
-    /// It waits for the disk, though nobody needs it to be durable: were it in the log unsynced when a durable
-    /// commit goes behind it, a power cut could leave the second without the first, which looks like damage
-    /// and would make the store refuse to open. The next durable commit would have paid for the sync anyway.
+    /// Nobody needs it to be durable, and the next durable commit makes it so: see
+    /// [`chores_are_durable`](Self::chores_are_durable).
     pub(crate) async fn write<T: Send + 'static>(
         self: &Arc<Self>,
         op: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
@@ -218,7 +224,7 @@ impl Core {
     ) -> Result<Result<T, StoreError>, F> {
         let Some(mut guard) = self.free_writer() else { return Err(op) };
         let Some(writer) = guard.as_mut() else { return Ok(Err(self.closed())) };
-        match writer.begin(true) {
+        match writer.begin(Self::chores_are_durable()) {
             Ok(()) => Ok(self.finish(writer, op)),
             Err(error) if is_busy(&error) => Err(op),
             Err(error) => Ok(Err(self.abandon(writer, &error, false))),
@@ -229,7 +235,7 @@ impl Core {
         self.check_writable()?;
         let mut guard = locked(&self.writer);
         let Some(writer) = guard.as_mut() else { return Err(self.closed()) };
-        match patiently(self.options.patience, || writer.begin(true)) {
+        match patiently(self.options.patience, || writer.begin(Self::chores_are_durable())) {
             Ok(()) => self.finish(writer, op),
             Err(error) => Err(self.abandon(writer, &error, false)),
         }
