@@ -31,7 +31,7 @@ mod lines;
 mod need;
 mod node;
 pub mod nodes;
-mod platform;
+mod outside;
 mod pool;
 mod problem;
 mod read;
@@ -60,6 +60,10 @@ pub use journal::{Journal, JournalError, NoJournal, NodeDone};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};
 pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput};
+pub use outside::{
+    Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, LimitReached, Outside,
+    OutsideConfig, Quotas, Secrets, SecurityLevel, ToolServer, ToolServers, Used,
+};
 pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_types::{Clock, Event, StepPath, TokenUsage, Value};
+use piton_types::{Clock, Event, RunId, StepPath, TokenUsage, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Host, Inputs};
@@ -206,6 +206,11 @@ impl<'a> NodeContext<'a> {
     /// The node.
     pub const fn node(&self) -> &NodeId {
         self.node
+    }
+
+    /// The run.
+    pub fn run(&self) -> RunId {
+        self.host.run()
     }
 
     /// What people call the node.

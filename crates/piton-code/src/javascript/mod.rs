@@ -10,6 +10,7 @@ mod convert;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use piton_types::{Random, Timestamp, Value};
@@ -28,6 +29,8 @@ pub struct Surroundings {
     pub now: Timestamp,
     /// Where random numbers come from.
     pub random: Arc<dyn Random>,
+    /// Ends the code when it is set: nobody waits for it any more.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Surroundings {
@@ -65,7 +68,9 @@ impl JavaScript {
         let started = Instant::now();
         let time = limits.time;
         runtime.set_memory_limit(usize::try_from(limits.memory).unwrap_or(usize::MAX));
-        runtime.set_interrupt_handler(Some(Box::new(move || started.elapsed() > time)));
+        let stop = surroundings.stop.clone();
+        let interrupt = move || started.elapsed() > time || stop.load(Ordering::Relaxed);
+        runtime.set_interrupt_handler(Some(Box::new(interrupt)));
         let result = call(&runtime, code, inputs, limits, surroundings, started);
         let healthy =
             !matches!(result, Err(CodeError::TimedOut { .. } | CodeError::OutOfMemory { .. } | CodeError::Engine(_)));

@@ -17,8 +17,11 @@ impl Random for Counter {
 }
 
 fn run_within(code: &str, inputs: &str, limits: &CodeLimits) -> Result<Value, CodeError> {
-    let surroundings =
-        Surroundings { now: Timestamp::from_millis(1_700_000_000_123), random: Arc::new(Counter(AtomicU8::new(0))) };
+    let surroundings = Surroundings {
+        now: Timestamp::from_millis(1_700_000_000_123),
+        random: Arc::new(Counter(AtomicU8::new(0))),
+        stop: Arc::default(),
+    };
     JavaScript.run(code, &from_json(inputs.as_bytes()).unwrap(), limits, &surroundings)
 }
 

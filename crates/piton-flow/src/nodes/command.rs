@@ -1,26 +1,29 @@
 //! `command`: runs a program. Gives `stdout`, `stderr` and `exit_code`.
 //!
 //! Each argument is a template of its own and stays one argument whatever comes out of it; no shell is
-//! involved. The program dies with this process. What it starts in turn may not: that is up to it.
+//! involved. The program dies with this process, and with it whatever it leaves in its process group; in a
+//! sandbox nothing that it started outlives it.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 
 use async_trait::async_trait;
+use piton_process::{Job, ProcessError, run};
 use piton_types::{Path, Value};
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::kind::{Build, Built, Faults};
 use crate::need::Need;
 use crate::node::{Node, NodeContext, NodeError, NodeOutput};
-use crate::platform;
+use crate::outside::{AuditKind, Outside, SecurityLevel};
 use crate::pool::VariablePool;
 use crate::selector::Selector;
 use crate::template::Template;
 
 /// How many bytes a program may write to each of its outputs.
 const MAX_OUTPUT: u64 = 16 << 20;
+
+/// Where a program in a sandbox finds others: our own search path may lead to what it isn't given.
+const SANDBOX_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 #[derive(Debug, Deserialize)]
 struct Data {
@@ -90,27 +93,38 @@ impl Node for Command {
         let mut words = words.iter().filter_map(Value::as_str);
         let program = words.next().filter(|program| !program.is_empty()).ok_or("the program's name is empty")?;
         let text = |name: &str| inputs.field(name).and_then(Value::as_str);
-        let mut command = tokio::process::Command::new(program);
-        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        let mut job = Job::new(program).arguments(words);
         let env = inputs.field("env").and_then(Value::as_map).into_iter().flatten();
-        command.envs(env.filter_map(|(name, value)| Some((name, value.as_str()?))));
-        let folder = match (context.folder(), text("cwd")) {
+        job.environment = env.filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))).collect();
+        job.folder = match (context.folder(), text("cwd")) {
             (Some(folder), Some(inside)) => Some(folder.join(inside)),
             (None, Some(inside)) => Some(inside.into()),
             (folder, None) => folder.map(ToOwned::to_owned),
         };
-        if let Some(folder) = folder {
-            command.current_dir(folder);
+        job.input = text("stdin").unwrap_or_default().as_bytes().to_vec();
+        job.limits.output = MAX_OUTPUT;
+        // Without anything that guards the outside, whoever embeds us does.
+        let outside = context.services().get::<Outside>();
+        if let Some(outside) = outside {
+            if outside.level() == SecurityLevel::Strict {
+                let message = format!("at Strict no program is run, so {program:?} isn't");
+                return outside.guard(context, async { Err(NodeError::new("Refused", message)) }).await;
+            }
+            outside.record(context, AuditKind::Command, program)?;
+            job.sandbox.clone_from(&outside.command_sandbox);
+            if job.sandbox.is_some() {
+                job.environment.entry("PATH".into()).or_insert_with(|| SANDBOX_PATH.into());
+            }
         }
-        let cannot = |error: std::io::Error| format!("{program:?} can't be run: {error}");
-        let mut child = platform::spawn(command).await.map_err(cannot)?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // All at once: a program that fills one while we wait for the other would wait for ever.
-        let (stdout, stderr, ()) = tokio::join!(read(stdout), read(stderr), write(child.stdin.take(), text("stdin")));
-        let (stdout, stderr) = (stdout?, stderr?);
-        let status = child.wait().await.map_err(cannot)?;
-        let exit_code = platform::exit_code(status);
+        let ended = run(job).await.map_err(|error| match error {
+            ProcessError::Start { source, .. } => format!("{program:?} can't be run: {source}"),
+            other => other.to_string(),
+        })?;
+        let exit_code = ended.exit_code;
+        let value = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).map_or_else(|error| Value::Bytes(error.into_bytes()), Value::from)
+        };
+        let (stdout, stderr) = (value(ended.stdout), value(ended.stderr));
         if exit_code != 0 && !self.allow_failure {
             let said = stderr.as_str().map(str::trim).unwrap_or_default();
             let last = said.lines().next_back().unwrap_or_default();
@@ -135,24 +149,4 @@ impl Node for Command {
     fn variables(&self) -> Option<Vec<&str>> {
         Some(vec!["stdout", "stderr", "exit_code"])
     }
-}
-
-/// All of the input. A program that doesn't want it needn't read it.
-async fn write(input: Option<tokio::process::ChildStdin>, text: Option<&str>) {
-    if let (Some(mut input), Some(text)) = (input, text) {
-        let _ = input.write_all(text.as_bytes()).await;
-    }
-}
-
-/// All of an output: text, or bytes if it isn't.
-async fn read(output: Option<impl AsyncRead + Unpin>) -> Result<Value, String> {
-    let mut bytes = Vec::new();
-    if let Some(output) = output {
-        let mut bounded = output.take(MAX_OUTPUT + 1);
-        bounded.read_to_end(&mut bytes).await.map_err(|error| format!("its output can't be read: {error}"))?;
-    }
-    if bytes.len() as u64 > MAX_OUTPUT {
-        return Err(format!("it wrote more than {MAX_OUTPUT} bytes"));
-    }
-    Ok(String::from_utf8(bytes).map_or_else(|error| Value::Bytes(error.into_bytes()), Value::from))
 }

@@ -26,23 +26,42 @@
 //! A service (an HTTP client, model providers, a sandbox) is a type of your own in
 //! [`Services`](crate::Services): `services.with(MyClient)`, and in the node
 //! `context.services().get::<MyClient>()`. `services.offering(…)` says which needs it meets.
+//!
+//! Kinds that reach outside (models, tools, HTTP, code, programs) all use one service,
+//! [`Outside`](crate::Outside): `Outside::new(OutsideConfig::at(level))?.install(services)` offers it. Their
+//! work runs inside its guard, which counts, writes down, bounds, and keeps secrets out of errors.
 
+mod agent;
 mod answer;
+mod arguments;
 mod assigner;
+#[cfg(feature = "code")]
+mod code;
 mod command;
 mod container;
 mod end;
+mod files;
 mod gather;
+mod http_request;
 mod human_input;
 mod if_else;
 mod iteration;
+mod knowledge_retrieval;
 mod list_operator;
+mod llm;
 mod loop_node;
 mod marker;
 mod missing;
+mod model;
+mod multipart;
+mod parameter_extractor;
+mod prompt;
+mod question_classifier;
+mod react;
 mod start;
 mod sub_workflow;
 mod template_transform;
+mod tool;
 mod variable_aggregator;
 
 use crate::kind::{Build, Built, Kinds};
@@ -54,7 +73,7 @@ pub(crate) const END: &str = "end";
 
 /// The engine's own kinds.
 pub(crate) fn kinds() -> Kinds {
-    Kinds::default()
+    let kinds = Kinds::default()
         .with("start", start::build)
         .with(END, end::build)
         .with("answer", answer::build)
@@ -73,6 +92,16 @@ pub(crate) fn kinds() -> Kinds {
         .with("human-input", human_input::build)
         .with("sub-workflow", sub_workflow::build)
         .with("command", command::build)
+        .with("http-request", http_request::build)
+        .with("llm", llm::build)
+        .with("agent", agent::build)
+        .with("tool", tool::build)
+        .with("question-classifier", question_classifier::build)
+        .with("parameter-extractor", parameter_extractor::build)
+        .with("knowledge-retrieval", knowledge_retrieval::build);
+    #[cfg(feature = "code")]
+    let kinds = kinds.with("code", code::build);
+    kinds
 }
 
 /// `variable-assigner` was once the name of the aggregator.

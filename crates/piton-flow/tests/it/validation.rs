@@ -41,7 +41,7 @@ fn the_sense_is_told_at_once() {
     let found = problems("
 nodes:
   - {id: a, data: {type: start, variables: [{variable: x, type: fil}]}}
-  - {id: b, data: {type: llm, model: m}}
+  - {id: b, data: {type: no-such-kind, model: m}}
   - {id: b, data: {type: end}}
   - {id: c, data: {type: start}}
   - {id: d, data: {type: template-transform, template: '{% if %}'}}

@@ -1,0 +1,308 @@
+//! What a model is told: the messages of a document, with memory, context and pictures.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use piton_model::chat::{Content, Message, Role};
+use piton_types::{Path, Value};
+use serde::Deserialize;
+
+use super::files::address;
+use crate::kind::Faults;
+use crate::node::NodeError;
+use crate::pool::VariablePool;
+use crate::reply::Reply;
+use crate::selector::{SYSTEM, Selector};
+use crate::template::Template;
+use crate::value::to_text;
+
+/// What a prompt says for the context of an export.
+const CONTEXT: &str = "{{#context#}}";
+
+#[derive(Debug, Deserialize)]
+struct MessageData {
+    #[serde(default)]
+    role: Option<String>,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    edition_type: Option<String>,
+    #[serde(default)]
+    jinja2_text: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct PromptConfig {
+    #[serde(default)]
+    jinja2_variables: Option<Vec<Variable>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Variable {
+    variable: String,
+    value_selector: Selector,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Switch {
+    #[serde(default)]
+    enabled: bool,
+    #[serde(default)]
+    variable_selector: Option<Vec<String>>,
+}
+
+/// Earlier messages: of a variable that has them, or those that the conversation was started with.
+#[derive(Debug, Default, Deserialize)]
+struct MemoryData {
+    enabled: Option<bool>,
+    variable_selector: Option<Vec<String>>,
+    window_size: Option<usize>,
+    window: Option<Window>,
+    query_prompt_template: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Window {
+    #[serde(default)]
+    enabled: bool,
+    #[serde(default)]
+    size: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct VisionData {
+    #[serde(default)]
+    enabled: bool,
+    variable_selector: Option<Vec<String>>,
+    detail: Option<String>,
+    #[serde(default)]
+    configs: Option<VisionConfig>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct VisionConfig {
+    variable_selector: Option<Vec<String>>,
+    detail: Option<String>,
+}
+
+#[derive(Debug)]
+enum Text {
+    Plain(Reply),
+    Jinja(Template),
+}
+
+/// The messages of a document.
+#[derive(Debug)]
+pub(super) struct Prompt {
+    messages: Vec<(Role, Text)>,
+    jinja: Vec<Variable>,
+    /// Put at the end of the rules, if no message has a place for it.
+    context: Option<Selector>,
+    memory: Option<Memory>,
+    pictures: Option<(Selector, Option<String>)>,
+}
+
+/// Earlier messages of a conversation.
+#[derive(Debug)]
+pub(super) struct Memory {
+    selector: Selector,
+    window: Option<usize>,
+    /// What the user says now, in an export.
+    query: Option<Reply>,
+}
+
+impl Prompt {
+    /// Reads `prompt_template`, `prompt_config`, `context`, `memory` and `vision` of a node.
+    pub(super) fn read(data: &Value) -> Result<Self, Faults> {
+        let mut faults = Faults::default();
+        let config: Option<PromptConfig> = faults.keep(field(data, "prompt_config")).flatten();
+        let context: Option<Switch> = faults.keep(field(data, "context")).flatten();
+        let context = context.filter(|switch| switch.enabled);
+        let context = context.and_then(|switch| Selector::new(switch.variable_selector?).ok());
+        let at = Path::root().key("prompt_template");
+        let sources: Vec<(Path, MessageData)> = match data.field("prompt_template") {
+            Some(Value::List(items)) => items
+                .iter()
+                .enumerate()
+                .filter_map(|(n, item)| Some((at.clone().index(n), faults.keep(read(item, &at.clone().index(n)))?)))
+                .collect(),
+            // The one text of a model that completes.
+            Some(map @ Value::Map(_)) => {
+                faults.keep(read(map, &at)).map(|message| (at.clone(), message)).into_iter().collect()
+            }
+            Some(Value::String(text)) => {
+                let message = MessageData { role: None, text: text.clone(), edition_type: None, jinja2_text: None };
+                vec![(at.clone(), message)]
+            }
+            _ => Vec::new(),
+        };
+        let place = context.as_ref().map(|selector| format!("{{{{#{selector}#}}}}")).unwrap_or_default();
+        let mut has_place = false;
+        let mut messages = Vec::new();
+        for (at, message) in sources {
+            let role = match message.role.as_deref().map(str::to_lowercase).as_deref() {
+                None | Some("user" | "") => Role::User,
+                Some("system") => Role::System,
+                Some("assistant") => Role::Assistant,
+                Some(other) => {
+                    faults.add(at.key("role"), format!("Unsupported role: {other}"));
+                    continue;
+                }
+            };
+            if message.edition_type.as_deref() == Some("jinja2") {
+                let source = message.jinja2_text.unwrap_or(message.text);
+                match Template::jinja(&source) {
+                    Ok(template) => messages.push((role, Text::Jinja(template))),
+                    Err(error) => faults.add(at.key("jinja2_text"), error),
+                }
+            } else {
+                has_place |= message.text.contains(CONTEXT);
+                messages.push((role, Text::Plain(Reply::parse(&message.text.replace(CONTEXT, &place)))));
+            }
+        }
+        let memory = faults.keep(Memory::read(data)).flatten();
+        let pictures = faults.keep(pictures(data)).flatten();
+        let jinja = config.and_then(|config| config.jinja2_variables).unwrap_or_default();
+        faults.none_or(Self { messages, jinja, context: context.filter(|_| !has_place), memory, pictures })
+    }
+
+    /// The messages, with the variables as they are.
+    pub(super) fn render(&self, pool: &VariablePool) -> Result<Vec<Message>, NodeError> {
+        let named: BTreeMap<String, Value> =
+            self.jinja.iter().map(|from| (from.variable.clone(), pool.select(&from.value_selector))).collect();
+        let mut messages = Vec::new();
+        for (role, text) in &self.messages {
+            let text = match text {
+                Text::Plain(reply) => reply.render(pool),
+                Text::Jinja(template) => {
+                    template.render(&named).map_err(|message| NodeError::new("TemplateError", message))?
+                }
+            };
+            messages.push(Message::text(*role, text));
+        }
+        if let Some(context) = self.context.as_ref().map(|selector| to_text(&pool.select(selector)))
+            && !context.is_empty()
+        {
+            match messages.iter_mut().find(|message| message.role == Role::System) {
+                Some(rules) => rules.content.push(Content::Text { text: format!("\n{context}") }),
+                None => messages.insert(0, Message::text(Role::System, context)),
+            }
+        }
+        if let Some(memory) = &self.memory {
+            memory.put(&mut messages, pool);
+        }
+        if let Some((selector, detail)) = &self.pictures {
+            let urls = picture_urls(&pool.select(selector));
+            if !urls.is_empty() {
+                let image = |url| Content::Image { url, detail: detail.clone() };
+                let images: Vec<Content> = urls.into_iter().map(image).collect();
+                match messages.last_mut() {
+                    Some(last) if last.role == Role::User => last.content.extend(images),
+                    _ => messages.push(Message { role: Role::User, content: images }),
+                }
+            }
+        }
+        Ok(messages)
+    }
+
+    /// What the document names. The files of a conversation and its history need not be there.
+    pub(super) fn references(&self) -> Vec<&Selector> {
+        let texts = self.messages.iter().filter_map(|(_, text)| match text {
+            Text::Plain(reply) => Some(reply),
+            Text::Jinja(_) => None,
+        });
+        let mut references: Vec<&Selector> = texts.flat_map(Reply::references).collect();
+        references.extend(self.jinja.iter().map(|from| &from.value_selector));
+        references.extend(&self.context);
+        references
+            .extend(self.pictures.iter().map(|(selector, _)| selector).filter(|selector| selector.node != SYSTEM));
+        references
+    }
+}
+
+impl Memory {
+    /// Reads `memory` of a node.
+    pub(super) fn read(data: &Value) -> Result<Option<Self>, Faults> {
+        let Some(memory): Option<MemoryData> = field(data, "memory")? else { return Ok(None) };
+        if memory.enabled == Some(false) {
+            return Ok(None);
+        }
+        let selector = memory.variable_selector.and_then(|words| Selector::new(words).ok());
+        let window = memory.window.as_ref().filter(|window| window.enabled).and_then(|window| window.size);
+        // An export means the conversation itself; what the user says now then comes last.
+        let query = selector.is_none().then(|| {
+            let query = memory.query_prompt_template.filter(|text| !text.trim().is_empty());
+            Reply::parse(query.as_deref().unwrap_or("{{#sys.query#}}"))
+        });
+        let selector = selector.unwrap_or_else(|| Selector::of(SYSTEM, "history"));
+        Ok(Some(Self { selector, window: memory.window_size.or(window), query }))
+    }
+
+    /// Puts the earlier messages behind the rules, and what the user says now at the end.
+    pub(super) fn put(&self, messages: &mut Vec<Message>, pool: &VariablePool) {
+        let value = pool.select(&self.selector);
+        let mut earlier: Vec<Message> = value.as_list().unwrap_or_default().iter().filter_map(earlier).collect();
+        if let Some(window) = self.window {
+            let surplus = earlier.len().saturating_sub(window);
+            earlier.drain(..surplus);
+        }
+        let rules = messages.iter().take_while(|message| message.role == Role::System).count();
+        messages.splice(rules..rules, earlier);
+        let query = self.query.as_ref().map(|query| query.render(pool)).filter(|query| !query.is_empty());
+        if let Some(query) = query {
+            match messages.last() {
+                Some(last) if last.role == Role::User => {}
+                _ => messages.push(Message::text(Role::User, query)),
+            }
+        }
+    }
+}
+
+fn earlier(value: &Value) -> Option<Message> {
+    let role = match value.field("role")?.as_str()? {
+        "system" => Role::System,
+        "assistant" => Role::Assistant,
+        _ => Role::User,
+    };
+    let text = value.field("content").or_else(|| value.field("text"))?;
+    Some(Message::text(role, to_text(text)))
+}
+
+fn pictures(data: &Value) -> Result<Option<(Selector, Option<String>)>, Faults> {
+    let Some(vision): Option<VisionData> = field(data, "vision")? else { return Ok(None) };
+    if !vision.enabled {
+        return Ok(None);
+    }
+    let configs = vision.configs.unwrap_or_default();
+    let selector = vision.variable_selector.or(configs.variable_selector).and_then(|words| Selector::new(words).ok());
+    let selector = selector.unwrap_or_else(|| Selector::of(SYSTEM, "files"));
+    Ok(Some((selector, vision.detail.or(configs.detail))))
+}
+
+/// Addresses of pictures, or the pictures themselves as addresses.
+fn picture_urls(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(url) if !url.is_empty() => vec![url.clone()],
+        Value::List(items) => items.iter().flat_map(picture_urls).collect(),
+        Value::Map(_) => {
+            let kind = value.field("mime_type").and_then(Value::as_str).unwrap_or("image/png");
+            match value.field("content") {
+                Some(Value::Bytes(content)) => vec![format!("data:{kind};base64,{}", STANDARD.encode(content))],
+                _ => address(value).map(str::to_owned).into_iter().collect(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn field<T: serde::de::DeserializeOwned>(data: &Value, key: &str) -> Result<Option<T>, Faults> {
+    match data.field(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => read(value, &Path::root().key(key)).map(Some),
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: &Value, at: &Path) -> Result<T, Faults> {
+    piton_types::from_value(value.clone()).map_err(|error| Faults::one(at.clone(), error.to_string()))
+}

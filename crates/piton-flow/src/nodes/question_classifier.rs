@@ -1,0 +1,179 @@
+//! `question-classifier`: a model says which class a text belongs to, and the run leaves by that exit. Gives
+//! `category_id`, `class_id`, `class_name`, `usage`.
+
+use async_trait::async_trait;
+use piton_model::chat::{Message, Role};
+use piton_types::{Path, Value};
+use serde::Deserialize;
+
+use super::model::{ModelSpec, json_in, usage};
+use super::prompt::Memory;
+use crate::kind::{Build, Built, Faults};
+use crate::need::Need;
+use crate::node::{Exits, Node, NodeContext, NodeError, NodeOutput};
+use crate::outside::Outside;
+use crate::pool::VariablePool;
+use crate::reply::Reply;
+use crate::selector::Selector;
+use crate::value::to_text;
+
+/// The exit for a text that is in none of the classes.
+const DEFAULT: &str = "default";
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    model: ModelSpec,
+    query_variable_selector: Selector,
+    #[serde(alias = "categories")]
+    classes: Vec<Class>,
+    #[serde(alias = "instructions", default)]
+    instruction: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Class {
+    #[serde(alias = "category_id")]
+    id: String,
+    #[serde(alias = "category_name")]
+    name: String,
+}
+
+#[derive(Debug)]
+struct QuestionClassifier {
+    model: ModelSpec,
+    query: Selector,
+    classes: Vec<Class>,
+    instruction: Reply,
+    memory: Option<Memory>,
+    /// Whether a text in none of the classes has an exit; exports have none.
+    has_default: bool,
+}
+
+pub(super) fn build(build: &Build<'_>) -> Built {
+    let mut faults = Faults::default();
+    let data: Option<Data> = faults.keep(build.data());
+    let memory = faults.keep(Memory::read(&build.spec.data)).flatten();
+    let Some(data) = data else { return Err(faults) };
+    let key = if build.spec.data.field("categories").is_some() { "categories" } else { "classes" };
+    let at = Path::root().key(key);
+    if data.classes.is_empty() {
+        faults.add(at.clone(), "question-classifier categories must not be empty");
+    }
+    for (place, class) in data.classes.iter().enumerate() {
+        let at = at.clone().index(place);
+        if class.id.trim().is_empty() {
+            faults.add(at.clone(), "question-classifier category_id must not be empty");
+        }
+        if key == "categories" && class.name.trim().is_empty() {
+            faults.add(at.clone(), "question-classifier category_name must not be empty");
+        }
+        if key == "categories" && class.id == DEFAULT {
+            faults.add(at.clone(), "question-classifier category_id must not be 'default'");
+        }
+        if data.classes[..place].iter().any(|other| other.id == class.id) {
+            faults.add(at, format!("duplicate question-classifier category_id: {}", class.id));
+        }
+    }
+    faults.none_or(Box::new(QuestionClassifier {
+        model: data.model,
+        query: data.query_variable_selector,
+        classes: data.classes,
+        instruction: Reply::parse(data.instruction.as_deref().unwrap_or_default()),
+        memory,
+        has_default: key == "categories",
+    }))
+}
+
+#[async_trait]
+impl Node for QuestionClassifier {
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        Ok(Value::map([
+            ("query", to_text(&variables.select(&self.query)).into()),
+            ("instruction", self.instruction.render(variables).into()),
+        ]))
+    }
+
+    async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+        let outside = Outside::of(context)?;
+        outside.guard(context, self.classify(inputs, context, outside)).await
+    }
+
+    fn references(&self) -> Vec<&Selector> {
+        self.instruction.references().chain([&self.query]).collect()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![self.model.need()]
+    }
+
+    fn exits(&self) -> Exits {
+        let mut exits: Vec<String> = self.classes.iter().map(|class| class.id.clone()).collect();
+        exits.push(DEFAULT.to_owned());
+        Exits::Named(exits)
+    }
+
+    fn variables(&self) -> Option<Vec<&str>> {
+        Some(vec!["category_id", "class_id", "class_name", "usage"])
+    }
+}
+
+impl QuestionClassifier {
+    async fn classify(
+        &self,
+        inputs: &Value,
+        context: &NodeContext<'_>,
+        outside: &Outside,
+    ) -> Result<NodeOutput, NodeError> {
+        let text = |key: &str| inputs.field(key).and_then(Value::as_str).unwrap_or_default();
+        let mut rules = "You sort texts into classes. Choose exactly one class for the text.\n\nClasses:\n".to_owned();
+        for class in &self.classes {
+            rules.push_str(&format!("- id: {:?}, name: {:?}\n", class.id, class.name));
+        }
+        if !text("instruction").trim().is_empty() {
+            rules.push_str(&format!("\nInstructions:\n{}\n", text("instruction").trim()));
+        }
+        rules.push_str("\nAnswer with a JSON object and nothing else: {\"category_id\": \"<id>\"}");
+        let mut messages = vec![Message::text(Role::System, rules)];
+        if let Some(memory) = &self.memory {
+            memory.put(&mut messages, context.variables());
+            messages.retain(|message| message.role != Role::User || !message.content.is_empty());
+        }
+        messages.push(Message::text(Role::User, text("query")));
+        let mut request = self.model.request(messages);
+        request.max_tokens.get_or_insert(256);
+        request.parameters.entry("temperature".to_owned()).or_insert_with(|| 0.into());
+        let said = outside.ask(context, &self.model.provider, &request, None).await?;
+        let id = class_in(&said.answer.text).ok_or_else(|| {
+            let shown: String = said.answer.text.chars().take(500).collect();
+            NodeError::new("ClassifierError", format!("Failed to parse question-classifier response: {shown}"))
+        })?;
+        let class = self.classes.iter().find(|class| class.id == id || class.name == id);
+        let (id, name) = match (class, self.has_default) {
+            (Some(class), _) => (class.id.as_str(), class.name.as_str()),
+            (None, true) => (DEFAULT, DEFAULT),
+            // An export has no other exit than its classes.
+            (None, false) => {
+                self.classes.first().map_or((DEFAULT, DEFAULT), |class| (class.id.as_str(), class.name.as_str()))
+            }
+        };
+        let variables = [
+            ("category_id", Value::from(id)),
+            ("class_id", id.into()),
+            ("class_name", name.into()),
+            ("usage", usage(&said)),
+        ];
+        Ok(NodeOutput::of(variables).by(id))
+    }
+}
+
+/// The class that an answer names: in JSON, or as the only word.
+fn class_in(answer: &str) -> Option<String> {
+    let named = json_in(answer).and_then(|value| {
+        let id = value.field("category_id").or_else(|| value.field("class_id"))?.as_str()?.trim().to_owned();
+        Some(id).filter(|id| !id.is_empty())
+    });
+    named.or_else(|| {
+        let bare = answer.trim().trim_matches('"').trim();
+        (!bare.is_empty() && !bare.contains(char::is_whitespace)).then(|| bare.to_owned())
+    })
+}

@@ -1,0 +1,142 @@
+//! `tool`: calls one tool of an MCP server, or one of our own. Gives `result`, `text`, `json`, `files`.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use piton_types::{Path, Value};
+use serde::Deserialize;
+
+use super::arguments::Argument;
+use crate::kind::{Build, Built, Faults};
+use crate::need::Need;
+use crate::node::{Node, NodeContext, NodeError, NodeOutput};
+use crate::outside::{Builtin, Outside, ServerRef, builtin};
+use crate::pool::VariablePool;
+use crate::selector::Selector;
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    tool_name: String,
+    #[serde(default)]
+    mcp_server: Option<Value>,
+    #[serde(default)]
+    mcp_server_ref: Option<String>,
+    #[serde(default)]
+    arguments: Option<Value>,
+    #[serde(default)]
+    provider_id: Option<String>,
+    #[serde(default)]
+    provider_name: Option<String>,
+    #[serde(default)]
+    tool_parameters: Option<BTreeMap<String, Value>>,
+    #[serde(default)]
+    tool_configurations: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Debug)]
+enum Owner {
+    Server(ServerRef),
+    Builtin(Builtin),
+    /// Somebody whom the document only names.
+    Provider(String),
+}
+
+#[derive(Debug)]
+struct Tool {
+    owner: Owner,
+    tool: String,
+    arguments: Argument,
+}
+
+pub(super) fn build(build: &Build<'_>) -> Built {
+    let data: Data = build.data()?;
+    let provider = data.provider_id.or(data.provider_name);
+    let owner = match (&data.mcp_server, &data.mcp_server_ref, provider) {
+        (Some(server), ..) => Owner::Server(ServerRef::described("", server, &Path::root().key("mcp_server"))?),
+        (None, Some(name), _) => Owner::Server(ServerRef::named(name, &build.document.mcp_servers)?),
+        (None, None, Some(provider)) => match builtin(&provider, &data.tool_name) {
+            Some(builtin) => Owner::Builtin(builtin),
+            None => Owner::Provider(provider),
+        },
+        (None, None, None) => {
+            let message = "tool node requires mcp_server or mcp_server_ref";
+            return Err(Faults::one(Path::root().key("mcp_server_ref"), message));
+        }
+    };
+    let arguments = match (data.arguments, data.tool_parameters) {
+        (Some(arguments), _) => Argument::read(&arguments),
+        (None, parameters) => {
+            let given = parameters.unwrap_or_default();
+            let fixed = data.tool_configurations.unwrap_or_default();
+            let all = fixed.into_iter().chain(given).filter(|(_, value)| *value != Value::Null);
+            Argument::Map(all.map(|(name, value)| (name, Argument::read_typed(&value))).collect())
+        }
+    };
+    Ok(Box::new(Tool { owner, tool: data.tool_name, arguments }))
+}
+
+#[async_trait]
+impl Node for Tool {
+    fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
+        let arguments = match self.arguments.render(variables) {
+            Value::Null => Value::map::<&str>([]),
+            other => other,
+        };
+        Ok(Value::map([("tool", self.tool.as_str().into()), ("arguments", arguments)]))
+    }
+
+    async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+        let outside = Outside::of(context)?;
+        outside.guard(context, self.call(inputs, context, outside)).await
+    }
+
+    fn references(&self) -> Vec<&Selector> {
+        self.arguments.references()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        match &self.owner {
+            Owner::Server(server) => vec![Need::McpServer { server: server.name.clone() }],
+            Owner::Builtin(_) => Vec::new(),
+            Owner::Provider(provider) => vec![Need::Tool { provider: provider.clone(), tool: self.tool.clone() }],
+        }
+    }
+
+    fn variables(&self) -> Option<Vec<&str>> {
+        None
+    }
+}
+
+impl Tool {
+    async fn call(
+        &self,
+        inputs: &Value,
+        context: &NodeContext<'_>,
+        outside: &Outside,
+    ) -> Result<NodeOutput, NodeError> {
+        let arguments = inputs.field("arguments").ok_or("its inputs have no arguments")?;
+        let output = match &self.owner {
+            Owner::Builtin(tool) => outside.call_builtin(context, *tool, arguments).await?,
+            Owner::Server(server) => {
+                let connected = outside.server(context, server).await?;
+                outside.call_tool(context, &*connected, &server.name, &self.tool, arguments).await?
+            }
+            Owner::Provider(name) => {
+                let server = ServerRef::named(name, &Value::Null).map_err(|_| "it can't be named")?;
+                let connected = outside.server(context, &server).await?;
+                outside.call_tool(context, &*connected, name, &self.tool, arguments).await?
+            }
+        };
+        if output.is_error {
+            let shown: String = output.text.chars().take(500).collect();
+            return Err(NodeError::new("ToolError", format!("the tool {:?} failed: {shown}", self.tool)));
+        }
+        let json = output.structured.clone().map_or_else(Vec::new, |value| vec![value]);
+        Ok(NodeOutput::of([
+            ("result", Value::from(output.text.as_str())),
+            ("text", output.text.as_str().into()),
+            ("json", Value::List(json)),
+            ("files", Value::List(Vec::new())),
+        ]))
+    }
+}

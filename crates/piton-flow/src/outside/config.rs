@@ -1,0 +1,124 @@
+//! What the outside of a run is made from.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton_model::SecretString;
+use piton_model::chat::Providers;
+use piton_model::net::NetPolicy;
+use piton_process::Sandbox;
+use piton_types::Random;
+use serde::{Deserialize, Serialize};
+
+use super::audit::Audit;
+use super::governor::Quotas;
+use super::tools::ToolServers;
+
+/// How strict the outside is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SecurityLevel {
+    /// For documents of others: no programs, no tool servers that the document brings along, public
+    /// addresses only.
+    Strict,
+    /// For one's own documents: programs run as they are, public addresses only.
+    #[default]
+    Standard,
+    /// For one's own machine: private addresses too.
+    Permissive,
+}
+
+impl std::fmt::Display for SecurityLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Strict => "Strict",
+            Self::Standard => "Standard",
+            Self::Permissive => "Permissive",
+        })
+    }
+}
+
+/// A secret that nodes may send with a request, by the name of its group.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// The hosts that it may be sent to. A document that names the group can send it nowhere else.
+    pub hosts: Vec<String>,
+    /// The header that carries it.
+    #[serde(default = "authorization")]
+    pub header: String,
+    /// The whole value of that header, such as `Bearer …`.
+    pub value: SecretString,
+}
+
+fn authorization() -> String {
+    "Authorization".to_owned()
+}
+
+/// Where a knowledge base answers; see the node `knowledge-retrieval` for the interface.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Knowledge {
+    /// The endpoint.
+    pub url: String,
+    /// Sent as a bearer token.
+    #[serde(default)]
+    pub api_key: Option<SecretString>,
+}
+
+/// What the outside of a run is made from. [`OutsideConfig::at`] begins with what a level means.
+#[non_exhaustive]
+pub struct OutsideConfig {
+    /// How strict it is.
+    pub level: SecurityLevel,
+    /// What documents may reach.
+    pub network: NetPolicy,
+    /// How long a model may take.
+    pub model_timeout: Duration,
+    /// Models, by the name of who offers them. Their addresses may be private: the user named them.
+    pub providers: Providers,
+    /// Knowledge bases by dataset; `*` is for all others.
+    pub knowledge: BTreeMap<String, Knowledge>,
+    /// Credentials by group.
+    pub credentials: BTreeMap<String, Credential>,
+    /// Tool servers by name, beside those that a document brings along.
+    pub servers: ToolServers,
+    /// How much may be used.
+    pub quotas: Quotas,
+    /// Where it is written down what was done.
+    pub audit: Option<Arc<dyn Audit>>,
+    /// What must not be shown, by name, beside keys and credentials.
+    pub secrets: Vec<(String, SecretString)>,
+    /// Where random numbers come from.
+    pub random: Arc<dyn Random>,
+    /// What programs are shut into; without it they may do what we may.
+    pub command_sandbox: Option<Sandbox>,
+    /// The Python that runs code.
+    #[cfg(feature = "code")]
+    pub python: piton_code::Python,
+    /// What code may use.
+    #[cfg(feature = "code")]
+    pub code_limits: piton_code::CodeLimits,
+    /// Where tool servers run.
+    pub folder: Option<PathBuf>,
+    /// The environment of tool servers: nothing else of ours is handed on.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for OutsideConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutsideConfig").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+/// The system's random numbers.
+#[derive(Debug)]
+pub(super) struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("a system without random numbers can't make keys either");
+    }
+}

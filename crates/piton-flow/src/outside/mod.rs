@@ -1,0 +1,269 @@
+//! The outside of a run: models, tools, the network, code, programs. One service has it all, so that one
+//! place decides what may be reached, counts what is used, writes down what was done, and keeps secrets out
+//! of what people read.
+//!
+//! Nodes reach for it with [`Outside::of`] and do their work inside [`Outside::guard`].
+
+mod audit;
+mod config;
+mod governor;
+mod models;
+mod secrets;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use piton_model::SecretString;
+use piton_model::chat::Providers;
+use piton_model::net::{Client, NetError, NetPolicy};
+use piton_process::Sandbox;
+use piton_types::{Random, Value};
+
+pub use audit::{Audit, AuditEntry, AuditError, AuditFile, AuditKind};
+pub use config::{Credential, Knowledge, OutsideConfig, SecurityLevel};
+pub use governor::{Governor, LimitReached, Quotas, Used};
+pub(crate) use models::Said;
+pub use secrets::Secrets;
+pub(crate) use tools::{Builtin, ServerRef, builtin};
+pub use tools::{ToolServer, ToolServers};
+
+use crate::need::{Need, Services};
+use crate::node::{NodeContext, NodeError, NodeOutput};
+
+/// The outside of a run.
+pub struct Outside {
+    level: SecurityLevel,
+    http: Client,
+    models: Client,
+    providers: Providers,
+    knowledge: BTreeMap<String, Knowledge>,
+    credentials: BTreeMap<String, Credential>,
+    servers: ToolServers,
+    governor: Governor,
+    audit: Option<Arc<dyn Audit>>,
+    secrets: Secrets,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) command_sandbox: Option<Sandbox>,
+    #[cfg(feature = "code")]
+    pub(crate) python: piton_code::Python,
+    #[cfg(feature = "code")]
+    pub(crate) code_limits: piton_code::CodeLimits,
+    folder: Option<PathBuf>,
+    environment: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Outside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outside").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+impl Outside {
+    /// What a configuration describes. Nothing is reached yet.
+    ///
+    /// # Errors
+    ///
+    /// [`NetError::Setup`] if HTTP can't be set up.
+    pub fn new(config: OutsideConfig) -> Result<Self, NetError> {
+        let mut trusting = config.network.clone();
+        // What the user configured himself may be on his own machine or network.
+        for provider in config.providers.values() {
+            trusting = trusting.trusting_url(provider.base_url());
+        }
+        for knowledge in config.knowledge.values() {
+            trusting = trusting.trusting_url(&knowledge.url);
+        }
+        trusting.timeout = trusting.timeout.max(config.model_timeout);
+        let mut secrets = Secrets::new(config.secrets);
+        for (name, provider) in &config.providers {
+            if let Some(key) = &provider.api_key {
+                secrets.add(format!("provider.{name}"), key.clone());
+            }
+        }
+        for (name, knowledge) in &config.knowledge {
+            if let Some(key) = &knowledge.api_key {
+                secrets.add(format!("knowledge.{name}"), key.clone());
+            }
+        }
+        for (name, credential) in &config.credentials {
+            secrets.add(format!("credential.{name}"), credential.value.clone());
+        }
+        Ok(Self {
+            level: config.level,
+            http: Client::new(config.network)?,
+            models: Client::new(trusting)?,
+            providers: config.providers,
+            knowledge: config.knowledge,
+            credentials: config.credentials,
+            servers: config.servers,
+            governor: Governor::new(config.quotas),
+            audit: config.audit,
+            secrets,
+            random: config.random,
+            command_sandbox: config.command_sandbox,
+            #[cfg(feature = "code")]
+            python: config.python,
+            #[cfg(feature = "code")]
+            code_limits: config.code_limits,
+            folder: config.folder,
+            environment: config.environment,
+        })
+    }
+
+    /// These services with this one, and what it offers.
+    #[must_use]
+    pub fn install(self, services: Services) -> Services {
+        let models: Vec<String> = self.providers.keys().cloned().collect();
+        let datasets: Vec<String> = self.knowledge.keys().cloned().collect();
+        let servers = self.servers.clone();
+        let commands = self.level != SecurityLevel::Strict;
+        let offer = move |need: &Need| match need {
+            Need::Model { provider, .. } => Some(models.iter().any(|name| models::is(name, provider))),
+            Need::McpServer { server } => Some(commands || servers.has(server)),
+            Need::Tool { provider, tool } => Some(builtin(provider, tool).is_some() || servers.has(provider)),
+            Need::Knowledge { dataset } => Some(datasets.iter().any(|name| name == dataset || name == "*")),
+            Need::Command { .. } => Some(commands),
+            _ => None,
+        };
+        services.with(self).offering(offer)
+    }
+
+    /// The outside that a node has.
+    pub(crate) fn of<'a>(context: &NodeContext<'a>) -> Result<&'a Self, NodeError> {
+        let missing = || NodeError::new("NoOutside", "this run was started without anything outside of it");
+        context.services().get::<Self>().ok_or_else(missing)
+    }
+
+    /// Does work that touches the outside: what it gives is bounded, and no error of it shows a secret.
+    pub(crate) async fn guard<F>(&self, context: &NodeContext<'_>, work: F) -> Result<NodeOutput, NodeError>
+    where
+        F: Future<Output = Result<NodeOutput, NodeError>>,
+    {
+        let result = match work.await {
+            Ok(output) => self.governor.admit(&output.variables).map(|()| output).map_err(NodeError::from),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &result
+            && matches!(error.kind, "Refused" | "LimitReached")
+        {
+            self.record(context, AuditKind::Refused, &error.message)?;
+        }
+        result.map_err(|error| NodeError { message: self.secrets.redact(&error.message), ..error })
+    }
+
+    /// Writes down what is about to be done. If that fails, it must not be done.
+    pub(crate) fn record(&self, context: &NodeContext<'_>, kind: AuditKind, detail: &str) -> Result<(), NodeError> {
+        let Some(audit) = &self.audit else { return Ok(()) };
+        let entry = AuditEntry {
+            at: context.clock().now(),
+            run: context.run(),
+            step: context.step().clone(),
+            kind,
+            detail: self.secrets.redact(detail),
+        };
+        let failed = |error: AuditError| NodeError::new("AuditError", format!("the audit log failed: {error}"));
+        audit.record(&entry).map_err(failed)
+    }
+
+    /// How strict it is.
+    pub const fn level(&self) -> SecurityLevel {
+        self.level
+    }
+
+    /// What is counted.
+    pub const fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
+    /// What must not be shown.
+    pub const fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// For what documents name.
+    pub(crate) const fn http(&self) -> &Client {
+        &self.http
+    }
+
+    /// For what the user configured.
+    pub(crate) const fn configured(&self) -> &Client {
+        &self.models
+    }
+
+    pub(crate) fn knowledge(&self, dataset: &str) -> Option<&Knowledge> {
+        self.knowledge.get(dataset).or_else(|| self.knowledge.get("*"))
+    }
+
+    /// The credential of a group, if it may be sent to this host.
+    pub(crate) fn credential(&self, group: &str, host: &str) -> Result<&Credential, NodeError> {
+        let refused = |message: String| NodeError::new("Refused", message);
+        let found = self.credentials.get(group);
+        let found = found.ok_or_else(|| refused(format!("there is no credential group {group:?}")))?;
+        if !found.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host)) {
+            return Err(refused(format!("the credential group {group:?} is not for {host}")));
+        }
+        Ok(found)
+    }
+
+    /// The policy's word on an error of the network.
+    pub(crate) fn net_error(error: &NetError) -> NodeError {
+        if error.is_refusal() {
+            NodeError::new("Refused", error.to_string())
+        } else if error.is_retryable() {
+            NodeError::passing("HttpError", error.to_string())
+        } else {
+            NodeError::new("HttpError", error.to_string())
+        }
+    }
+}
+
+/// How much text is in a value, roughly.
+pub(crate) fn size(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => text.len() as u64,
+        Value::Bytes(bytes) => bytes.len() as u64,
+        Value::List(items) => items.iter().map(size).sum::<u64>() + 8,
+        Value::Map(fields) => fields.iter().map(|(key, value)| key.len() as u64 + size(value)).sum::<u64>() + 8,
+        _ => 8,
+    }
+}
+
+impl Default for OutsideConfig {
+    fn default() -> Self {
+        Self::at(SecurityLevel::Standard)
+    }
+}
+
+impl OutsideConfig {
+    /// What a level means, without models, tools and credentials.
+    pub fn at(level: SecurityLevel) -> Self {
+        let mut network = match level {
+            SecurityLevel::Permissive => NetPolicy::open(),
+            SecurityLevel::Strict | SecurityLevel::Standard => NetPolicy::public(),
+        };
+        network.timeout = std::time::Duration::from_secs(600);
+        Self {
+            level,
+            network,
+            model_timeout: std::time::Duration::from_secs(600),
+            providers: Providers::new(),
+            knowledge: BTreeMap::new(),
+            credentials: BTreeMap::new(),
+            servers: ToolServers::default(),
+            quotas: Quotas::default(),
+            audit: None,
+            secrets: Vec::<(String, SecretString)>::new(),
+            random: Arc::new(config::SystemRandom),
+            command_sandbox: None,
+            #[cfg(feature = "code")]
+            python: piton_code::Python::default(),
+            #[cfg(feature = "code")]
+            code_limits: piton_code::CodeLimits::default(),
+            folder: None,
+            environment: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Asking a model: which provider, whether it may be asked, what it took, when to ask again.
+
+use std::time::Duration;
+
+use piton_model::chat::{ChatAnswer, ChatError, ChatRequest, ChatStream, Delta, Provider};
+use piton_types::TokenUsage;
+
+use super::{AuditKind, Outside};
+use crate::node::{NodeContext, NodeError};
+
+/// The longest wait that a provider may ask for before the node fails, and how often it may.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MOST_WAITS: u32 = 2;
+
+/// Whether a provider of this name is meant: exports name them with the plugin that they come from, as in
+/// `langgenius/openai/openai`.
+pub(super) fn is(name: &str, wanted: &str) -> bool {
+    name == wanted || wanted.rsplit('/').next() == Some(name)
+}
+
+/// What a model said, and what that took.
+pub(crate) struct Said {
+    pub(crate) answer: ChatAnswer,
+    pub(crate) cost: Option<f64>,
+    pub(crate) seconds: f64,
+}
+
+impl Outside {
+    /// The provider of a name.
+    pub(crate) fn provider(&self, wanted: &str) -> Result<&Provider, NodeError> {
+        let found = self.providers.get(wanted).or_else(|| {
+            let mut fitting = self.providers.iter().filter(|(name, _)| is(name, wanted));
+            fitting.next().map(|(_, provider)| provider)
+        });
+        found.ok_or_else(|| NodeError::new("ModelError", format!("LLM provider '{wanted}' not found")))
+    }
+
+    /// Asks a model. Pieces of its text are told as `variable` if there is one.
+    pub(crate) async fn ask(
+        &self,
+        context: &NodeContext<'_>,
+        provider_name: &str,
+        request: &ChatRequest,
+        variable: Option<&str>,
+    ) -> Result<Said, NodeError> {
+        let provider = self.provider(provider_name)?;
+        let model = provider.model(request).map_err(|error| chat_error(&error))?.to_owned();
+        self.governor.may_ask(&model, provider.prices.contains_key(&model))?;
+        self.record(context, AuditKind::Model, &format!("{provider_name} {model}"))?;
+        let started = context.clock().monotonic();
+        let mut waits = 0;
+        let stream = loop {
+            match provider.chat(self.configured(), request).await {
+                Ok(stream) => break stream,
+                Err(error) => match error.retry_after().filter(|wait| *wait <= LONGEST_WAIT && waits < MOST_WAITS) {
+                    Some(wait) => {
+                        waits += 1;
+                        context.sleep(wait).await;
+                    }
+                    None => return Err(chat_error(&error)),
+                },
+            }
+        };
+        let answer = self.listen(context, stream, variable).await?;
+        let usage = answer.usage.unwrap_or_default();
+        let cost = answer.usage.and_then(|usage| provider.cost(&model, usage));
+        self.governor.asked(usage, cost);
+        let cost_known = cost.unwrap_or_default();
+        context.used(TokenUsage { input: usage.input, output: usage.output, cost: cost_known });
+        let seconds = context.clock().monotonic().saturating_sub(started).as_secs_f64();
+        Ok(Said { answer, cost, seconds })
+    }
+
+    async fn listen(
+        &self,
+        context: &NodeContext<'_>,
+        mut stream: ChatStream,
+        variable: Option<&str>,
+    ) -> Result<ChatAnswer, NodeError> {
+        if let Some(variable) = variable {
+            while let Some(delta) = stream.next().await.map_err(|error| chat_error(&error))? {
+                if let Delta::Text(text) = delta {
+                    context.text(variable, &text).await;
+                }
+            }
+        }
+        stream.finish().await.map_err(|error| chat_error(&error))
+    }
+}
+
+pub(crate) fn chat_error(error: &ChatError) -> NodeError {
+    match error {
+        ChatError::Net(error) => Outside::net_error(error),
+        error if error.is_retryable() => NodeError::passing("ModelError", error.to_string()),
+        error => NodeError::new("ModelError", error.to_string()),
+    }
+}

@@ -1,0 +1,98 @@
+//! What must not be shown, and how it is kept out of texts that people read.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use piton_model::{ExposeSecret, SecretString};
+
+/// Shorter ones would turn up everywhere by chance.
+const SHORTEST: usize = 6;
+
+/// Secrets by name. A text without them has `[secret:NAME]` in their place, also where they stand in base64,
+/// in hex, or escaped for a URL.
+#[derive(Debug, Clone, Default)]
+pub struct Secrets(Vec<(String, SecretString)>);
+
+impl Secrets {
+    /// These.
+    pub fn new(secrets: Vec<(String, SecretString)>) -> Self {
+        let mut kept = Self::default();
+        for (name, secret) in secrets {
+            kept.add(name, secret);
+        }
+        kept
+    }
+
+    /// One more. One that is too short to be told from ordinary text is left out.
+    pub fn add(&mut self, name: String, secret: SecretString) {
+        if secret.expose_secret().len() >= SHORTEST {
+            self.0.push((name, secret));
+        }
+    }
+
+    /// The text without them.
+    pub fn redact(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (name, secret) in &self.0 {
+            let secret = secret.expose_secret();
+            for form in forms(secret) {
+                if text.contains(&form) {
+                    text = text.replace(&form, &format!("[secret:{name}]"));
+                }
+            }
+            // A scheme and its token: the token alone is as secret.
+            if let Some((_, token)) = secret.split_once(' ').filter(|(_, token)| token.len() >= SHORTEST) {
+                text = text.replace(token, &format!("[secret:{name}]"));
+            }
+        }
+        text
+    }
+}
+
+fn forms(secret: &str) -> Vec<String> {
+    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let mut forms = vec![secret.to_owned(), hex.to_uppercase(), hex];
+    // Base64 looks different at each of three offsets; what is inside is the same but for its edges.
+    for offset in 0..3 {
+        let padded = [vec![0; offset], secret.as_bytes().to_vec()].concat();
+        for encoded in [STANDARD.encode(&padded), URL_SAFE_NO_PAD.encode(&padded)] {
+            let encoded = encoded.trim_end_matches('=');
+            let (start, end) = (if offset == 0 { 0 } else { offset + 1 }, encoded.len() - 1);
+            if end > start && end - start >= SHORTEST {
+                forms.push(encoded[start..end].to_owned());
+            }
+        }
+    }
+    forms.push(url::form_urlencoded::byte_serialize(secret.as_bytes()).collect());
+    forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise 26: a canary in clear, in base64 at every offset, in hex, in a URL.
+    #[test]
+    fn a_secret_is_found_in_every_form() {
+        let secrets = Secrets::new(vec![("key".to_owned(), "canary/söngs+7".into())]);
+        let canary = "canary/söngs+7";
+        let hex: String = canary.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let mut texts = vec![canary.to_owned(), hex.clone(), hex.to_uppercase(), "canary%2Fs%C3%B6ngs%2B7".to_owned()];
+        for before in ["", "x", "xy", "xyz", "user:"] {
+            for after in ["", "a", "ab"] {
+                texts.push(STANDARD.encode(format!("{before}{canary}{after}")));
+                texts.push(URL_SAFE_NO_PAD.encode(format!("{before}{canary}{after}")));
+            }
+        }
+        for text in texts {
+            let shown = secrets.redact(&format!("failed: <{text}>"));
+            assert!(shown.contains("[secret:key]"), "{text}: {shown}");
+        }
+        assert_eq!(secrets.redact("nothing here"), "nothing here");
+    }
+
+    #[test]
+    fn the_token_of_a_header_is_a_secret_by_itself() {
+        let secrets = Secrets::new(vec![("header".to_owned(), "Bearer abcdef123".into())]);
+        assert_eq!(secrets.redact("got abcdef123!"), "got [secret:header]!");
+    }
+}

@@ -1,0 +1,282 @@
+//! Tools: those of MCP servers, and our own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::Method;
+use piton_model::SecretString;
+use piton_model::chat::ToolSpec;
+use piton_model::mcp::{McpError, Server, ServerConfig, ToolOutput, Transport};
+use piton_model::net::Request;
+use piton_types::{Path, Value};
+use serde::Deserialize;
+
+use super::{AuditKind, Outside, SecurityLevel};
+use crate::kind::Faults;
+use crate::node::{NodeContext, NodeError};
+
+/// How much of a page a model gets to see.
+const MAX_PAGE: u64 = 64 << 10;
+
+/// Somebody who has tools.
+#[async_trait]
+pub trait ToolServer: Send + Sync {
+    /// The tools.
+    async fn tools(&self) -> Result<Vec<ToolSpec>, McpError>;
+
+    /// Calls one. A tool that says that it failed is an answer.
+    async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError>;
+}
+
+#[async_trait]
+impl ToolServer for Server {
+    async fn tools(&self) -> Result<Vec<ToolSpec>, McpError> {
+        Self::tools(self).await
+    }
+
+    async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError> {
+        Self::call(self, tool, arguments).await
+    }
+}
+
+#[derive(Clone)]
+enum Entry {
+    Configured(Arc<ServerConfig>),
+    Ready(Arc<dyn ToolServer>),
+}
+
+/// Tool servers by name. Connected when first used, and kept. Clones share them.
+#[derive(Clone, Default)]
+pub struct ToolServers(Arc<Mutex<BTreeMap<String, Entry>>>);
+
+impl fmt::Debug for ToolServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
+
+impl ToolServers {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an MCP server that will be connected when it is needed.
+    pub fn configure(&self, name: impl Into<String>, config: ServerConfig) {
+        self.lock().insert(name.into(), Entry::Configured(Arc::new(config)));
+    }
+
+    /// Adds a server that is there already; it is used in the place of one of the same name that a document
+    /// brings along.
+    pub fn add(&self, name: impl Into<String>, server: Arc<dyn ToolServer>) {
+        self.lock().insert(name.into(), Entry::Ready(server));
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.lock().contains_key(name)
+    }
+
+    fn get(&self, name: &str) -> Option<Entry> {
+        self.lock().get(name).cloned()
+    }
+}
+
+/// A server as documents describe it.
+#[derive(Debug, Clone, Deserialize)]
+struct Described {
+    name: Option<String>,
+    transport: Option<String>,
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    timeout: Option<f64>,
+}
+
+/// A server that a node uses: its name, and what the document says of it if it brings it along.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerRef {
+    pub(crate) name: String,
+    described: Option<ServerConfig>,
+}
+
+impl ServerRef {
+    /// One by name, as `mcp_servers` of the document or the user's configuration has it.
+    pub(crate) fn named(name: &str, servers: &Value) -> Result<Self, Faults> {
+        match servers.field(name) {
+            Some(described) => Self::described(name, described, &Path::root()),
+            None => Ok(Self { name: name.to_owned(), described: None }),
+        }
+    }
+
+    /// One that stands in the document.
+    pub(crate) fn described(name: &str, value: &Value, at: &Path) -> Result<Self, Faults> {
+        let fault = |message: String| Faults::one(at.clone(), message);
+        let found: Described = piton_types::from_value(value.clone()).map_err(|error| fault(error.to_string()))?;
+        let transport = match (found.transport.as_deref(), found.command, found.url) {
+            (Some("stdio") | None, Some(command), _) => {
+                Transport::Stdio { command, args: found.args, env: found.env, folder: None }
+            }
+            (Some("http" | "streamable-http" | "streamable_http" | "sse") | None, _, Some(url)) => {
+                let headers = found.headers.into_iter().map(|(name, value)| (name, SecretString::from(value)));
+                Transport::Http { url, headers: headers.collect() }
+            }
+            (other, ..) => {
+                let shown = other.unwrap_or("none");
+                return Err(fault(format!("an MCP server has a command or a url; its transport is {shown:?}")));
+            }
+        };
+        let mut config = ServerConfig::new(transport);
+        if let Some(seconds) = found.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+            config.timeout = seconds;
+        }
+        let name = if name.is_empty() { found.name.unwrap_or_default() } else { name.to_owned() };
+        Ok(Self { name, described: Some(config) })
+    }
+}
+
+impl Outside {
+    /// A tool server, connected.
+    pub(crate) async fn server(
+        &self,
+        context: &NodeContext<'_>,
+        server: &ServerRef,
+    ) -> Result<Arc<dyn ToolServer>, NodeError> {
+        let (mut config, is_ours) = match (self.servers.get(&server.name), &server.described) {
+            (Some(Entry::Ready(ready)), _) => return Ok(ready),
+            (Some(Entry::Configured(config)), _) => ((*config).clone(), true),
+            (None, Some(config)) => (config.clone(), false),
+            (None, None) => {
+                let message = format!("mcp_server_ref '{}' not found", server.name);
+                return Err(NodeError::new("ToolError", message));
+            }
+        };
+        if let Transport::Stdio { command, env, folder, .. } = &mut config.transport {
+            if !is_ours && self.level == SecurityLevel::Strict {
+                let message = format!("at Strict a document can't start {command:?}");
+                return Err(NodeError::new("Refused", message));
+            }
+            self.record(context, AuditKind::Command, &format!("MCP server {command}"))?;
+            for (name, value) in &self.environment {
+                env.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+            *folder = folder.take().or_else(|| self.folder.clone());
+        }
+        // An address that the document names is under the policy for documents.
+        let client = match &config.transport {
+            Transport::Http { url, .. } if is_ours => {
+                let policy = self.configured().policy().clone().trusting_url(url);
+                piton_model::net::Client::new(policy).map_err(|error| Self::net_error(&error))?
+            }
+            _ => self.http().clone(),
+        };
+        let connected = Server::connect(&config, &client).await.map_err(|error| tool_error(&error))?;
+        let connected: Arc<dyn ToolServer> = Arc::new(connected);
+        let mut servers = self.servers.lock();
+        // Somebody may have been faster; then ours is dropped.
+        match servers.get(&server.name) {
+            Some(Entry::Ready(ready)) => Ok(ready.clone()),
+            _ => {
+                servers.insert(server.name.clone(), Entry::Ready(connected.clone()));
+                Ok(connected)
+            }
+        }
+    }
+
+    /// Calls a tool of a server.
+    pub(crate) async fn call_tool(
+        &self,
+        context: &NodeContext<'_>,
+        server: &dyn ToolServer,
+        server_name: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<ToolOutput, NodeError> {
+        self.governor.take_tool_call()?;
+        self.record(context, AuditKind::Tool, &format!("{server_name} {tool}"))?;
+        server.call(tool, arguments).await.map_err(|error| tool_error(&error))
+    }
+
+    /// Calls a tool of our own.
+    pub(crate) async fn call_builtin(
+        &self,
+        context: &NodeContext<'_>,
+        tool: Builtin,
+        arguments: &Value,
+    ) -> Result<ToolOutput, NodeError> {
+        self.governor.take_tool_call()?;
+        self.record(context, AuditKind::Tool, &format!("builtin {}", tool.name()))?;
+        let text = match tool {
+            Builtin::CurrentTime => context.clock().now().to_string(),
+            Builtin::Fetch => {
+                let url = arguments.field("url").and_then(Value::as_str).unwrap_or_default();
+                self.governor.take_request()?;
+                let sent = self.http().send(Request::new(Method::GET, url)).await;
+                let mut response = sent.map_err(|error| Self::net_error(&error))?.limited(MAX_PAGE);
+                let body = response.bytes().await.map_err(|error| Self::net_error(&error))?;
+                String::from_utf8_lossy(&body).into_owned()
+            }
+        };
+        let content = vec![Value::map([("type", "text".into()), ("text", text.as_str().into())])];
+        Ok(ToolOutput { text, content, structured: None, is_error: false })
+    }
+}
+
+fn tool_error(error: &McpError) -> NodeError {
+    match error {
+        McpError::Net(error) => Outside::net_error(error),
+        McpError::Timeout { .. } => NodeError::passing("ToolError", error.to_string()),
+        error => {
+            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            NodeError::new("ToolError", format!("{error}{cause}"))
+        }
+    }
+}
+
+/// A tool of our own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Builtin {
+    CurrentTime,
+    Fetch,
+}
+
+impl Builtin {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::CurrentTime => "current_time",
+            Self::Fetch => "fetch",
+        }
+    }
+
+    pub(crate) fn spec(self) -> ToolSpec {
+        let (description, properties, required): (_, Vec<(&str, Value)>, Vec<Value>) = match self {
+            Self::CurrentTime => ("The current time in UTC.", vec![], vec![]),
+            Self::Fetch => {
+                let url = Value::map([("type", "string".into()), ("description", "The address of the page.".into())]);
+                ("Fetches a web page.", vec![("url", url)], vec!["url".into()])
+            }
+        };
+        let schema = Value::map([
+            ("type", "object".into()),
+            ("properties", Value::map(properties)),
+            ("required", Value::List(required)),
+        ]);
+        ToolSpec { name: self.name().to_owned(), description: description.to_owned(), schema }
+    }
+}
+
+/// Our own tool of this name, also by the names that exports have for the same.
+pub(crate) fn builtin(provider: &str, tool: &str) -> Option<Builtin> {
+    let provider = provider.rsplit('/').next().unwrap_or(provider);
+    match (provider, tool) {
+        ("time" | "builtin" | "", "current_time") => Some(Builtin::CurrentTime),
+        ("webscraper", "webscraper") | ("builtin" | "", "fetch") => Some(Builtin::Fetch),
+        _ => None,
+    }
+}
