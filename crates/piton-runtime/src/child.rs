@@ -2,7 +2,7 @@
 //! the parent records once.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use piton_types::{Event, RunId, RunState, StepPath, Value, WaitFor, Waiting, to_value};
@@ -32,7 +32,7 @@ impl Scope {
     /// # let context = Context::system(Arc::new(MemoryStore::new()));
     /// let mut run = Run::open(&context, OpenRun { id: Some("all".parse()?), ..OpenRun::default() }).await?;
     /// let length: usize = run
-    ///     .child("part", "bees", async |child| {
+    ///     .child("part", "bees", async |mut child| {
     ///         child.step("count", "bees", async |topic| Ok::<_, std::io::Error>(topic.len())).await
     ///     })
     ///     .await?;
@@ -46,29 +46,35 @@ impl Scope {
     /// # Errors
     ///
     /// As [`step`](Self::step); the child is failed then, and tried again with this run.
-    pub async fn child<I, T>(
+    pub async fn child<I, T, W>(
         &mut self,
         name: &str,
         input: I,
-        mut program: impl AsyncFnMut(&mut Run) -> Result<T, RunError>,
+        program: impl Fn(Run) -> W + Send + Sync,
     ) -> Result<T, RunError>
     where
-        I: Serialize,
-        T: Serialize + DeserializeOwned,
+        I: Serialize + Send + Sync,
+        T: Serialize + DeserializeOwned + Send,
+        W: Future<Output = Result<T, RunError>> + Send,
     {
         let place = self.place(name)?;
         let stored = Input::new(&place.path, &input)?;
         let core = &*self.core;
         let id = core.child_id(&place.path)?;
         let body = stored.value.clone();
-        let attempt = async || {
-            let purpose = Purpose { child_of: Some((core.id.clone(), place.path.clone())), alone: None };
-            let open = core.child(&id, &place.path, body.clone());
-            let child = match Run::open_for(&core.context, open, purpose).await {
-                Ok(child) => child,
-                Err(error) => return core.left(error).await,
-            };
-            core.drive_child(child, &place.path, &mut program).await
+        let (path, program) = (&place.path, &program);
+        let attempt = || {
+            let purpose = Purpose { child_of: Some((core.id.clone(), path.clone())), alone: None };
+            let open = core.child(&id, path, body.clone());
+            // A run in a run: the type of the future would have no end.
+            let opened: Pin<Box<dyn Future<Output = _> + Send + '_>> =
+                Box::pin(Run::open_for(&core.context, open, purpose));
+            async move {
+                match opened.await {
+                    Ok(child) => core.drive_child(child, path, program).await,
+                    Err(error) => core.left(error).await,
+                }
+            }
         };
         core.run_step(&place, stored, None, Some(id.clone()), attempt).await
     }
@@ -89,11 +95,11 @@ impl Core {
         }
     }
 
-    async fn drive_child<T: Serialize + DeserializeOwned>(
+    async fn drive_child<T: Serialize + DeserializeOwned, W: Future<Output = Result<T, RunError>>>(
         &self,
-        mut child: Run,
+        child: Run,
         step: &StepPath,
-        program: &mut impl AsyncFnMut(&mut Run) -> Result<T, RunError>,
+        program: impl Fn(Run) -> W,
     ) -> Ending<T> {
         if let Some(output) = child.outcome() {
             return match decode(step, output.clone()) {
@@ -103,7 +109,7 @@ impl Core {
         }
         let stopper = child.stopper();
         let ended = {
-            let mut work = pin!(self.attempt(program(&mut child), None));
+            let mut work = pin!(self.attempt(program(child.second()), None));
             let mut stop = pin!(async {
                 self.asked().await;
                 stopper.pass_on(self.known().line.request.clone());

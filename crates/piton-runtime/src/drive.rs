@@ -1,5 +1,7 @@
 //! From opening a run to its end, whatever that is.
 
+use std::future::Future;
+
 use piton_types::{RunState, StepPath};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,7 +45,7 @@ impl Run {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
     /// # let context = Context::system(Arc::new(MemoryStore::new()));
-    /// let outcome = Run::drive(&context, OpenRun::default(), async |run| {
+    /// let outcome = Run::drive(&context, OpenRun::default(), async |mut run| {
     ///     let n = run.step("count", "bees", async |topic| Ok::<_, std::io::Error>(topic.len())).await?;
     ///     if n > 100 { Err(RunError::program("too many")) } else { Ok(n) }
     /// })
@@ -56,17 +58,21 @@ impl Run {
     /// # Errors
     ///
     /// What keeps the run from being driven at all: it is held, or its store fails. It isn't over then.
-    pub async fn drive<T: Serialize + DeserializeOwned>(
+    pub async fn drive<T, W>(
         context: &Context,
         open: OpenRun,
-        program: impl AsyncFnOnce(&mut Self) -> Result<T, RunError>,
-    ) -> Result<Outcome<T>, RunError> {
-        let mut run = Self::open(context, open).await?;
+        program: impl FnOnce(Self) -> W + Send,
+    ) -> Result<Outcome<T>, RunError>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        W: Future<Output = Result<T, RunError>> + Send,
+    {
+        let run = Self::open(context, open).await?;
         if let Some(output) = run.outcome() {
             let end: StepPath = "output".parse()?;
             return Ok(Outcome::Completed(decode(&end, output)?));
         }
-        match program(&mut run).await {
+        match program(run.second()).await {
             Ok(output) => {
                 run.complete(&output).await?;
                 Ok(Outcome::Completed(output))

@@ -5,6 +5,7 @@
 //! looked up, called again with the same key if the other side knows keys, or put before a person.
 
 use std::fmt;
+use std::future::Future;
 use std::time::Duration;
 
 use piton_store::Hashing;
@@ -117,47 +118,52 @@ impl Scope {
     ///
     /// [`RunError::Effect`] if it didn't take place, or nobody could say; [`RunError::Changed`] if the log
     /// has another call at this place; what [`wait_for`](Self::wait_for) says if a person is asked.
-    pub async fn effect<I, T>(
+    pub async fn effect<I, T, W>(
         &mut self,
         name: &str,
         options: EffectOptions,
         input: I,
-        call: impl AsyncFnMut(I, BlobId) -> Result<T, EffectFailure>,
+        call: impl FnMut(I, BlobId) -> W + Send,
     ) -> Result<T, RunError>
     where
-        I: Serialize + Clone,
-        T: Serialize + DeserializeOwned,
+        I: Serialize + Clone + Send + Sync,
+        T: Serialize + DeserializeOwned + Send,
+        W: Future<Output = Result<T, EffectFailure>> + Send,
     {
         self.perform(name, options, input, call, None::<NoProbe<I, T>>).await
     }
 
     /// [`effect`](Self::effect), with a look at the world that tells whether an uncertain one took place.
-    pub async fn effect_with_probe<I, T>(
+    pub async fn effect_with_probe<I, T, W, P>(
         &mut self,
         name: &str,
         options: EffectOptions,
         input: I,
-        call: impl AsyncFnMut(I, BlobId) -> Result<T, EffectFailure>,
-        probe: impl AsyncFnMut(I, BlobId) -> Result<Probed<T>, EffectFailure>,
+        call: impl FnMut(I, BlobId) -> W + Send,
+        probe: impl FnMut(I, BlobId) -> P + Send,
     ) -> Result<T, RunError>
     where
-        I: Serialize + Clone,
-        T: Serialize + DeserializeOwned,
+        I: Serialize + Clone + Send + Sync,
+        T: Serialize + DeserializeOwned + Send,
+        W: Future<Output = Result<T, EffectFailure>> + Send,
+        P: Future<Output = Result<Probed<T>, EffectFailure>> + Send,
     {
         self.perform(name, options, input, call, Some(probe)).await
     }
 
-    async fn perform<I, T>(
+    async fn perform<I, T, W, P>(
         &mut self,
         name: &str,
         options: EffectOptions,
         input: I,
-        mut call: impl AsyncFnMut(I, BlobId) -> Result<T, EffectFailure>,
-        mut probe: Option<impl AsyncFnMut(I, BlobId) -> Result<Probed<T>, EffectFailure>>,
+        mut call: impl FnMut(I, BlobId) -> W + Send,
+        mut probe: Option<impl FnMut(I, BlobId) -> P + Send>,
     ) -> Result<T, RunError>
     where
-        I: Serialize + Clone,
-        T: Serialize + DeserializeOwned,
+        I: Serialize + Clone + Send + Sync,
+        T: Serialize + DeserializeOwned + Send,
+        W: Future<Output = Result<T, EffectFailure>> + Send,
+        P: Future<Output = Result<Probed<T>, EffectFailure>> + Send,
     {
         let place = self.place(name)?;
         let stored = Input::new(&place.path, &input)?;
@@ -169,67 +175,82 @@ impl Scope {
                 let known = core.known();
                 (known.line.effects.get(path).cloned(), known.line.reopened.get(path).copied())
             };
-            let Some(effect) = found else {
-                core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
-                continue;
-            };
-            if effect.intent.input_hash != stored.hash {
-                let expected = Call { step: path.clone(), input: Some(effect.intent.input) };
-                return Err(core.changed(expected, &place, &stored));
-            }
-            let status = effect.status();
-            let Some(receipt) = &effect.receipt else {
-                // The process died between the two entries.
-                let probed = async |key| match &mut probe {
-                    Some(probe) => probe(input.clone(), key).await,
-                    None => Ok(Probed::Unknown),
-                };
-                if core.resolve(&effect, &options, probed).await? {
-                    core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
+            let again = match &found {
+                None => true,
+                Some(effect) if effect.intent.input_hash != stored.hash => {
+                    let expected = Call { step: path.clone(), input: Some(effect.intent.input.clone()) };
+                    return Err(core.changed(expected, &place, &stored));
                 }
-                continue;
-            };
-            match (status, &receipt.retry) {
-                (EffectStatus::Done, _) => return decode(path, receipt.output.clone()),
-                (EffectStatus::NotDone | EffectStatus::Uncertain, Some(due)) => {
-                    core.check_ready()?;
-                    core.pause(due.left(&core.context)).await;
-                    core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
-                }
-                (EffectStatus::NotDone | EffectStatus::Uncertain, None) if reopened == Some(effect.intent.attempt) => {
-                    // The run is tried again. What was uncertain still is.
-                    let again = status == EffectStatus::NotDone || {
-                        let probed = async |key| match &mut probe {
-                            Some(probe) => probe(input.clone(), key).await,
-                            None => Ok(Probed::Unknown),
-                        };
-                        core.resolve(&effect, &options, probed).await?
-                    };
-                    if again {
-                        core.call(&place, &stored, &options, &mut async |key| call(input.clone(), key).await).await?;
+                Some(effect) => {
+                    let next = next(effect, reopened);
+                    match next {
+                        Next::Return => return ended(effect),
+                        Next::After(due) => {
+                            core.check_ready()?;
+                            core.pause(due.left(&core.context)).await;
+                            true
+                        }
+                        Next::Call => true,
+                        Next::FindOut => {
+                            let probe = probe.as_mut().map(|probe| probe(input.clone(), effect.intent.key));
+                            core.resolve(effect, &options, probe).await?
+                        }
                     }
                 }
-                (EffectStatus::Compensated, _) => {
-                    let message = "it was taken back".to_owned();
-                    return Err(RunError::Effect { step: path.clone(), status: EffectStatus::NotDone, message });
-                }
-                (status, None) => {
-                    let message = receipt.error.clone().unwrap_or_default();
-                    return Err(RunError::Effect { step: path.clone(), status, message });
-                }
+            };
+            if again {
+                core.call(&place, &stored, &options, |key| call(input.clone(), key)).await?;
             }
         }
     }
 }
 
+/// What is to be done about an effect that the log has.
+enum Next {
+    /// It is over.
+    Return,
+    /// It is called again then.
+    After(Deadline),
+    /// It is called again.
+    Call,
+    /// Nobody knows whether it took place.
+    FindOut,
+}
+
+fn next(effect: &EffectRecord, reopened: Option<u32>) -> Next {
+    let tried_again = reopened == Some(effect.intent.attempt);
+    match (effect.status(), &effect.receipt) {
+        // The process died between the two entries.
+        (_, None) => Next::FindOut,
+        (EffectStatus::Done | EffectStatus::Compensated, _) => Next::Return,
+        (_, Some(ReceiptRecord { retry: Some(due), .. })) => Next::After(due.clone()),
+        (EffectStatus::NotDone, _) if tried_again => Next::Call,
+        // The run is tried again. What was uncertain still is.
+        (EffectStatus::Uncertain, _) if tried_again => Next::FindOut,
+        _ => Next::Return,
+    }
+}
+
+/// What an effect that is over gave.
+fn ended<T: DeserializeOwned>(effect: &EffectRecord) -> Result<T, RunError> {
+    let step = effect.intent.path.clone();
+    let receipt = effect.receipt.as_ref();
+    let (status, message) = match effect.status() {
+        EffectStatus::Done => return decode(&step, receipt.map_or(Value::Null, |receipt| receipt.output.clone())),
+        EffectStatus::Compensated => (EffectStatus::NotDone, "it was taken back".to_owned()),
+        status => (status, receipt.and_then(|receipt| receipt.error.clone()).unwrap_or_default()),
+    };
+    Err(RunError::Effect { step, status, message })
+}
+
 impl Core {
     /// One attempt: intent, call, receipt.
-    async fn call<T: Serialize + DeserializeOwned>(
+    async fn call<T: Serialize + DeserializeOwned, W: Future<Output = Result<T, EffectFailure>>>(
         &self,
         place: &Place,
         input: &Input,
         options: &EffectOptions,
-        call: &mut impl AsyncFnMut(BlobId) -> Result<T, EffectFailure>,
+        call: impl FnOnce(BlobId) -> W,
     ) -> Result<(), RunError> {
         let (run, path) = (self.id.clone(), place.path.clone());
         if let Some(alone) = &self.alone {
@@ -316,7 +337,7 @@ impl Core {
         &self,
         effect: &EffectRecord,
         options: &EffectOptions,
-        mut probe: impl AsyncFnMut(BlobId) -> Result<Probed<T>, EffectFailure>,
+        probe: Option<impl Future<Output = Result<Probed<T>, EffectFailure>>>,
     ) -> Result<bool, RunError> {
         self.check_ready()?;
         let intent = &effect.intent;
@@ -333,7 +354,11 @@ impl Core {
             by,
             duration_ms: 0,
         };
-        match self.attempt(probe(intent.key), options.timeout).await {
+        let probed = match probe {
+            Some(probe) => self.attempt(probe, options.timeout).await,
+            None => Attempt::Ended(Ok(Probed::Unknown)),
+        };
+        match probed {
             Attempt::Ended(Ok(Probed::Done(output))) => {
                 let (output, _) = store_output(&intent.path, &output).map_err(|message| RunError::Effect {
                     step: intent.path.clone(),

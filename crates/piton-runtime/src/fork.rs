@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use piton_store::{NewPart, NewRun, RunLog, StoreError};
-use piton_types::{CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunState, RunStatus, Value, to_value};
+use piton_types::{
+    CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunState, RunStatus, Seq, Value, to_value,
+};
 
 use crate::line::ORIGIN;
 use crate::record::Origin;
@@ -119,8 +121,14 @@ pub async fn fork_into(
         durability: fork.durability,
         ..NewRun::new(id.clone(), now)
     };
-    RunLog::create(Arc::clone(&target.store), new).await?;
-    Ok(id)
+    match RunLog::create(Arc::clone(&target.store), new).await {
+        // There is one of that id, and somebody has claimed it.
+        Err(StoreError::Fenced { run, .. }) => {
+            let head = target.store.head(&run).await?;
+            Err(StoreError::Conflict { run, wanted: Seq(0), head }.into())
+        }
+        created => created.map(|_| id).map_err(RunError::from),
+    }
 }
 
 /// The body of entry 0.

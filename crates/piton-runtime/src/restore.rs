@@ -2,6 +2,7 @@
 //! more. What was done in the world meanwhile stays done, so whoever goes back is told what that is, and
 //! can have it taken back where somebody said how.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use piton_store::{Content, DraftPart, RunLog, StoreError};
@@ -102,12 +103,16 @@ pub struct RolledBack {
 /// # Errors
 ///
 /// As [`Run::open`]; [`RunError::Effect`] if a compensation fails.
-pub async fn roll_back<E: std::fmt::Display>(
+pub async fn roll_back<E, W>(
     context: &Context,
     run: &RunId,
     at: StartAt,
-    mut compensate: impl AsyncFnMut(&Compensation, BlobId) -> Result<Value, E>,
-) -> Result<RolledBack, RunError> {
+    mut compensate: impl FnMut(Compensation, BlobId) -> W + Send,
+) -> Result<RolledBack, RunError>
+where
+    E: std::fmt::Display + Send,
+    W: Future<Output = Result<Value, E>> + Send,
+{
     let history = History::of(context, run).await?;
     if history.state.status().is_final() {
         let cause = IllegalMove { from: history.state.status(), to: RunStatus::InProgress };
@@ -123,7 +128,7 @@ pub async fn roll_back<E: std::fmt::Display>(
             Some(compensation) if undone.effect.status() == EffectStatus::Done => {
                 let started = context.clock.monotonic();
                 let key = crate::effect::compensation_key(intent.key);
-                let taken_back = compensate(compensation, key).await.map_err(|error| RunError::Effect {
+                let taken_back = compensate(compensation.clone(), key).await.map_err(|error| RunError::Effect {
                     step: intent.path.clone(),
                     status: EffectStatus::Done,
                     message: format!("it can't be taken back: {error}"),

@@ -61,6 +61,12 @@ impl Run {
         Self { scope: Scope::outermost(Arc::new(core)) }
     }
 
+    /// Another handle of the same run, with all of its calls still to be made: for the program that is to
+    /// make them, while this one ends the run.
+    pub(crate) fn second(&self) -> Self {
+        Self { scope: Scope::outermost(Arc::clone(&self.scope.core)) }
+    }
+
     pub(crate) fn core(&self) -> &Core {
         &self.scope.core
     }

@@ -2,6 +2,7 @@
 //! the log has finished isn't run again, whoever asks.
 
 use std::fmt::{self, Display};
+use std::future::Future;
 use std::time::Duration;
 
 use piton_store::DraftPart;
@@ -43,7 +44,7 @@ pub struct Recorded {
 /// How a step is run.
 ///
 /// ```
-/// # use std::{io, sync::Arc, time::Duration};
+/// # use std::{io, sync::{Arc, atomic::{AtomicU32, Ordering}}, time::Duration};
 /// # use piton_runtime::{Context, OpenRun, RetryPolicy, Run, RunError, StepOptions};
 /// # use piton_store::MemoryStore;
 /// # #[tokio::main(flavor = "current_thread")]
@@ -56,14 +57,14 @@ pub struct Recorded {
 ///     ..StepOptions::default()
 /// }
 /// .retry_if(|error: &io::Error| error.kind() == io::ErrorKind::TimedOut);
-/// let mut calls = 0;
+/// let calls = AtomicU32::new(0);
 /// let found = run
 ///     .step_with("fetch", options, "bees", async |topic| {
-///         calls += 1;
-///         if calls < 3 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(topic.len()) }
+///         let before = calls.fetch_add(1, Ordering::SeqCst);
+///         if before < 2 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(topic.len()) }
 ///     })
 ///     .await?;
-/// assert_eq!((found, calls), (4, 3));
+/// assert_eq!((found, calls.into_inner()), (4, 3));
 /// # Ok(())
 /// # }
 /// ```
@@ -157,39 +158,45 @@ impl Scope {
     /// [`RunError::Step`] if the work fails for good, [`RunError::Changed`] if the log has another call at
     /// this place, [`RunError::Stopped`] if the run was told to stop. After [`RunError::Store`] the run
     /// must be opened again.
-    pub async fn step<I, T, E>(
+    pub async fn step<I, T, E, W>(
         &mut self,
         name: &str,
         input: I,
-        work: impl AsyncFnMut(I) -> Result<T, E>,
+        work: impl FnMut(I) -> W + Send,
     ) -> Result<T, RunError>
     where
-        I: Serialize + Clone,
-        T: Serialize + DeserializeOwned,
-        E: Display,
+        I: Serialize + Clone + Send + Sync,
+        T: Serialize + DeserializeOwned + Send,
+        E: Display + Send,
+        W: Future<Output = Result<T, E>> + Send,
     {
         self.step_with(name, StepOptions::default(), input, work).await
     }
 
     /// [`step`](Self::step), with options.
-    pub async fn step_with<I, T, E>(
+    pub async fn step_with<I, T, E, W>(
         &mut self,
         name: &str,
         options: StepOptions<E>,
         input: I,
-        mut work: impl AsyncFnMut(I) -> Result<T, E>,
+        mut work: impl FnMut(I) -> W + Send,
     ) -> Result<T, RunError>
     where
-        I: Serialize + Clone,
-        T: Serialize + DeserializeOwned,
-        E: Display,
+        I: Serialize + Clone + Send + Sync,
+        T: Serialize + DeserializeOwned + Send,
+        E: Display + Send,
+        W: Future<Output = Result<T, E>> + Send,
     {
         let place = self.place(name)?;
         let stored = Input::new(&place.path, &input)?;
         let core = &*self.core;
-        let attempt = async || {
-            let ended = core.attempt(work(input.clone()), options.timeout).await;
-            ending(&place.path, ended, |error| options.condition.as_ref().is_none_or(|condition| condition(error)))
+        let (options, path) = (&options, &place.path);
+        let attempt = || {
+            let work = work(input.clone());
+            async move {
+                let ended = core.attempt(work, options.timeout).await;
+                ending(path, ended, |error| options.condition.as_ref().is_none_or(|condition| condition(error)))
+            }
         };
         core.run_step(&place, stored, options.retry.as_ref(), None, attempt).await
     }
@@ -197,13 +204,13 @@ impl Scope {
 
 impl Core {
     /// Brings a step to its end: finds it recorded, or runs `attempt` as often as the policy says.
-    pub(crate) async fn run_step<T: DeserializeOwned>(
+    pub(crate) async fn run_step<T: DeserializeOwned, W: Future<Output = Ending<T>>>(
         &self,
         place: &Place,
         input: Input,
         policy: Option<&RetryPolicy>,
         child: Option<RunId>,
-        mut attempt: impl AsyncFnMut() -> Ending<T>,
+        mut attempt: impl FnMut() -> W,
     ) -> Result<T, RunError> {
         let (run, step) = (self.id.clone(), place.path.clone());
         let policy = policy.unwrap_or(&self.retry);

@@ -4,11 +4,20 @@
 
 mod agent;
 mod autosave;
+mod branches;
+mod clocks;
 mod crash;
+mod effects;
 mod events;
+mod faults;
+mod going_back;
 mod holders;
+mod leases;
 mod notify;
 mod parts;
+mod questions;
 mod recovery;
+mod retries;
 mod steps;
+mod stopping;
 mod support;

@@ -23,6 +23,16 @@ pub(crate) fn process(store: &Arc<dyn Store>) -> Context {
     Context { store: Arc::clone(store), clock: Arc::new(ManualClock::default()), random, holder }
 }
 
+/// A new process with this clock.
+pub(crate) fn process_at(store: &Arc<dyn Store>, clock: &Arc<ManualClock>) -> Context {
+    Context { clock: Arc::clone(clock) as _, ..process(store) }
+}
+
+/// A clock that sleepers move, shared by all processes of one host.
+pub(crate) fn flowing() -> Arc<ManualClock> {
+    Arc::new(ManualClock::default().flowing().booted())
+}
+
 pub(crate) fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
 }
