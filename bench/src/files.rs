@@ -91,7 +91,7 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
     for (peer, time) in &first {
         report(&format!("first snapshot, {peer}"), &seconds(*time), "");
     }
-    for ((peer, what), _) in &times {
+    for (peer, what) in times.keys() {
         report(&format!("changed {what}, {peer}"), &ms(median(peer, what)), "");
     }
     report("tuned git status", &ms(status.quantile(0.5)), "");
