@@ -83,10 +83,24 @@
 //! # }
 //! ```
 //!
+//! # Agents
+//!
+//! [`AgentContext`] keeps a conversation, variables and what was used as parts of a run, [`Autosave`] makes
+//! checkpoints when its [`TriggerPolicy`] says so, before a [dangerous](danger) operation above all, and
+//! [`recovery`] finds out from where a run can go on. [`executions`] has flows of named steps; [`notify`] tells
+//! somebody how a run ended.
+//!
 //! # Features
 //!
 //! `sqlite` (on): the default store. `flow` (on): workflows.
 
+pub mod executions;
+
+pub use piton_runtime::{
+    AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,
+    Message, OnExceed, Paid, Rule, SizeLimits, Summarised, Summariser, TimerRule, ToolOutput, TriggerPolicy,
+    TrimPolicy, Trimmed, danger, notify, recovery,
+};
 pub use piton_runtime::{
     AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer, EffectFailure,
     EffectOptions, EffectRecord, EffectStatus, Failure, FailureKind, ForkRun, History, LeaseOptions, LeaseWatch, Lines,
@@ -101,9 +115,10 @@ pub use piton_store::{
     MemoryStore, RunQuery, Saved, Store, StoreError, async_trait,
 };
 pub use piton_types::{
-    CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder, IllegalMove, InvalidId, Part, PartName,
-    Parts, Path, Random, RunId, RunKind, RunState, RunStatus, RunSummary, Seq, StepPath, Timestamp, Value, ValueError,
-    from_json, from_value, to_json, to_value,
+    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder,
+    IllegalMove, InvalidId, Part, PartName, Parts, Path, Priority, Progress, Random, RecoveryInfo, RequiredFile,
+    RequiredProgram, Requirements, RunId, RunKind, RunState, RunStatus, RunSummary, Seq, StepPath, StepRef, Timestamp,
+    TokenUsage, Trigger, Value, ValueError, from_json, from_value, to_json, to_value,
 };
 
 #[cfg(feature = "flow")]

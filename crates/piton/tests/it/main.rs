@@ -1,0 +1,4 @@
+//! The facade as an application uses it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod executions;
