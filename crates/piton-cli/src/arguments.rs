@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use piton_types::RunId;
+use piton_types::{RunId, StepPath, Value, from_json};
 
 use crate::file_arguments::{Checkpoint, Guard, Redo, Restore, Save, Status, Undo};
 use crate::reference::Reference;
@@ -22,13 +22,20 @@ Files:
   restore  Return files to a checkpoint
 
 Look:
+  ls       The runs of this folder, newest first
   log      What happened, newest first: of this folder or one run
   show     A run, checkpoint, step or blob
   diff     What differs between two checkpoints
+  events   What happens to a run, oldest first; -f to follow
 
 Run:
   run      Start a document; with --id create or resume
   resume   Go on with a run; never creates one
+  answer   Reply to a question that a run waits for
+  retry    Try a run again, from a step
+  fork     Branch a new run off a checkpoint, with changes
+  stop     Stop a run, to go on later
+  cancel   Give a run up for good
 
 Store:
   init     Set up the store of this folder and say where it is";
@@ -108,11 +115,163 @@ pub(crate) enum Verb {
     Restore(Restore),
     Checkpoint(Checkpoint),
     Init(Init),
+    Ls(Ls),
     Log(Log),
     Show(Show),
     Diff(Diff),
+    Events(Events),
     Run(Run),
     Resume(Resume),
+    Answer(Answer),
+    Retry(Retry),
+    Fork(Fork),
+    Stop(Stop),
+    Cancel(Cancel),
+}
+
+/// What verbs take that change something for good.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Consent {
+    /// Don't ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+}
+
+/// The runs of this folder, newest first
+///
+/// A run that is in progress though nobody drives it is shown as stalled; `piton resume RUN` goes on with it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton ls\n  piton ls --waiting\n  piton ls --failed --json\n  piton ls --all -n 20"
+)]
+pub(crate) struct Ls {
+    /// Only runs that wait for an answer, with their questions
+    #[arg(long)]
+    pub(crate) waiting: bool,
+    /// Only failed runs, with their errors
+    #[arg(long, conflicts_with = "waiting")]
+    pub(crate) failed: bool,
+    /// The runs of all folders
+    #[arg(long, conflicts_with = "store")]
+    pub(crate) all: bool,
+    /// Show at most N of each folder
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+}
+
+/// What happens to a run, oldest first; -f to follow
+///
+/// Following ends when the run is completed, failed or cancelled.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton events RUN\n  piton events RUN -f --json")]
+pub(crate) struct Events {
+    /// The run, by its id or the unique beginning of it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// Wait for more
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+/// Reply to a question that a run waits for
+///
+/// The answer is an object of what --set gives. VALUE is read as JSON if it is some, else as text.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton answer RUN --set approved=true\n  piton answer RUN --question review --set 'note=looks good'\n  piton answer RUN --value 42"
+)]
+pub(crate) struct Answer {
+    /// The run, by its id or the unique beginning of it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// A field of the answer; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, required_unless_present = "value")]
+    pub(crate) set: Vec<(String, Value)>,
+    /// The whole answer
+    #[arg(long, value_name = "VALUE", conflicts_with = "set", value_parser = parse_value)]
+    pub(crate) value: Option<Value>,
+    /// Which question, if there are several
+    #[arg(long, value_name = "STEP")]
+    pub(crate) question: Option<StepPath>,
+}
+
+/// Try a run again, from a step
+///
+/// Without --from, only what failed is tried again. With it, that step and everything after it is done anew; what
+/// they did in the world stays, and is listed first.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton retry RUN\n  piton retry RUN --from fetch\n  piton retry RUN --from fetch --dry-run"
+)]
+pub(crate) struct Retry {
+    /// The run, by its id or the unique beginning of it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// The first step to do again
+    #[arg(long, value_name = "STEP")]
+    pub(crate) from: Option<StepPath>,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+/// Branch a new run off a checkpoint, with changes
+///
+/// The new run has done what the old one had by then, and goes on differently; the old one isn't touched. NAME is
+/// an input or a variable, STEP.NAME a field of what a finished step gave. VALUE is read as JSON if it is some,
+/// else as text.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton fork RUN@3 --set model=x\n  piton fork RUN --id second\n  piton fork RUN@3 --set fetch.stdout=nothing --json"
+)]
+pub(crate) struct Fork {
+    /// The checkpoint or entry to branch off; of a run, its newest entry
+    #[arg(value_name = "RUN|REF")]
+    pub(crate) reference: Reference,
+    /// What is to be different; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
+    pub(crate) set: Vec<(String, Value)>,
+    /// The new run's id
+    #[arg(long, value_name = "RUN")]
+    pub(crate) id: Option<RunId>,
+}
+
+/// Stop a run, to go on later
+///
+/// Steps that run get some time to end; what they finish is kept. `piton resume RUN` goes on.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton stop RUN\n  piton stop RUN --grace 5\n  piton stop RUN --now")]
+pub(crate) struct Stop {
+    /// The run, by its id or the unique beginning of it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// How long steps that run may take to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(crate) grace: u64,
+    /// Cut them short at once
+    #[arg(long, conflicts_with = "grace")]
+    pub(crate) now: bool,
+    /// Why, for whoever looks at it later
+    #[arg(short = 'm', long, value_name = "TEXT", default_value = "stopped from the command line")]
+    pub(crate) message: String,
+}
+
+/// Give a run up for good
+///
+/// It can't be resumed; `piton fork RUN` can still branch off it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton cancel RUN\n  piton cancel RUN -m 'no longer needed' --yes")]
+pub(crate) struct Cancel {
+    /// The run, by its id or the unique beginning of it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    /// Why, for whoever looks at it later
+    #[arg(short = 'm', long, value_name = "TEXT", default_value = "cancelled from the command line")]
+    pub(crate) message: String,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
 }
 
 /// Set up the store of this folder and say where it is
@@ -205,17 +364,37 @@ pub(crate) struct Run {
     /// The run's id: resumed if there is such a run, else created
     #[arg(long, value_name = "RUN")]
     pub(crate) id: Option<RunId>,
+    /// If another process drives the run, wait for it, at most so long
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
+    pub(crate) wait: Option<u64>,
 }
 
 /// Go on with a run; never creates one
 ///
-/// Steps that the log has are not run again.
+/// Steps that the log has are not run again. First the newest whole checkpoint is found and its surroundings are
+/// checked; what changed is asked about on a terminal, and without one nothing is done and the exit code is 4.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  piton resume RUN\n  piton resume nightly-1 --json")]
 pub(crate) struct Resume {
     /// The run, by its id or the unique beginning of it
     #[arg(value_name = "RUN")]
     pub(crate) run: RunId,
+    /// If another process drives the run, wait for it, at most so long
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
+    pub(crate) wait: Option<u64>,
+}
+
+/// JSON if it is some, else text.
+fn parse_value(text: &str) -> Result<Value, String> {
+    Ok(from_json(text.as_bytes()).unwrap_or_else(|_| Value::from(text)))
+}
+
+fn parse_setting(text: &str) -> Result<(String, Value), String> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("the name is missing in front of '='".to_owned()),
+        Some((name, value)) => Ok((name.to_owned(), parse_value(value)?)),
+        None => Err("NAME=VALUE is wanted, as in approved=true".to_owned()),
+    }
 }
 
 fn parse_input(text: &str) -> Result<(String, String), String> {
@@ -261,5 +440,8 @@ mod tests {
         assert_eq!(parse_input("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert_eq!(parse_input("a="), Ok(("a".to_owned(), String::new())));
         assert!(parse_input("a").is_err() && parse_input("=a").is_err());
+        assert_eq!(parse_setting("a=true"), Ok(("a".to_owned(), Value::from(true))));
+        assert_eq!(parse_setting("a=yes=no"), Ok(("a".to_owned(), Value::from("yes=no"))));
+        assert!(parse_setting("a").is_err() && parse_setting("=1").is_err());
     }
 }

@@ -17,11 +17,12 @@ use crate::session::Session;
 use crate::signals::{Ended, until_stopped};
 use crate::view;
 
-/// Drives `run` by `work` until it ends or a signal comes, and tells the user.
+/// Drives `run` by `work` until it ends or a signal comes, and tells the user; `notice` when it goes on.
 pub(crate) async fn drive<W>(
     session: &Session,
     store: Arc<dyn Store>,
     run: &RunId,
+    notice: Option<String>,
     work: impl FnOnce(Context, Listener) -> W,
 ) -> Result<Exit, Failure>
 where
@@ -34,12 +35,20 @@ where
             if matches!(event, Event::RunStarted { .. }) {
                 started.store(true, Ordering::Relaxed);
             }
-            tell(&output, event);
+            match (event, &notice) {
+                (Event::RunStarted { resumed: true, .. }, Some(notice)) => output.note(notice),
+                _ => tell(&output, event),
+            }
         })
     };
     let ended = until_stopped(work(Context::system(Arc::clone(&store)), listener)).await?;
     let exit = match ended {
-        Ended::Finished(result) => report(session, &result?)?,
+        Ended::Finished(Ok(outcome)) => report(session, &outcome)?,
+        Ended::Finished(Err(FlowError::Run(error @ (RunError::Waiting { .. } | RunError::Stopped { .. })))) => {
+            store.close().await?;
+            return put_aside(session, run, error);
+        }
+        Ended::Finished(Err(error)) => return Err(error.into()),
         Ended::Stopped(exit) => {
             stopped(session, run, started.load(Ordering::Relaxed))?;
             exit
@@ -95,6 +104,21 @@ fn report(session: &Session, outcome: &RunOutcome) -> Result<Exit, Failure> {
             })
         }
     }
+}
+
+/// The run waits for somebody, or was told to stop: it can be taken up again.
+fn put_aside(session: &Session, run: &RunId, error: RunError) -> Result<Exit, Failure> {
+    let waits = matches!(error, RunError::Waiting { .. });
+    if session.output.is_json() {
+        let status = if waits { RunStatus::Waiting } else { RunStatus::Paused };
+        session.output.object(&result(run, status, serde_json::Value::Null, Some(&clean(&error.to_string()))))?;
+    }
+    if !waits {
+        return Err(error.into());
+    }
+    session.output.note(&clean(&error.to_string()));
+    session.output.note(&format!("`piton answer {run} --set NAME=VALUE` answers, then `piton resume {run}` goes on"));
+    Ok(Exit::Waiting)
 }
 
 /// A signal came: the run can be taken up again.
@@ -157,11 +181,23 @@ impl From<RunError> for Failure {
         match error {
             RunError::Store(error) => error.into(),
             RunError::Held { .. } => Self::refused(error.to_string()).hint(
-                "nothing was changed. Wait for that process or stop it; a run is driven by one process at a time.",
+                "nothing was changed. `--wait` waits for that process, `piton stop RUN` stops it; a run is driven by one process at a time.",
             ),
-            RunError::Illegal { .. } => {
-                Self::refused(error.to_string()).causes_of(&error).hint("nothing was changed; start a new run instead.")
+            RunError::Stopped { ref run, .. } => {
+                let hint = format!("what finished is kept. `piton resume {run}` goes on from there.");
+                Self::fixable(error.to_string()).hint(hint)
             }
+            RunError::NotAsked { ref run, .. } => {
+                Self::fixable(clean(&error.to_string())).hint(format!("`piton show {run}` shows how it stands."))
+            }
+            RunError::WhichQuestion { .. } => {
+                Self::fixable(clean(&error.to_string())).hint("say which one with `--question STEP`.")
+            }
+            RunError::NoSuchStep { ref run, .. } => Self::fixable(clean(&error.to_string()))
+                .hint(format!("nothing was changed. `piton show {run} --steps` shows its steps.")),
+            RunError::Illegal { ref run, .. } => Self::refused(error.to_string())
+                .causes_of(&error)
+                .hint(format!("nothing was changed; `piton fork {run}` branches a new run off it.")),
             RunError::Changed { .. } => Self::refused(error.to_string())
                 .hint("nothing was run. Go on with the program that began it, or start a new run."),
             RunError::Broken { ref run, .. } => {
@@ -188,7 +224,7 @@ mod tests {
         insta::assert_snapshot!(failure.render(str::to_owned), @r"
         error: run r is being driven by process 7 on box
 
-        hint: nothing was changed. Wait for that process or stop it; a run is driven by one process at a time.
+        hint: nothing was changed. `--wait` waits for that process, `piton stop RUN` stops it; a run is driven by one process at a time.
         ");
     }
 

@@ -107,9 +107,12 @@ pub(crate) struct Redo {
 /// If an agent worked here since, only its work is taken back, and what you changed stays. Without that, the
 /// files become as they were in the checkpoint. Either way everything that is overwritten is kept first, and
 /// `piton undo` takes the restore back.
+///
+/// With --state the state of the run is put back instead, to any entry of its log. Nothing is deleted: the log says
+/// that what lies between doesn't count any more. What steps did in the world stays. The run is paused then.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton restore @-\n  piton restore @- src/ --dry-run\n  piton restore RUN@7 --not target"
+    after_help = "Examples:\n  piton restore @-\n  piton restore @- src/ --dry-run\n  piton restore RUN@7 --not target\n  piton restore RUN@3 --state"
 )]
 pub(crate) struct Restore {
     /// The checkpoint
@@ -127,6 +130,9 @@ pub(crate) struct Restore {
     /// Put the times of files back too
     #[arg(long)]
     pub(crate) times: bool,
+    /// The run's state, not the files
+    #[arg(long, conflicts_with_all = ["paths", "not", "exact", "times", "conflict"])]
+    pub(crate) state: bool,
     #[command(flatten)]
     pub(crate) change: Change,
 }

@@ -4,7 +4,10 @@
 //! turns what happened into output and an exit code. Data goes to stdout, everything else to stderr.
 
 mod arguments;
+mod ask;
+mod back;
 mod commands;
+mod consent;
 mod drive;
 mod failure;
 mod file_arguments;
@@ -17,6 +20,7 @@ mod runs;
 mod session;
 mod signals;
 mod table;
+mod usage;
 mod view;
 
 use std::env;
@@ -84,7 +88,7 @@ fn start(output: Output, arguments: Arguments) -> Exit {
             return failure.exit;
         }
     };
-    let session = Session::new(output, surroundings);
+    let session = Session::new(output, surroundings, |name| env::var_os(name));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

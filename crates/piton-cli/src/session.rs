@@ -1,10 +1,12 @@
 //! What every verb works with: the output, the clock, and the way to the store.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use piton::SystemClock;
+use piton::recovery::SystemEnvironment;
 use piton::{SqliteOptions, SqliteStore};
 use piton_store::{Driver, Registry, Store, StoreError};
 use piton_types::{Clock as _, Timestamp};
@@ -21,11 +23,24 @@ pub(crate) struct Session {
     pub(crate) output: Arc<Output>,
     pub(crate) surroundings: Surroundings,
     clock: SystemClock,
+    /// How to look environment variables up.
+    lookup: fn(&str) -> Option<OsString>,
 }
 
 impl Session {
-    pub(crate) fn new(output: Output, surroundings: Surroundings) -> Self {
-        Self { output: Arc::new(output), surroundings, clock: SystemClock::new() }
+    pub(crate) fn new(output: Output, surroundings: Surroundings, lookup: fn(&str) -> Option<OsString>) -> Self {
+        Self { output: Arc::new(output), surroundings, clock: SystemClock::new(), lookup }
+    }
+
+    /// What is around a run. Programs are looked for but not run, and no host is called: what a checkpoint names
+    /// must not decide that.
+    pub(crate) fn environment(&self) -> SystemEnvironment {
+        SystemEnvironment::new(self.lookup)
+    }
+
+    /// The clock.
+    pub(crate) fn clock(&self) -> &SystemClock {
+        &self.clock
     }
 
     /// What time it is.

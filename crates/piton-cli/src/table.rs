@@ -76,6 +76,17 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
+/// How long something took, as people say it.
+pub(crate) fn took(duration: Duration) -> String {
+    match (duration.as_secs(), duration.subsec_millis()) {
+        (0, millis) => format!("{millis} ms"),
+        (seconds @ 1..10, millis) => format!("{seconds}.{} s", millis / 100),
+        (seconds @ 10..60, _) => format!("{seconds} s"),
+        (seconds @ 60..3600, _) => format!("{} min {} s", seconds / 60, seconds % 60),
+        (seconds, _) => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
 /// A number of bytes, as people say it.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
@@ -122,6 +133,21 @@ mod tests {
             (800 * 86400, "2 years ago"),
         ] {
             assert_eq!(age(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (millis, expected) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1999, "1.9 s"),
+            (59_999, "59 s"),
+            (61_000, "1 min 1 s"),
+            (7_265_000, "2 h 1 min"),
+            (1_000_000_000, "277 h 46 min"),
+        ] {
+            assert_eq!(took(Duration::from_millis(millis)), expected);
         }
     }
 

@@ -113,7 +113,12 @@ impl Journal for RunJournal<'_> {
     }
 
     async fn recorded(&self, step: &StepPath) -> Result<Option<Value>, JournalError> {
-        Ok(self.run.recorded(step).filter(StepRecord::is_finished).map(|record| record.output))
+        let recorded = self.run.recorded(step).filter(StepRecord::is_finished).map(|record| record.output);
+        if recorded.is_none() {
+            // It is about to run, unless somebody asked the run to stop.
+            self.run.ready().await?;
+        }
+        Ok(recorded)
     }
 
     async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {

@@ -382,6 +382,17 @@ impl Run {
         known.line.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect()
     }
 
+    /// That another piece of work may begin. An engine that runs its steps itself asks before each of them; the
+    /// others needn't.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Stopped`] if the run was told to stop: then it is paused or cancelled when this returns, so
+    /// an engine asks when nothing of it is running.
+    pub async fn ready(&self) -> Result<(), RunError> {
+        self.core().begin().await.map(drop)
+    }
+
     /// Records a step that ended. It tells nobody: an engine has its own events, and tells them when
     /// this has returned.
     ///

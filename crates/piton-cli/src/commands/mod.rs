@@ -1,18 +1,26 @@
 //! The verbs, one per file. Each is given the session and its own arguments, writes its data, and says
 //! how the program ends.
 
+mod answer;
+mod cancel;
 mod checkpoint;
 mod diff;
+mod events;
 mod file_diff;
+mod fork;
 mod guard;
 mod init;
 mod log;
+mod ls;
 mod restore;
+mod restore_state;
 mod resume;
+mod retry;
 mod run;
 mod save;
 mod show;
 mod status;
+mod stop;
 mod undo;
 
 use crate::arguments::Verb;
@@ -27,13 +35,21 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Status(arguments) => status::execute(session, &arguments).await,
         Verb::Undo(arguments) => undo::undo(session, &arguments).await,
         Verb::Redo(arguments) => undo::redo(session, &arguments).await,
+        Verb::Restore(arguments) if arguments.state => restore_state::execute(session, &arguments).await,
         Verb::Restore(arguments) => restore::execute(session, &arguments).await,
         Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,
         Verb::Init(arguments) => init::execute(session, &arguments).await,
+        Verb::Ls(arguments) => ls::execute(session, &arguments).await,
         Verb::Log(arguments) => log::execute(session, &arguments).await,
         Verb::Show(arguments) => show::execute(session, &arguments).await,
         Verb::Diff(arguments) => diff::execute(session, &arguments).await,
+        Verb::Events(arguments) => events::execute(session, &arguments).await,
         Verb::Run(arguments) => run::execute(session, arguments).await,
         Verb::Resume(arguments) => resume::execute(session, &arguments).await,
+        Verb::Answer(arguments) => answer::execute(session, arguments).await,
+        Verb::Retry(arguments) => retry::execute(session, &arguments).await,
+        Verb::Fork(arguments) => fork::execute(session, arguments).await,
+        Verb::Stop(arguments) => stop::execute(session, &arguments).await,
+        Verb::Cancel(arguments) => cancel::execute(session, &arguments).await,
     }
 }

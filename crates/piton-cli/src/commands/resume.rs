@@ -1,20 +1,104 @@
-//! `piton resume`: goes on with a run that exists, by the document and inputs that its log has.
+//! `piton resume`: goes on with a run that exists, by the document and inputs that its log has. Before that the
+//! newest whole checkpoint is found, its surroundings are checked, and what changed is settled.
 
-use piton::resume_durable;
-use piton_types::Durability;
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton::recovery::{ChangePolicies, Examined, Recovery, RecoveryError, RequiredFiles, Severity};
+use piton::{Context, LeaseOptions, OpenRun, Run, RunError, resume_durable};
+use piton_store::Store;
+use piton_types::{Durability, RunId, RunKind};
 
 use crate::arguments::Resume;
+use crate::ask::AskTerminal;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
+use crate::output::clean;
 use crate::resolve::run_id;
 use crate::session::Session;
 
 pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exit, Failure> {
     let store = session.store().await?;
     let run = run_id(&store, &arguments.run).await?;
+    let examined = examine(session, &store, &run).await?;
+    if !examined.readable {
+        let failure = Failure::refused(format!("the log of run {run} is damaged behind its newest whole checkpoint"))
+            .cause(clean(&examined.notice.to_string()));
+        return Err(match &examined.search.whole {
+            Some(whole) => failure.hint(format!(
+                "nothing was changed. `piton fork {}` makes a new run that goes on from there.",
+                whole.checkpoint
+            )),
+            None => failure.hint("nothing was changed. Make a copy of the store before anything else."),
+        });
+    }
+    // To wait is to take the run, which is nothing to do to a program that only its own can go on with.
+    if store.summary(&run).await?.is_some_and(|summary| summary.kind == RunKind::Workflow) {
+        wait_for(session, &store, &run, arguments.wait).await?;
+    }
     let id = run.clone();
-    drive(session, store, &run, |context, events| async move {
+    let notice = clean(&examined.notice.to_string());
+    drive(session, store, &run, Some(notice), |context, events| async move {
         resume_durable(&context, &id, Durability::Durable, events).await
     })
     .await
+}
+
+/// Finds out from where the run can go on.
+async fn examine(session: &Session, store: &Arc<dyn Store>, run: &RunId) -> Result<Examined, Failure> {
+    let (context, environment) = (Context::system(Arc::clone(store)), session.environment());
+    let required = RequiredFiles::new(&environment);
+    let recovery = Recovery {
+        context: &context,
+        environment: &environment,
+        changes: &[&required],
+        policies: ChangePolicies::default(),
+        ask: &AskTerminal,
+    };
+    let examined = recovery.examine(run).await?;
+    for finding in examined.report.findings.iter().filter(|finding| finding.severity > Severity::Info) {
+        session.output.warn(&clean(&finding.message));
+    }
+    Ok(examined)
+}
+
+/// Waits for a run that somebody else drives, if that is wanted; afterwards it is ours.
+pub(crate) async fn wait_for(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    seconds: Option<u64>,
+) -> Result<(), Failure> {
+    let Some(seconds) = seconds else { return Ok(()) };
+    let context = Context::system(Arc::clone(store));
+    let open = |wait| OpenRun {
+        id: Some(run.clone()),
+        existing: true,
+        lease: LeaseOptions { wait, ..LeaseOptions::default() },
+        ..OpenRun::default()
+    };
+    match Run::open(&context, open(None)).await {
+        Err(held @ RunError::Held { .. }) => session.output.note(&format!("waiting: {}", clean(&held.to_string()))),
+        // Ours, or over, or something that is told when it is driven.
+        _ => return Ok(()),
+    }
+    drop(Run::open(&context, open(Some(Duration::from_secs(seconds)))).await?);
+    Ok(())
+}
+
+impl From<RecoveryError> for Failure {
+    fn from(error: RecoveryError) -> Self {
+        match error {
+            RecoveryError::Stopped(stopped) => {
+                let report = stopped.to_string();
+                let mut lines = report.lines().map(clean);
+                let first = lines.next().unwrap_or_default();
+                lines.fold(Self::refused(first), Self::cause).hint(
+                    "nothing was done. On a terminal this is asked; otherwise put right what is listed, then try again.",
+                )
+            }
+            RecoveryError::Store(error) => error.into(),
+            error => Self::fixable(error.to_string()).causes_of(&error),
+        }
+    }
 }

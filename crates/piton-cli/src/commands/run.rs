@@ -9,6 +9,7 @@ use piton::{Format, Inputs, StartFlow, run_durable};
 use piton_types::{Durability, RunId, Value, from_json};
 
 use crate::arguments::Run;
+use crate::commands::resume::wait_for;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
@@ -27,8 +28,11 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
     // Chosen here and not by the runtime: whatever happens, we know what to resume.
     let run = arguments.id.unwrap_or_else(|| RunId::generate(session.now(), &SystemRandom));
     let store = session.store_or_create().await?;
+    if arguments.wait.is_some() && store.head(&run).await?.is_some() {
+        wait_for(session, &store, &run, arguments.wait).await?;
+    }
     let id = run.clone();
-    drive(session, store, &run, |context, events| async move {
+    drive(session, store, &run, None, |context, events| async move {
         let start = StartFlow {
             document,
             format,

@@ -1,6 +1,6 @@
 //! `piton show`: a run, a checkpoint or other entry, a step or a value, whichever it is given.
 
-use piton::{History, StepRecord};
+use piton::{History, QuestionRecord, StepRecord};
 use piton_store::{RunLog, SealedEntry, StoreError};
 use piton_types::{BlobId, RunState, RunSummary, Timestamp, Value, from_value};
 use serde_json::{Map, Value as Json, json};
@@ -10,7 +10,8 @@ use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;
-use crate::table::{Table, cut};
+use crate::table::{Table, cut, took};
+use crate::usage::{self, cost_text, usage_json};
 use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: &Show) -> Result<Exit, Failure> {
@@ -33,17 +34,30 @@ async fn show_run(session: &Session, log: &RunLog, steps: bool) -> Result<(), Fa
     let summary = log.summary().await?;
     let history = History::read(log).await?;
     let checkpoint = history.checkpoint.as_ref().map(|(seq, _)| format!("{}@{seq}", log.run()));
+    let used = match &history.checkpoint {
+        Some((_, parts)) => usage::of_parts(log, parts).await?,
+        None => None,
+    };
     if session.output.is_json() {
         let mut object = view::run_json(&summary);
         object.extend(view::object(view::result_json(&history.state)));
         object.insert("checkpoint".to_owned(), json!(checkpoint));
+        let took = history.duration(session.clock()).map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        object.insert("duration_ms".to_owned(), json!(took));
+        object.insert("recovery_attempts".to_owned(), json!(history.recovery_attempts()));
+        object.insert("usage".to_owned(), usage_json(used));
+        object.insert("questions".to_owned(), history.questions.iter().map(question_json).collect());
         object.insert("finished_steps".to_owned(), json!(finished(&history)));
         if steps {
             object.insert("steps".to_owned(), history.steps.iter().map(step_json).map(Json::Object).collect());
         }
         return session.output.object(&Json::Object(object));
     }
-    session.output.data(&run_text(session, &summary, &history, checkpoint).render())?;
+    let mut fields = run_text(session, &summary, &history, checkpoint);
+    if let Some(used) = used {
+        fields.add("used", &format!("{} tokens, cost {}", used.total(), cost_text(Some(used))));
+    }
+    session.output.data(&fields.render())?;
     if steps && !history.steps.is_empty() {
         session.output.data(&format!("\n{}", steps_table(session, &history.steps).render(session.output.width())))?;
     }
@@ -75,10 +89,22 @@ fn run_text<'s>(
     }
     fields.add("checkpoint", checkpoint.as_deref().unwrap_or("none"));
     fields.add("steps", &format!("{} finished", finished(history)));
+    if let Some(duration) = history.duration(session.clock()) {
+        fields.add("took", &took(duration));
+    }
+    match history.recovery_attempts() {
+        0 => {}
+        attempts => fields.add("recovered", &format!("{attempts} times")),
+    }
     match &history.state {
         RunState::Completed(done) => fields.value("outputs", &done.output),
         RunState::Failed(failed) => fields.add("error", &failed.message),
-        RunState::Waiting(waiting) => fields.add("question", &waiting.prompt),
+        RunState::Waiting(waiting) if history.questions.is_empty() => fields.add("question", &waiting.prompt),
+        RunState::Waiting(_) => {
+            for question in &history.questions {
+                fields.add("question", &format!("{}: {}", question.path, question.prompt));
+            }
+        }
         RunState::Paused(paused) => fields.add("reason", &paused.reason),
         RunState::Cancelled { reason, .. } => fields.add("reason", reason),
         RunState::Queued(_) | RunState::InProgress(_) => {}
@@ -92,7 +118,7 @@ fn steps_table(session: &Session, steps: &[StepRecord]) -> Table {
         table.row(vec![
             clean(step.path.as_str()),
             session.age(step.started_at),
-            format!("{} ms", step.duration_ms),
+            took(std::time::Duration::from_millis(step.duration_ms)),
             step.attempt.to_string(),
             match &step.error {
                 Some(error) => format!("failed: {}", clean(error)),
@@ -161,6 +187,10 @@ async fn show_step(session: &Session, log: &RunLog, entry: &SealedEntry) -> Resu
         None => fields.value("output", &step.output),
     }
     session.output.data(&fields.render())
+}
+
+fn question_json(question: &QuestionRecord) -> Json {
+    json!({"step": question.path.as_str(), "prompt": question.prompt, "timeout_at": question.deadline.as_ref().map(|deadline| view::time_json(deadline.at))})
 }
 
 fn status(step: &StepRecord) -> &'static str {

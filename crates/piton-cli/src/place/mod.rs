@@ -104,6 +104,22 @@ impl Surroundings {
         Ok(Found::Nothing { above, unreadable: records.unreadable })
     }
 
+    /// The stores of all folders that have one in the state directory, and this folder's, wherever it is.
+    pub(crate) fn find_all(&self) -> Result<Vec<Place>, Failure> {
+        let mut places = Vec::new();
+        if let Found::Place(place) = self.find()? {
+            places.push(place);
+        }
+        for subfolder in Records::read(&self.state()?)?.subfolders() {
+            private::check(subfolder)?;
+            let place = Place::inside(subfolder, Origin::State)?;
+            if subfolder.join(DATABASE).exists() && places.iter().all(|known| known.url != place.url) {
+                places.push(place);
+            }
+        }
+        Ok(places)
+    }
+
     /// Finds the store of the folder, or makes a place for one outside the folder.
     pub(crate) fn find_or_create(&self, now: &str) -> Result<Place, Failure> {
         match self.find()? {

@@ -37,6 +37,11 @@ pub(super) struct Records {
 }
 
 impl Records {
+    /// Every subfolder, whether its record can be read or not.
+    pub(super) fn subfolders(&self) -> impl Iterator<Item = &Path> {
+        self.found.iter().map(|(subfolder, _)| subfolder.as_path()).chain(self.unreadable.iter().map(PathBuf::as_path))
+    }
+
     /// Reads all records. None if the state directory doesn't exist; refused if it isn't ours.
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
         let mut records = Self { root: root.to_owned(), found: Vec::new(), unreadable: Vec::new() };

@@ -116,7 +116,7 @@ fn documents_that_cannot_run() {
     insta::assert_snapshot!(world.piton(["run", "broken.yml", "-i", "name=x"]).whole(), @r#"
     --- stderr
     error: the document is not valid
-      caused by: /edges/1/target: there is no node "gone"
+      caused by: /edges/1/target (line 8): there is no node "gone"
 
     hint: nothing was run.
     --- exit 1
@@ -171,7 +171,7 @@ edges:
       "code": 0
     }
     --- stderr
-    run r goes on
+    run r (flow.yml) goes on from its finished steps, 1 step done; last: step check failed: "test" ended with 1
     in: finished before, skipped
     check: started
     check: finished

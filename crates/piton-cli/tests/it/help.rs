@@ -20,13 +20,20 @@ fn all_verbs() {
       restore  Return files to a checkpoint
 
     Look:
+      ls       The runs of this folder, newest first
       log      What happened, newest first: of this folder or one run
       show     A run, checkpoint, step or blob
       diff     What differs between two checkpoints
+      events   What happens to a run, oldest first; -f to follow
 
     Run:
       run      Start a document; with --id create or resume
       resume   Go on with a run; never creates one
+      answer   Reply to a question that a run waits for
+      retry    Try a run again, from a step
+      fork     Branch a new run off a checkpoint, with changes
+      stop     Stop a run, to go on later
+      cancel   Give a run up for good
 
     Store:
       init     Set up the store of this folder and say where it is
@@ -177,6 +184,7 @@ fn all_verbs() {
       -i, --input <NAME=TEXT>  An input as text; may be given again
           --inputs <FILE>      Inputs as a JSON object; `-` reads stdin
           --id <RUN>           The run's id: resumed if there is such a run, else created
+          --wait [<SECONDS>]   If another process drives the run, wait for it, at most so long
       -h, --help               Print help (see more with '--help')
 
     Options of every verb:
@@ -202,7 +210,8 @@ fn all_verbs() {
       <RUN>  The run, by its id or the unique beginning of it
 
     Options:
-      -h, --help  Print help (see more with '--help')
+          --wait [<SECONDS>]  If another process drives the run, wait for it, at most so long
+      -h, --help              Print help (see more with '--help')
 
     Options of every verb:
           --json         Print JSON: one object, or one per line for lists

@@ -165,6 +165,7 @@ fn show_a_run_and_its_steps() {
     folder  [ROOT]/work
     checkpoint  none
     steps  3 finished
+    took  [TOOK]
     outputs  {"greeting":"Hello Ada!"}
 
     STEP  WHEN  TOOK  TRY  RESULT
@@ -175,7 +176,7 @@ fn show_a_run_and_its_steps() {
     "#);
     insta::assert_snapshot!(world.piton(["show", "first", "--json"]).whole(), @r#"
     --- stdout
-    {"checkpoint":null,"created_at":"[TIME]","error":null,"finished_steps":3,"folder":"[ROOT]/work","id":"first","kind":"workflow","name":"flow.yml","outputs":{"greeting":"Hello Ada!"},"parent":null,"run":"first","status":"completed","updated_at":"[TIME]"}
+    {"checkpoint":null,"created_at":"[TIME]","duration_ms":0,"error":null,"finished_steps":3,"folder":"[ROOT]/work","id":"first","kind":"workflow","name":"flow.yml","outputs":{"greeting":"Hello Ada!"},"parent":null,"questions":[],"recovery_attempts":0,"run":"first","status":"completed","updated_at":"[TIME]","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
     --- exit 0
     "#);
     let steps = world.piton(["show", "first", "--steps", "--json"]).json();

@@ -2,10 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 mod errors;
-mod files;
 mod help;
 mod kill;
 mod look;
 mod place;
 mod readme;
+mod steer;
 mod world;

@@ -1,0 +1,53 @@
+//! Questions of a recovery on the terminal.
+
+use async_trait::async_trait;
+use piton::recovery::{Ask, Choice, Question};
+
+use crate::consent::answer;
+use crate::output::clean;
+
+/// Asks whoever sits at the terminal; nobody if there is none.
+#[derive(Debug)]
+pub(crate) struct AskTerminal;
+
+#[async_trait]
+impl Ask for AskTerminal {
+    async fn ask(&self, question: &Question) -> Option<Choice> {
+        let words: Vec<_> = question.choices.iter().map(ToString::to_string).collect();
+        let prompt = format!("{}\n  {}? ", clean(&question.text), words.join(", "));
+        loop {
+            let said = answer(&prompt)?;
+            if let Some(choice) = chosen(&said, &question.choices) {
+                return Some(choice);
+            }
+        }
+    }
+}
+
+/// The choice that begins so, if there is just one.
+fn chosen(said: &str, choices: &[Choice]) -> Option<Choice> {
+    let said = said.to_lowercase();
+    let fits = |choice: &&Choice| choice.to_string().starts_with(&said);
+    let exact = choices.iter().find(|choice| choice.to_string() == said);
+    let mut fitting = choices.iter().filter(fits);
+    match (exact, fitting.next(), fitting.next()) {
+        (Some(choice), _, _) => Some(*choice),
+        (None, Some(choice), None) if !said.is_empty() => Some(*choice),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_choice_is_enough_if_it_is_the_only_one() {
+        let choices = [Choice::UseCurrent, Choice::UseCheckpoint, Choice::Merge, Choice::Abort];
+        assert_eq!(chosen("M", &choices), Some(Choice::Merge));
+        assert_eq!(chosen("use cu", &choices), Some(Choice::UseCurrent));
+        assert_eq!(chosen("use", &choices), None);
+        assert_eq!(chosen("", &choices), None);
+        assert_eq!(chosen("restore", &choices), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! `piton cancel`: gives a run up for good, after showing what that means.
+
+use std::sync::Arc;
+
+use piton::{Context, History, Requested, RunError, cancel};
+use piton_types::{IllegalMove, RunStatus};
+use serde_json::json;
+
+use crate::arguments::Cancel;
+use crate::consent::Plan;
+use crate::failure::{Exit, Failure};
+use crate::resolve::run_id;
+use crate::session::Session;
+
+pub(crate) async fn execute(session: &Session, arguments: &Cancel) -> Result<Exit, Failure> {
+    let store = session.store().await?;
+    let run = run_id(&store, &arguments.run).await?;
+    let context = Context::system(Arc::clone(&store));
+    let history = History::of(&context, &run).await?;
+    let from = history.state.status();
+    if from == RunStatus::Completed {
+        let cause = IllegalMove { from, to: RunStatus::Cancelled };
+        return Err(RunError::Illegal { run, cause }.into());
+    }
+    let mut plan = Plan::new(format!("cancel run {run} for good"));
+    plan.line(format!("it is {from}"));
+    let finished = history.steps.iter().filter(|step| step.is_finished()).count();
+    plan.line(format!("{finished} finished steps stay in its log"));
+    if !plan.agreed(session, arguments.consent)? {
+        store.close().await?;
+        return Ok(Exit::Done);
+    }
+    let came = cancel(&context, &run, &arguments.message).await?;
+    store.close().await?;
+    let (status, note) = match &came {
+        Requested::Done => ("cancelled", format!("run {run} is cancelled")),
+        Requested::Asked(holder) => {
+            ("asked", format!("process {} on {} was asked to give run {run} up", holder.pid, holder.host))
+        }
+        Requested::Already => ("already", format!("run {run} was cancelled before")),
+    };
+    if session.output.is_json() {
+        session.output.object(&json!({"run": run.as_str(), "status": status}))?;
+    } else {
+        session.output.note(&note);
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,132 @@
+//! `piton fork`: a new run that has done what another one had at a checkpoint, with changes. It isn't driven yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use piton::{Context, ForkRun, History, StepRecord, fork};
+use piton_store::{RunLog, StoreError};
+use piton_types::{PartName, RunKind, StepPath, Value};
+use serde_json::json;
+
+use crate::arguments::Fork;
+use crate::failure::{Exit, Failure};
+use crate::output::clean;
+use crate::resolve::{Target, resolve};
+use crate::session::Session;
+use crate::view;
+
+pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, Failure> {
+    let store = session.store().await?;
+    let (log, entry) = match resolve(&store, &arguments.reference).await? {
+        Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
+        Target::Run(log) => {
+            let newest = log.entry(log.head().seq).await?;
+            (log, newest)
+        }
+        Target::Blob(..) => {
+            return Err(Failure::usage(format!("{} is a value, not a checkpoint", arguments.reference)));
+        }
+    };
+    let at = view::entry_id(log.run(), &entry);
+    let context = Context::system(Arc::clone(&store));
+    let kind = log.summary().await?.kind;
+    let mut changed = changes(&log, &History::read_to(&log, entry.seq).await?, kind, arguments.set).await?;
+    changed.id = arguments.id.clone();
+    let id = match fork(&context, &at, changed).await {
+        Ok(id) => id,
+        Err(piton::RunError::Store(StoreError::Conflict { run, .. } | StoreError::Fenced { run, .. })) => {
+            return Err(Failure::fixable(format!("there is a run {run} already")).hint("choose another --id."));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    store.close().await?;
+    if session.output.is_json() {
+        let object = json!({"id": id.as_str(), "run": id.as_str(), "status": "queued", "parent": at.to_string()});
+        session.output.object(&object)?;
+    } else {
+        session.output.data(id.as_str())?;
+        let next = match kind {
+            RunKind::Workflow => format!("`piton resume {id}` goes on with it"),
+            _ => "the program that started its parent can go on with it".to_owned(),
+        };
+        session.output.note(&format!("run {id} branched off {at}; {next}"));
+    }
+    Ok(Exit::Done)
+}
+
+/// What the settings mean for this run: fields of what steps gave, inputs, variables.
+async fn changes(
+    log: &RunLog,
+    history: &History,
+    kind: RunKind,
+    settings: Vec<(String, Value)>,
+) -> Result<ForkRun, Failure> {
+    let mut input = history.input.clone();
+    let mut outputs: BTreeMap<StepPath, Value> = BTreeMap::new();
+    let mut variables = match history.checkpoint.as_ref().and_then(|(_, parts)| parts.get(&PartName::VARIABLES.into()))
+    {
+        Some(part) => Some(log.load(part.root).await?),
+        None => None,
+    };
+    let mut changed_variables = false;
+    let original = history.input.field("inputs").cloned();
+    for (name, value) in settings {
+        let mut known = false;
+        if let Some((step, field)) = name.rsplit_once('.')
+            && let Ok(step) = step.parse::<StepPath>()
+            && let Some(record) = history.step(&step).filter(|record| record.is_finished())
+        {
+            let output = outputs.entry(step).or_insert_with(|| record.output.clone());
+            known = set_field(output, field, &value);
+        }
+        known |= match (kind, &mut input) {
+            // A workflow's inputs are one level down, and its start node has given them out already.
+            (RunKind::Workflow, Value::Map(body)) => {
+                let is_input = body.get_mut("inputs").is_some_and(|inputs| set_field(inputs, &name, &value));
+                if is_input {
+                    let started =
+                        |record: &&StepRecord| record.is_finished() && Some(&record.input) == original.as_ref();
+                    for record in history.steps.iter().filter(started) {
+                        let output = outputs.entry(record.path.clone()).or_insert_with(|| record.output.clone());
+                        set_field(output, &name, &value);
+                    }
+                }
+                is_input
+            }
+            (_, input) => set_field(input, &name, &value),
+        };
+        if let Some(variables) = &mut variables
+            && kind != RunKind::Workflow
+            && set_field(variables, &name, &value)
+        {
+            (known, changed_variables) = (true, true);
+        }
+        if !known {
+            return Err(Failure::fixable(format!("run {} has no input or variable {}", log.run(), clean(&name))).hint(
+                format!(
+                    "`piton show {} --steps` shows what its steps gave: STEP.NAME changes a field of that.",
+                    log.run()
+                ),
+            ));
+        }
+    }
+    let mut fork = ForkRun { input: Some(input), outputs, ..ForkRun::default() };
+    if let Some(variables) = variables.filter(|_| changed_variables) {
+        fork.parts.insert(PartName::VARIABLES.into(), variables);
+    }
+    Ok(fork)
+}
+
+/// Changes a field that a map has. Says whether it has it.
+fn set_field(map: &mut Value, name: &str, value: &Value) -> bool {
+    match map {
+        Value::Map(entries) => match entries.get_mut(name) {
+            Some(field) => {
+                *field = value.clone();
+                true
+            }
+            None => false,
+        },
+        _ => false,
+    }
+}

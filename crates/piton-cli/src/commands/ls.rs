@@ -1,0 +1,129 @@
+//! `piton ls`: the runs of a folder, or of all, newest first. Reads the index, and of the runs that it shows the
+//! newest entries; whole logs only for the question or the error that was asked for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton::recovery::stalled;
+use piton::{Context, History};
+use piton_store::{RunLog, RunQuery, Store};
+use piton_types::{RunId, RunState, RunStatus, RunSummary, TokenUsage};
+use serde_json::{Value as Json, json};
+
+use crate::arguments::Ls;
+use crate::failure::{Exit, Failure};
+use crate::output::clean;
+use crate::session::Session;
+use crate::table::{Table, took};
+use crate::usage::{self, cost_text, usage_json};
+use crate::view;
+
+/// A run as it is listed.
+struct Row {
+    run: RunSummary,
+    stalled: bool,
+    took: Duration,
+    usage: Option<TokenUsage>,
+    /// The question or the error.
+    detail: Option<String>,
+}
+
+pub(crate) async fn execute(session: &Session, arguments: &Ls) -> Result<Exit, Failure> {
+    let mut rows = Vec::new();
+    if arguments.all {
+        for place in session.surroundings.find_all()? {
+            let store = session.open(&place, false).await?;
+            rows.extend(list(session, &store, arguments).await?);
+            store.close().await?;
+        }
+    } else {
+        let store = session.store().await?;
+        rows = list(session, &store, arguments).await?;
+        store.close().await?;
+    }
+    show(session, arguments, &rows)?;
+    Ok(Exit::Done)
+}
+
+async fn list(session: &Session, store: &Arc<dyn Store>, arguments: &Ls) -> Result<Vec<Row>, Failure> {
+    let status = match (arguments.waiting, arguments.failed) {
+        (true, _) => vec![RunStatus::Waiting],
+        (_, true) => vec![RunStatus::Failed],
+        _ => Vec::new(),
+    };
+    let dead: HashSet<RunId> = if status.is_empty() {
+        stalled(&Context::system(Arc::clone(store))).await?.into_iter().map(|stalled| stalled.run.id).collect()
+    } else {
+        HashSet::new()
+    };
+    let query = RunQuery { status, limit: Some(arguments.limit), ..RunQuery::default() };
+    let mut rows = Vec::new();
+    for run in store.list(query).await? {
+        let log = RunLog::open(Arc::clone(store), &run.id).await?;
+        let detail = if arguments.waiting || arguments.failed { detail(&log).await? } else { None };
+        let over = !matches!(run.status, RunStatus::InProgress | RunStatus::Waiting);
+        let end = if over { run.updated_at } else { session.now() };
+        rows.push(Row {
+            stalled: dead.contains(&run.id),
+            took: end.since(run.created_at),
+            usage: usage::recent(&log).await?,
+            detail,
+            run,
+        });
+    }
+    Ok(rows)
+}
+
+async fn detail(log: &RunLog) -> Result<Option<String>, Failure> {
+    Ok(match History::read(log).await?.state {
+        RunState::Waiting(waiting) => Some(waiting.prompt),
+        RunState::Failed(failed) => Some(failed.message),
+        _ => None,
+    })
+}
+
+fn show(session: &Session, arguments: &Ls, rows: &[Row]) -> Result<(), Failure> {
+    let output = &session.output;
+    if output.is_json() {
+        for row in rows {
+            let mut object = view::run_json(&row.run);
+            object.insert("stalled".to_owned(), json!(row.stalled));
+            object.insert("duration_ms".to_owned(), json!(u64::try_from(row.took.as_millis()).unwrap_or(u64::MAX)));
+            object.insert("usage".to_owned(), usage_json(row.usage));
+            if let Some(detail) = &row.detail {
+                object.insert(if arguments.waiting { "question" } else { "error" }.to_owned(), json!(detail));
+            }
+            output.object(&Json::Object(object))?;
+            if output.is_closed() {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    if rows.is_empty() {
+        output.note("nothing to show");
+        return Ok(());
+    }
+    let last = match (arguments.waiting, arguments.failed) {
+        (true, _) => "QUESTION",
+        (_, true) => "ERROR",
+        _ => "NAME",
+    };
+    let mut table = Table::with_heading(&["ID", "STATUS", "WHEN", "TOOK", "COST", last]);
+    for row in rows {
+        table.row(vec![
+            row.run.id.to_string(),
+            if row.stalled { "stalled".to_owned() } else { row.run.status.to_string() },
+            session.age(row.run.updated_at),
+            took(row.took),
+            cost_text(row.usage),
+            clean(row.detail.as_deref().unwrap_or(&row.run.name)),
+        ]);
+    }
+    output.data(&table.render(output.width()))?;
+    if let Some(row) = rows.iter().find(|row| row.stalled) {
+        output.note(&format!("whoever drove a stalled run is dead: `piton resume {}` goes on with it", row.run.id));
+    }
+    Ok(())
+}
