@@ -99,10 +99,10 @@ async fn size(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
 }
 
 /// One bare row per commit, on a log that has already wrapped, like Piton's.
-struct Bare(rusqlite::Connection);
+pub(crate) struct Bare(rusqlite::Connection);
 
 impl Bare {
-    fn open(path: &FilePath, durability: Durability) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &FilePath, durability: Durability) -> anyhow::Result<Self> {
         let connection = rusqlite::Connection::open(path)?;
         let sync = if durability == Durability::Durable { "FULL" } else { "NORMAL" };
         connection.execute_batch(&format!(
@@ -113,7 +113,7 @@ impl Bare {
         Ok(Self(connection))
     }
 
-    fn commit(&self, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn commit(&self, bytes: &[u8]) -> anyhow::Result<()> {
         self.0.prepare_cached("INSERT INTO t(b) VALUES(?1)")?.execute([bytes])?;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|relaxed|load|many [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|relaxed|load|many|steps [--dir DIR]`
 
 mod alloc;
 mod conversation;
@@ -9,6 +9,7 @@ mod corpus;
 mod load;
 mod many;
 mod measure;
+mod steps;
 
 use std::path::PathBuf;
 
@@ -30,7 +31,8 @@ fn main() -> anyhow::Result<()> {
             "relaxed" => conversation::relaxed(scratch.path()).await,
             "load" => load::run(scratch.path()).await,
             "many" => many::run(scratch.path()).await,
-            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|load|many [--dir DIR]"),
+            "steps" => steps::run(scratch.path()).await,
+            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|load|many|steps [--dir DIR]"),
         }
     })
 }

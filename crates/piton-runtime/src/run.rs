@@ -104,6 +104,31 @@ impl Run {
         }
     }
 
+    /// Another handle of the run, to be shared: for everything but calls, which this one makes. Whoever saves
+    /// state while steps run needs one.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use piton_runtime::{Context, OpenRun, Run, RunError};
+    /// # use piton_store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), RunError> {
+    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// let mut run = Run::open(&context, OpenRun::default()).await?;
+    /// let shared = run.share();
+    /// run.step("talk", 1, async |n| {
+    ///     shared.save("app", &n.into()).await?;
+    ///     Ok::<_, RunError>(n)
+    /// })
+    /// .await?;
+    /// assert_eq!(run.part("app").await?, Some(1.into()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn share(&self) -> Arc<Self> {
+        Arc::new(Self { scope: Scope::closed(Arc::clone(&self.scope.core)) })
+    }
+
     /// A way to stop this run from elsewhere in the process.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.scope.core))

@@ -54,6 +54,8 @@ pub struct Scope {
     uses: HashMap<String, u32>,
     /// How many durable calls were made.
     made: u32,
+    /// Belongs to a handle that makes no calls.
+    closed: bool,
 }
 
 /// The place of one call.
@@ -85,7 +87,12 @@ pub(crate) fn hash(value: &Value) -> Result<BlobId, RunError> {
 
 impl Scope {
     pub(crate) fn outermost(core: Arc<Core>) -> Self {
-        Self { core, path: String::new(), uses: HashMap::new(), made: 0 }
+        Self { core, path: String::new(), uses: HashMap::new(), made: 0, closed: false }
+    }
+
+    /// A scope in which no calls can be made.
+    pub(crate) fn closed(core: Arc<Core>) -> Self {
+        Self { closed: true, ..Self::outermost(core) }
     }
 
     /// A branch of this scope, whose calls may run beside those of others. The second branch of a name
@@ -104,7 +111,8 @@ impl Scope {
 
     /// The path of the next use of a name.
     fn name(&mut self, name: &str) -> Result<StepPath, RunError> {
-        if let Some(reason) = refused(name) {
+        let refused = if self.closed { Some("this handle makes no calls") } else { refused(name) };
+        if let Some(reason) = refused {
             let text = name.chars().take(80).collect();
             return Err(RunError::Name(InvalidId { kind: "step name", text, reason }));
         }

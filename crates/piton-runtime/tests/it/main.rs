@@ -13,6 +13,7 @@ mod faults;
 mod going_back;
 mod holders;
 mod leases;
+mod many;
 mod notify;
 mod parts;
 mod questions;
