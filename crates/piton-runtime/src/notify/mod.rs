@@ -23,7 +23,7 @@ use serde::Serialize;
 pub struct Notice {
     /// The run.
     pub run: RunId,
-    /// What happened: `failed`, `waiting`, `completed`, `paused`, `cancelled`.
+    /// What happened: `failed`, `waiting`, `completed`.
     pub event: &'static str,
     /// In words: the error, the question, the reason.
     pub message: String,

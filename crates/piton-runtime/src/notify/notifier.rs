@@ -128,6 +128,10 @@ impl Notifier {
 fn notice(event: &Event, on: NotifyOn, clock: &dyn Clock) -> Option<Notice> {
     let (run, kind, message, outputs) = match event {
         Event::RunFailed { run, error } if on.failed => (run, "failed", error.clone(), Value::Null),
+        // With a step it is a question; without, somebody stopped it and knows.
+        Event::RunPaused { run, step: Some(step), prompt } if on.waiting => {
+            (run, "waiting", format!("{step}: {prompt}"), Value::Null)
+        }
         Event::RunSucceeded { run, outputs } if on.completed => (run, "completed", String::new(), outputs.clone()),
         _ => return None,
     };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_runtime::notify::{CommandHook, Notice, Notifier, Notify, NotifyError, NotifyOn, Webhook};
-use piton_runtime::{Failure, Listener, OpenRun, Run, SystemClock};
+use piton_runtime::{Failure, Listener, OpenRun, Run, RunError, SystemClock, Wait, Waits, answer};
 use piton_types::{RunStatus, Value};
 
-use crate::support::{history, memory, open, process};
+use crate::support::{history, memory, open, process, run_id};
 
 const ALL: NotifyOn = NotifyOn { failed: true, waiting: true, completed: true };
 
@@ -51,6 +51,43 @@ async fn a_program_gets_the_notice_as_json() {
     assert_eq!((field(0, "event"), field(0, "message")), (Value::from("failed"), Value::from("nobody answers")));
     assert_eq!((field(1, "event"), field(1, "outputs")), (Value::from("completed"), Value::from("done")));
     assert_eq!(field(0, "run"), Value::from("a-run"));
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+struct Remembers(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Notify for Remembers {
+    fn name(&self) -> String {
+        "remembers".to_owned()
+    }
+
+    async fn notify(&self, notice: &Notice) -> Result<(), NotifyError> {
+        self.0.lock().unwrap().push(format!("{} {}", notice.event, notice.message));
+        Ok(())
+    }
+}
+
+/// By default what somebody has to do something about: a failure, a question.
+#[tokio::test]
+async fn a_question_is_told_and_a_success_is_not() {
+    let store = memory();
+    let hook = Arc::new(Remembers::default());
+    let notifier = Notifier::new(vec![Arc::clone(&hook) as _], NotifyOn::default(), Arc::new(SystemClock::new()));
+    let events = notifier.listener(Listener::default());
+    let open = OpenRun { events, waits: Waits::Leave, ..open() };
+    let mut run = Run::open(&process(&store), open.clone()).await.unwrap();
+    let waiting = run.wait_for::<bool>("approval", Wait::new("Publish it?")).await;
+    assert!(matches!(waiting, Err(RunError::Waiting { .. })), "{waiting:?}");
+    drop(run);
+    answer(&process(&store), &run_id(), None, true, "Ada").await.unwrap();
+    let mut run = Run::open(&process(&store), open).await.unwrap();
+    assert!(run.wait_for::<bool>("approval", Wait::new("Publish it?")).await.unwrap());
+    run.complete(()).await.unwrap();
+    drop(run);
+    assert_eq!(notifier.finish().await.delivered, 1);
+    assert_eq!(*hook.0.lock().unwrap(), ["waiting approval: Publish it?"]);
 }
 
 /// Answers each request with one of these, and returns what was asked.

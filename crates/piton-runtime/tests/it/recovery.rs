@@ -130,7 +130,11 @@ fn a_damaged_state_is_passed_over_and_reported() {
         assert_eq!(examined.search.whole.unwrap().checkpoint.to_string(), "a-run@6");
         assert_eq!(examined.report.worst(), Some(Severity::Warning));
         assert!(!examined.readable, "only a fork can go on");
-        insta::assert_snapshot!(examined.notice, @"run a-run goes on from checkpoint a-run@6, iteration 2; last: round 2; 1 newer entry is damaged and was passed over");
+        // Whether the run's name can still be read depends on which page it is on.
+        let notice = examined.notice.to_string();
+        let rest =
+            "goes on from checkpoint a-run@6, iteration 2; last: round 2; 1 newer entry is damaged and was passed over";
+        assert!(notice.starts_with("run a-run") && notice.ends_with(rest), "{notice}");
     });
 }
 
