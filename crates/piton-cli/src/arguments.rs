@@ -37,6 +37,11 @@ Run:
   stop     Stop a run, to go on later
   cancel   Give a run up for good
 
+Documents:
+  validate What is wrong with documents, and what they need
+  graph    A document as a drawing
+  test     Run cases as data: documents with what should come out
+
 Store:
   init     Set up the store of this folder and say where it is";
 
@@ -127,6 +132,9 @@ pub(crate) enum Verb {
     Fork(Fork),
     Stop(Stop),
     Cancel(Cancel),
+    Validate(Validate),
+    Graph(Graph),
+    Test(Test),
 }
 
 /// What verbs take that change something for good.
@@ -395,6 +403,61 @@ fn parse_setting(text: &str) -> Result<(String, Value), String> {
         Some((name, value)) => Ok((name.to_owned(), parse_value(value)?)),
         None => Err("NAME=VALUE is wanted, as in approved=true".to_owned()),
     }
+}
+
+/// What is wrong with documents, and what they need
+///
+/// Tells every problem at once, with file, line, node and field. What a document needs (models, tools,
+/// programs) is listed apart: it is no mistake. Ends with 1 if a document is not valid.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton validate flow.yml\n  piton validate *.yml --json")]
+pub(crate) struct Validate {
+    /// The documents: .yml, .yaml, .json or .toml
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) documents: Vec<PathBuf>,
+}
+
+/// A document as a drawing
+///
+/// As text, one line per node with where it leads; or as a Mermaid flowchart, which many viewers show.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton graph flow.yml\n  piton graph flow.yml --format mermaid")]
+pub(crate) struct Graph {
+    /// The document
+    #[arg(value_name = "DOC")]
+    pub(crate) document: PathBuf,
+    /// How to draw it
+    #[arg(long, value_enum, default_value_t = Drawing::Text)]
+    pub(crate) format: Drawing,
+}
+
+/// How a document is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Drawing {
+    /// Lines for people
+    Text,
+    /// A Mermaid flowchart
+    Mermaid,
+}
+
+/// Run cases as data: documents with what should come out
+///
+/// A case is a folder: the document, its inputs, mock servers and what should come out. Nothing outside is
+/// touched and no model is paid. Ends with `N passed, N failed`, and with 1 if any failed.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton test cases/\n  piton test cases/refund --json\n  piton test cases/ --jobs 4 --junit report.xml"
+)]
+pub(crate) struct Test {
+    /// Cases, or folders of cases
+    #[arg(value_name = "CASE", required = true)]
+    pub(crate) cases: Vec<PathBuf>,
+    /// Also write the results as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
+    /// How many cases run at once; as many as there are processors if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
 }
 
 fn parse_input(text: &str) -> Result<(String, String), String> {

@@ -6,6 +6,7 @@
 mod arguments;
 mod ask;
 mod back;
+mod cases;
 mod commands;
 mod consent;
 mod drive;
@@ -20,6 +21,7 @@ mod runs;
 mod session;
 mod signals;
 mod table;
+mod texts;
 mod usage;
 mod view;
 

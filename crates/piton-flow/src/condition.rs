@@ -88,12 +88,13 @@ pub(crate) enum Junction {
 /// A condition as it is written.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ConditionData {
-    #[serde(alias = "value_selector")]
     variable_selector: Option<Selector>,
+    value_selector: Option<Selector>,
     /// The key of an item, for conditions on lists.
     key: Option<String>,
-    #[serde(alias = "comparison", alias = "operator")]
     comparison_operator: Option<String>,
+    comparison: Option<String>,
+    operator: Option<String>,
     #[serde(default)]
     value: Value,
     sub_variable_condition: Option<SubConditions>,
@@ -155,14 +156,14 @@ pub(crate) fn pattern(source: &str) -> Result<Regex, String> {
 
 impl ConditionData {
     pub(crate) fn check(self, at: &Path) -> Result<Condition, Faults> {
-        let Some(spelling) = &self.comparison_operator else {
+        let Some(spelling) = self.comparison_operator.or(self.comparison).or(self.operator) else {
             return Err(Faults::one(at.clone().key("comparison_operator"), "an operator should be here"));
         };
-        let Some(operator) = Operator::parse(spelling) else {
+        let Some(operator) = Operator::parse(&spelling) else {
             let shown: String = spelling.chars().take(40).collect();
             return Err(Faults::one(at.clone().key("comparison_operator"), format!("there is no operator {shown:?}")));
         };
-        let subject = self.variable_selector.map_or(Subject::Item(self.key), Subject::Variable);
+        let subject = self.variable_selector.or(self.value_selector).map_or(Subject::Item(self.key), Subject::Variable);
         let value = match (&self.value, operator) {
             (Value::String(text), Operator::Matches | Operator::NotMatches) => {
                 Expected::Pattern(pattern(text).map_err(|message| Faults::one(at.clone().key("value"), message))?)

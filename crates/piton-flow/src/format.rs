@@ -43,7 +43,7 @@ impl Format {
     }
 
     /// What a text says. Duplicate keys, what doesn't fit 64 bits, NaN and the infinities are refused.
-    pub(crate) fn read(self, text: &str) -> Result<Value, Problems> {
+    pub fn read(self, text: &str) -> Result<Value, Problems> {
         if text.len() > MAX_TEXT {
             let message = format!("it has {} bytes; at most {MAX_TEXT} are allowed", text.len());
             return Err(Problems::one(Place::Whole, message));

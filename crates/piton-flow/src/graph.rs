@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use piton_types::{Path, Value};
+use piton_types::Value;
 
 use crate::document::{Document, NodeSpec};
 use crate::id::NodeId;

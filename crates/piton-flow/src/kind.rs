@@ -48,8 +48,10 @@ const MAX_DEPTH: usize = 16;
 
 impl Build<'_> {
     /// The data as a type of the kind's own.
+    ///
+    /// A field that is null counts as one that isn't there: forms leave them so.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T, Faults> {
-        read(self.spec.data.clone(), &Path::root())
+        read(without_nulls(&self.spec.data), &Path::root())
     }
 
     /// A field of the data as a type, or nothing if it is missing or null.
@@ -89,6 +91,17 @@ impl Build<'_> {
             Some(graph) => Ok(graph),
             None => Err(Faults(checked.problems.into_iter().map(Fault::Inside).collect())),
         }
+    }
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Map(entries) => {
+            let entries = entries.iter().filter(|(_, entry)| **entry != Value::Null);
+            Value::Map(entries.map(|(key, entry)| (key.clone(), without_nulls(entry))).collect())
+        }
+        Value::List(items) => Value::List(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
     }
 }
 

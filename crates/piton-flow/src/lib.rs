@@ -67,5 +67,5 @@ pub use outside::{
 pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;
-pub use selector::Selector;
+pub use selector::{Mapping, Selector};
 pub use template::Template;

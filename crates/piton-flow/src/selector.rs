@@ -58,6 +58,33 @@ impl TryFrom<Written> for Selector {
     }
 }
 
+/// A variable under another name, as nodes take what they need: `{variable, value_selector}`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenMapping")]
+pub struct Mapping {
+    /// The name.
+    pub variable: String,
+    /// What it stands for.
+    pub selector: Selector,
+}
+
+/// The formats spell it both ways, and some documents have both.
+#[derive(Deserialize)]
+struct WrittenMapping {
+    variable: String,
+    value_selector: Option<Selector>,
+    variable_selector: Option<Selector>,
+}
+
+impl TryFrom<WrittenMapping> for Mapping {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenMapping) -> Result<Self, &'static str> {
+        let selector = written.value_selector.or(written.variable_selector).ok_or("a value_selector should be here")?;
+        Ok(Self { variable: written.variable, selector })
+    }
+}
+
 impl Selector {
     /// The selector of these words.
     pub fn new(mut words: Vec<String>) -> Result<Self, &'static str> {

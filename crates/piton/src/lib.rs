@@ -123,11 +123,11 @@ pub use piton_types::{
 
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    Build, Built, Control, DEFAULT_EXIT, Document, Effect, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished, Flow,
-    FlowError, Format, Given, Host, Ids, Inbox, Inputs, Journal, JournalError, Kind, Kinds, Limits, Need, NoJournal,
-    Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, Outputs, Place, Problem, Problems, Question,
-    Report, RunJournal, RunOutcome, Selector, Services, Severity, StartFlow, Template, VariablePool, resume_durable,
-    run, run_durable,
+    Build, Built, Control, DEFAULT_EXIT, Document, Edge, Effect, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished,
+    Flow, FlowError, Format, Given, Host, Ids, Inbox, Inputs, Join, Journal, JournalError, Kind, Kinds, Limits,
+    Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, NodeSpec, Outputs,
+    Place, Problem, Problems, Question, Report, RunJournal, RunOutcome, Selector, Services, Severity, StartFlow,
+    Template, VariablePool, resume_durable, run, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

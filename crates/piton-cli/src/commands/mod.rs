@@ -8,6 +8,7 @@ mod diff;
 mod events;
 mod file_diff;
 mod fork;
+mod graph;
 mod guard;
 mod init;
 mod log;
@@ -21,7 +22,9 @@ mod save;
 mod show;
 mod status;
 mod stop;
+mod test;
 mod undo;
+mod validate;
 
 use crate::arguments::Verb;
 use crate::failure::{Exit, Failure};
@@ -45,6 +48,9 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Diff(arguments) => diff::execute(session, &arguments).await,
         Verb::Events(arguments) => events::execute(session, &arguments).await,
         Verb::Run(arguments) => run::execute(session, arguments).await,
+        Verb::Validate(arguments) => validate::execute(session, arguments).await,
+        Verb::Graph(arguments) => graph::execute(session, arguments).await,
+        Verb::Test(arguments) => test::execute(session, arguments).await,
         Verb::Resume(arguments) => resume::execute(session, &arguments).await,
         Verb::Answer(arguments) => answer::execute(session, arguments).await,
         Verb::Retry(arguments) => retry::execute(session, &arguments).await,

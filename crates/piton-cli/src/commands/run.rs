@@ -1,11 +1,10 @@
 //! `piton run`: starts a document, or goes on with the run of the given id.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 
 use piton::SystemRandom;
-use piton::{Format, Inputs, StartFlow, run_durable};
+use piton::{Inputs, StartFlow, run_durable};
 use piton_types::{Durability, RunId, Value, from_json};
 
 use crate::arguments::Run;
@@ -13,17 +12,12 @@ use crate::commands::resume::wait_for;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
-
-/// The largest document or file of inputs that is read.
-const MAX_FILE: u64 = 64 << 20;
+use crate::texts::{document_format, read_text};
 
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
-    let document = read(&arguments.document)?;
+    let document = read_text(&arguments.document)?;
     let name = arguments.document.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let format = Format::of_file_name(&name).ok_or_else(|| {
-        Failure::usage(format!("{} is not a document", arguments.document.display()))
-            .hint("its name should end with .yml, .yaml, .json or .toml.")
-    })?;
+    let format = document_format(&arguments.document)?;
     let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
     // Chosen here and not by the runtime: whatever happens, we know what to resume.
     let run = arguments.id.unwrap_or_else(|| RunId::generate(session.now(), &SystemRandom));
@@ -54,7 +48,7 @@ fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, F
         None => BTreeMap::new(),
         Some(path) => {
             let shown = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
-            let text = read(path)?;
+            let text = read_text(path)?;
             let value = from_json(text.as_bytes())
                 .map_err(|error| Failure::fixable(format!("{shown} is not JSON")).because(&error))?;
             match value {
@@ -67,22 +61,6 @@ fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, F
     };
     inputs.extend(given.into_iter().map(|(name, text)| (name, Value::from(text))));
     Ok(inputs)
-}
-
-/// A text file, or stdin for `-`.
-fn read(path: &Path) -> Result<String, Failure> {
-    let fail = |error: &std::io::Error| Failure::fixable(format!("can't read {}", path.display())).because(error);
-    let source: Box<dyn std::io::Read> = if path == Path::new("-") {
-        Box::new(std::io::stdin().lock())
-    } else {
-        Box::new(std::fs::File::open(path).map_err(|error| fail(&error))?)
-    };
-    let mut text = String::new();
-    source.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|error| fail(&error))?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(Failure::fixable(format!("{} is larger than {} MB", path.display(), MAX_FILE >> 20)));
-    }
-    Ok(text)
 }
 
 #[cfg(test)]
@@ -103,13 +81,5 @@ mod tests {
             std::fs::write(&file, wrong).unwrap();
             assert!(inputs(Some(&file), Vec::new()).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn what_is_no_text_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("flow.yml");
-        std::fs::write(&file, b"\xff").unwrap();
-        assert!(read(&file).is_err() && read(folder.path()).is_err());
     }
 }

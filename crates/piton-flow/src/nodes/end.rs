@@ -7,19 +7,12 @@ use serde::Deserialize;
 use crate::kind::{Build, Built};
 use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
-use crate::selector::Selector;
+use crate::selector::{Mapping, Selector};
 
 #[derive(Debug, Deserialize)]
 struct End {
     #[serde(default)]
-    outputs: Vec<Output>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Output {
-    variable: String,
-    #[serde(alias = "variable_selector")]
-    value_selector: Selector,
+    outputs: Vec<Mapping>,
 }
 
 pub(super) fn build(build: &Build<'_>) -> Built {
@@ -29,7 +22,7 @@ pub(super) fn build(build: &Build<'_>) -> Built {
 #[async_trait]
 impl Node for End {
     fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
-        Ok(Value::map(self.outputs.iter().map(|output| (&*output.variable, variables.select(&output.value_selector)))))
+        Ok(Value::map(self.outputs.iter().map(|output| (&*output.variable, variables.select(&output.selector)))))
     }
 
     async fn run(&self, inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
@@ -37,7 +30,7 @@ impl Node for End {
     }
 
     fn references(&self) -> Vec<&Selector> {
-        self.outputs.iter().map(|output| &output.value_selector).collect()
+        self.outputs.iter().map(|output| &output.selector).collect()
     }
 
     fn effect(&self) -> Effect {

@@ -39,7 +39,7 @@ struct Data {
 struct FieldData {
     #[serde(alias = "variable")]
     name: String,
-    #[serde(rename = "type", alias = "field_type", default = "text")]
+    #[serde(alias = "field_type", rename = "type", default = "text")]
     kind: String,
     #[serde(default)]
     required: bool,

@@ -30,8 +30,8 @@ struct Data {
 
 #[derive(Debug, Deserialize)]
 struct CaseData {
-    #[serde(alias = "id")]
-    case_id: String,
+    case_id: Option<String>,
+    id: Option<String>,
     #[serde(default)]
     logical_operator: Option<Junction>,
     #[serde(default)]
@@ -59,13 +59,17 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         Some(written) if !written.is_empty() || data.conditions.is_empty() => {
             for (place, case) in written.into_iter().enumerate() {
                 let at = at.clone().key("cases").index(place);
+                let Some(id) = case.case_id.or(case.id) else {
+                    faults.add(at.key("case_id"), "an id should be here");
+                    continue;
+                };
                 let junction = case.logical_operator.unwrap_or_default();
                 let checked = Conditions::check(junction, case.conditions, &at.clone().key("conditions"));
                 if let Some(conditions) = faults.keep(checked) {
                     if conditions.len() == 0 && build.is_strict() {
                         faults.add(at.key("conditions"), "a case without conditions is never met");
                     }
-                    cases.push((case.case_id, conditions));
+                    cases.push((id, conditions));
                 }
             }
         }

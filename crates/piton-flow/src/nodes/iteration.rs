@@ -24,14 +24,16 @@ const MAX_PARALLEL: usize = 100;
 
 #[derive(Debug, Deserialize)]
 struct Data {
-    #[serde(alias = "iterator_selector")]
-    input_selector: Selector,
+    input_selector: Option<Selector>,
+    iterator_selector: Option<Selector>,
     output_selector: Option<Value>,
     output_variable: Option<String>,
-    #[serde(default, alias = "is_parallel")]
+    #[serde(default)]
     parallel: bool,
-    #[serde(alias = "parallel_nums")]
+    #[serde(default)]
+    is_parallel: bool,
     parallelism: Option<usize>,
+    parallel_nums: Option<usize>,
     #[serde(default)]
     error_handle_mode: OnFailure,
     max_iterations: Option<usize>,
@@ -70,7 +72,11 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     let data: Data = build.data()?;
     let result: Option<Selector> = data.output_selector.and_then(|written| piton_types::from_value(written).ok());
     let graph = build.graph("an iteration needs the nodes that it repeats")?;
-    let parallel = match (data.parallel, data.parallelism.unwrap_or(PARALLEL)) {
+    let Some(list) = data.input_selector.or(data.iterator_selector) else {
+        return Err(Faults::one(Path::root().key("iterator_selector"), "a selector should be here"));
+    };
+    let count = data.parallelism.or(data.parallel_nums).unwrap_or(PARALLEL);
+    let parallel = match (data.parallel || data.is_parallel, count) {
         (false, _) => 1,
         (true, count @ 1..=MAX_PARALLEL) => count,
         (true, _) => {
@@ -79,7 +85,7 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         }
     };
     Ok(Box::new(Iteration {
-        list: data.input_selector,
+        list,
         // Rounds of an export whose results are lists give one list together.
         flatten: result.is_some() && data.flatten_output.unwrap_or(true),
         result,

@@ -20,8 +20,8 @@ use crate::value::to_text;
 
 #[derive(Debug, Deserialize)]
 struct Data {
-    #[serde(alias = "input_selector")]
-    variable: Selector,
+    variable: Option<Selector>,
+    input_selector: Option<Selector>,
     operation: Option<String>,
     output_variable: Option<String>,
     second_input_selector: Option<Selector>,
@@ -144,7 +144,10 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     let is_steps = matches!(work, Work::Steps { .. });
     let default = if is_steps { "result" } else { "output" };
     let output = data.output_variable.unwrap_or_else(|| default.to_owned());
-    Ok(Box::new(ListOperator { list: data.variable, output, work }))
+    let Some(list) = data.variable.or(data.input_selector) else {
+        return Err(Faults::one(Path::root().key("input_selector"), "a selector should be here"));
+    };
+    Ok(Box::new(ListOperator { list, output, work }))
 }
 
 fn steps(data: &Data) -> Result<Work, Faults> {

@@ -21,7 +21,6 @@ struct Data {
 #[derive(Debug, Deserialize)]
 struct Variable {
     variable: String,
-    #[serde(alias = "variable_selector")]
     value_selector: Option<Selector>,
     #[serde(default)]
     value: Value,

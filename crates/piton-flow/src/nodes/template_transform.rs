@@ -7,27 +7,20 @@ use serde::Deserialize;
 use crate::kind::{Build, Built, Faults};
 use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
-use crate::selector::Selector;
+use crate::selector::{Mapping, Selector};
 use crate::template::Template;
 
 #[derive(Debug, Deserialize)]
 struct Data {
     template: String,
     #[serde(default)]
-    variables: Vec<Variable>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Variable {
-    variable: String,
-    #[serde(alias = "variable_selector")]
-    value_selector: Selector,
+    variables: Vec<Mapping>,
 }
 
 #[derive(Debug)]
 struct TemplateTransform {
     template: Template,
-    variables: Vec<Variable>,
+    variables: Vec<Mapping>,
 }
 
 pub(super) fn build(build: &Build<'_>) -> Built {
@@ -40,7 +33,7 @@ pub(super) fn build(build: &Build<'_>) -> Built {
 #[async_trait]
 impl Node for TemplateTransform {
     fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
-        Ok(Value::map(self.variables.iter().map(|from| (&*from.variable, variables.select(&from.value_selector)))))
+        Ok(Value::map(self.variables.iter().map(|from| (&*from.variable, variables.select(&from.selector)))))
     }
 
     async fn run(&self, inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
@@ -50,7 +43,7 @@ impl Node for TemplateTransform {
     }
 
     fn references(&self) -> Vec<&Selector> {
-        self.variables.iter().map(|from| &from.value_selector).collect()
+        self.variables.iter().map(|from| &from.selector).collect()
     }
 
     fn effect(&self) -> Effect {

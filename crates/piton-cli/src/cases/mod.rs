@@ -1,0 +1,17 @@
+//! Test cases as data: a folder with a document, its inputs, the world around it and what should come
+//! out. `docs/workflows.md` describes the format.
+//!
+//! A case touches nothing outside: its HTTP, models and tools are answered by servers of its own on
+//! loopback, its time stands still, its ids are counted.
+
+mod case;
+mod compare;
+mod http;
+mod junit;
+mod run;
+mod tools;
+mod world;
+
+pub(crate) use case::{Case, find};
+pub(crate) use junit::junit;
+pub(crate) use run::{Outcome, Verdict, run};

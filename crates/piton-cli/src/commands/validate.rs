@@ -1,0 +1,95 @@
+//! `piton validate`: everything that is wrong with documents, and what they need.
+
+use std::path::Path;
+
+use piton::{Document, Kinds, Problem, Report, Severity};
+use serde_json::{Value as Json, json};
+
+use crate::arguments::Validate;
+use crate::failure::{Exit, Failure};
+use crate::output::clean;
+use crate::session::Session;
+use crate::texts::{document_format, read_text};
+
+pub(crate) async fn execute(session: &Session, arguments: Validate) -> Result<Exit, Failure> {
+    let mut valid = true;
+    for path in &arguments.documents {
+        let report = check(path)?;
+        valid &= report.is_valid();
+        if session.output.is_json() {
+            session.output.object(&as_json(path, &report))?;
+        } else {
+            session.output.data(&as_text(path, &report))?;
+        }
+    }
+    Ok(if valid { Exit::Done } else { Exit::UserFixable })
+}
+
+fn check(path: &Path) -> Result<Report, Failure> {
+    let format = document_format(path)?;
+    let text = read_text(path)?;
+    Ok(match Document::parse(&text, format) {
+        Ok(document) => document.check(&Kinds::builtin()),
+        Err(problems) => Report { problems, ..Report::default() },
+    })
+}
+
+fn as_text(path: &Path, report: &Report) -> String {
+    let file = clean(&path.display().to_string());
+    let mut lines = Vec::new();
+    for problem in report.problems.iter() {
+        let word = if problem.severity == Severity::Error { "error" } else { "warning" };
+        let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let node = problem.node.as_deref().map(|node| format!(" node {node:?}:")).unwrap_or_default();
+        let text = clean(&format!("{word}:{node} {}: {}", problem.place, problem.message));
+        lines.push(format!("{file}{line}: {text}"));
+        if let Some(hint) = &problem.hint {
+            lines.push(format!("  hint: {}", clean(hint)));
+        }
+    }
+    // One line for a need, with the nodes that have it.
+    let mut needs: Vec<(String, Vec<&str>)> = Vec::new();
+    for need in &report.needs {
+        let told = need.need.to_string();
+        match needs.iter_mut().find(|(other, _)| *other == told) {
+            Some((_, nodes)) => nodes.push(&need.node),
+            None => needs.push((told, vec![&need.node])),
+        }
+    }
+    for (need, nodes) in needs {
+        lines.push(format!("{file}: needs {} (node {})", clean(&need), clean(&nodes.join(", "))));
+    }
+    let errors = report.errors().count();
+    lines.push(if errors == 0 {
+        format!("{file}: valid, {} nodes", report.nodes)
+    } else {
+        format!("{file}: not valid, {errors} {}", if errors == 1 { "error" } else { "errors" })
+    });
+    lines.join("\n")
+}
+
+fn as_json(path: &Path, report: &Report) -> Json {
+    let told = |problem: &Problem| {
+        json!({
+            "place": problem.place.to_string(),
+            "line": problem.line,
+            "node": problem.node,
+            "message": problem.message,
+            "hint": problem.hint,
+        })
+    };
+    json!({
+        "file": path.display().to_string(),
+        "valid": report.is_valid(),
+        "nodes": report.nodes,
+        "errors": report.errors().map(told).collect::<Vec<_>>(),
+        "warnings": report.warnings().map(told).collect::<Vec<_>>(),
+        "needs": report.needs.iter().map(|need| {
+            let mut object = serde_json::to_value(&need.need).unwrap_or_default();
+            if let Json::Object(fields) = &mut object {
+                fields.insert("node".to_owned(), json!(need.node));
+            }
+            object
+        }).collect::<Vec<_>>(),
+    })
+}
