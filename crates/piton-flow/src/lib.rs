@@ -23,6 +23,7 @@ mod events;
 mod flow;
 mod format;
 mod graph;
+mod guard;
 mod id;
 mod inbox;
 mod journal;

@@ -10,6 +10,7 @@ use minijinja::value::Value as JinjaValue;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use piton_types::Value;
 
+use crate::guard;
 use crate::pool::VariablePool;
 use crate::selector::Selector;
 
@@ -42,6 +43,9 @@ static BASE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
+    environment.add_filter(guard::PAY, guard::pay);
+    environment.add_filter(guard::PAY_USE, guard::pay_use);
+    guard::bound_filters(&mut environment);
     environment
 });
 
@@ -68,7 +72,8 @@ impl Template {
         let is_lenient = matches!(undefined, UndefinedBehavior::Lenient);
         let mut environment = BASE.clone();
         environment.set_undefined_behavior(undefined);
-        environment.add_template_owned(NAME, source).map_err(|error| describe(&error))?;
+        let guarded = guard::guard(&source).map_err(|error| describe(&error))?;
+        environment.add_template_owned(NAME, guarded).map_err(|error| describe(&error))?;
         let names = environment.get_template(NAME).map_err(|error| describe(&error))?.undeclared_variables(false);
         let names = names.into_iter().filter(|name| name != REFERENCES).collect();
         Ok(Self { environment: Arc::new(environment), references: references.into(), names, is_lenient })
@@ -108,6 +113,7 @@ impl Template {
 
     fn render_value(&self, variables: BTreeMap<String, JinjaValue>) -> Result<String, String> {
         let template = self.environment.get_template(NAME).map_err(|error| describe(&error))?;
+        guard::begin();
         let mut output = Bounded(Vec::new());
         template
             .render_captured_to(JinjaValue::from_object(variables), &mut output)
@@ -207,6 +213,78 @@ mod tests {
         let missing = Template::with_references("{{#a.gone#}}").unwrap();
         assert!(missing.render_pool(&pool()).is_err());
         assert_eq!(Template::jinja("[{{ gone }}]").unwrap().render(&BTreeMap::new()).unwrap(), "[]");
+    }
+
+    /// What makes values is made to pay for them, and gives the same as before.
+    #[test]
+    fn a_guarded_template_says_the_same() {
+        let names = BTreeMap::from([
+            ("x".to_owned(), Value::from("ab")),
+            ("n".to_owned(), Value::from(3)),
+            ("xs".to_owned(), Value::from(vec!["p".into(), "q".into()])),
+        ]);
+        for (source, expected) in [
+            ("{% set y = x ~ x %}{{ y }}", "abab"),
+            ("{% set y = (x ~ '-') ~ (x) %}{{ y|upper|trim }}{{ (y) ~ 1 }}", "AB-ABab-ab1"),
+            (
+                "{% for v in xs %}{{ loop.index }}{{ v ~ (n * 2 + 1) }}{% if not loop.last %}, {% endif %}{% endfor %}",
+                "1p7, 2q7",
+            ),
+            (
+                "{%- set ns = namespace(t='') -%}{%- for v in xs -%}{%- set ns.t = ns.t ~ v -%}{%- endfor -%}{{- ns.t -}}",
+                "pq",
+            ),
+            ("{% macro f(a, b='!') %}<{{ a }}{{ b }}>{% endmacro %}{{ f(f(x), b=n) }}", "<<ab!>3>"),
+            ("{% set y %}{{ x }}{{ x }}{% endset %}{{ y|length }}", "4"),
+            ("{% with a = x ~ 1, b = 2 %}{{ a ~ b }}{% endwith %}", "ab12"),
+            ("{% set m = {'k': [x ~ 1, 2]} %}{{ m.k[0] }}{{ m['k'][1] + 1 }}{{ 'a' if x == 'ab' else 'b' }}", "ab13a"),
+            ("{% set a, b = 1, x[0:1] ~ 'z' %}{{ a }}{{ b }}{{ -n + 1 }}{{ x is defined and n > 2 }}", "1az-2True"),
+            (
+                "{% set y = x|replace('a', 'A' ~ n)|default('q') %}{{ y }}{{ nope|default('d') }}{{ xs|join(', ') }}",
+                "A3bdp, q",
+            ),
+            (
+                "{% filter upper %}{{ x }}{% endfilter %}{% call f2() %}in{% endcall %}{% macro f2() %}[{{ caller() }}]{% endmacro %}",
+                "",
+            ),
+        ] {
+            match Template::jinja(source).and_then(|template| template.render(&names)) {
+                Ok(found) => assert_eq!(found, expected, "{source}"),
+                // The last calls a macro before it is there, with or without a guard.
+                Err(error) => assert!(expected.is_empty() && error.contains("f2"), "{source}: {error}"),
+            }
+        }
+    }
+
+    /// Every way to double a text again and again.
+    #[test]
+    fn a_template_can_not_eat_memory() {
+        let many = |piece: &str| piece.repeat(60);
+        let nested = |open: &str, close: &str| format!("{}{{{{ x|length }}}}{}", open.repeat(60), close.repeat(60));
+        for evil in [
+            format!("{{% set x = 'abcdefgh' %}}{}{{{{ x|length }}}}", many("{% set x = x ~ x %}")),
+            format!("{{% set x = 'abcdefgh' %}}{}", many("{% set x = x + x %}")),
+            format!("{{% set x = [1, 2] %}}{}", many("{% set x = x + x %}")),
+            format!("{{% set x = 'abcdefgh' %}}{}", many("{% set x %}{{ x }}{{ x }}{% endset %}")),
+            format!("{{% set x = 'abcdefgh' %}}{}", many("{% set x = [x, x]|join %}")),
+            format!("{{% set x = 'abcdefgh' %}}{}", many("{% set x = x|replace('a', x) %}")),
+            "{% set ns = namespace(x='ab') %}{% for i in range(90) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}".to_owned(),
+            "{% set ns = namespace(x='ab') %}{% for i in range(99999) %}{% set ns.x = ns.x ~ '0123456789' * 99 %}{% endfor %}".to_owned(),
+            format!("{{% set x = 'ab' %}}{}", nested("{% for x in [x ~ x] %}", "{% endfor %}")),
+            format!("{{% set x = 'ab' %}}{}", nested("{% with x = x ~ x %}", "{% endwith %}")),
+            format!("{{% set x = [1, 2] %}}{}{{% set y %}}{{{{ x }}}}{{% endset %}}", many("{% set x = [x, x] %}")),
+            "{{ ('a' * 9999999)|replace('a', 'b' * 9999999) }}".to_owned(),
+            "{{ range(99999)|join('b' * 9999999) }}".to_owned(),
+            "{{ 'a'|indent(99999999999, true) }}".to_owned(),
+            "{{ '%99999999999d'|format(1) }}".to_owned(),
+            format!("{{% set y %}}{{% for i in range(99999) %}}{}{{% endfor %}}{{% endset %}}", "raw ".repeat(500)),
+            format!("{{% macro f(x) %}}{{{{ x }}}}{{{{ x }}}}{{% endmacro %}}{{{{ {}'ab'{} }}}}", "f(".repeat(40), ")".repeat(40)),
+        ] {
+            let shown: String = evil.chars().take(90).collect();
+            let error = Template::jinja(&evil).unwrap().render(&BTreeMap::new()).unwrap_err();
+            let bounded = ["on the way", "came out", "too large", "fuel"].iter().any(|word| error.contains(word));
+            assert!(bounded, "{shown}: {error}");
+        }
     }
 
     #[test]
