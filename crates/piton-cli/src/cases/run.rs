@@ -92,11 +92,11 @@ async fn judge(case: Case) -> Result<Vec<String>, String> {
 /// Runs the document of a case. The outer error is one of the case itself.
 async fn execute(case: &Case, base: Option<&str>) -> Result<Result<Finished, FlowError>, String> {
     let state = &case.state;
-    let flow = match &case.document {
-        Ok(document) => Flow::build(document, &Kinds::builtin()),
-        Err(problems) => Err(problems.clone()),
+    let document = match &case.document {
+        Ok(document) => document,
+        Err(problems) => return Ok(Err(FlowError::Document(problems.clone()))),
     };
-    let flow = match flow {
+    let flow = match Flow::build(document, &Kinds::builtin()) {
         Ok(flow) => flow,
         Err(problems) => return Ok(Err(FlowError::Document(problems))),
     };
@@ -111,7 +111,7 @@ async fn execute(case: &Case, base: Option<&str>) -> Result<Result<Finished, Flo
         conversation: state.conversation_variables.clone(),
         lenient: true,
     };
-    let services = tools::services(state, base)?;
+    let services = tools::services(state, &document.mcp_servers, base)?;
     let run: RunId = "case".parse().map_err(|error| format!("{error}"))?;
     let journal = NoJournal::new(run);
     let clock = CaseClock::new(state.fake_time.as_ref().map(|time| time.fixed_timestamp));

@@ -1,10 +1,69 @@
 //! The services of a case: models and tools that its own servers answer.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use piton::Services;
+use piton_flow::{Outside, OutsideConfig, SecurityLevel, ToolServer};
+use piton_model::SecretString;
+use piton_model::chat::{Provider, ToolSpec, Wire};
+use piton_model::mcp::{McpError, ToolOutput};
+use piton_types::Value;
 
-use super::case::State;
+use super::case::{MockTools, State};
 
-/// What the nodes of a case may use. `base` is the address of its HTTP server.
-pub(crate) fn services(_state: &State, _base: Option<&str>) -> Result<Services, String> {
-    Ok(Services::default())
+/// What the nodes of a case may use. `servers` are the MCP servers that the document names, `base` is the
+/// address of the case's HTTP server.
+pub(crate) fn services(state: &State, servers: &Value, base: Option<&str>) -> Result<Services, String> {
+    let mut config = OutsideConfig::at(SecurityLevel::Standard);
+    if let Some(base) = base {
+        config.network = config.network.trusting_url(base);
+    }
+    for (name, mock) in &state.llm_providers {
+        let wire = if name.contains("anthropic") { Wire::Anthropic } else { Wire::OpenAi };
+        let mut provider = Provider::new(wire);
+        provider.api_key = Some(SecretString::from(mock.api_key.clone()));
+        provider.default_model.clone_from(&mock.default_model);
+        provider.organization.clone_from(&mock.org_id);
+        provider.base_url = mock.base_url.clone().or_else(|| base.map(|base| format!("{base}/v1")));
+        config.providers.insert(name.clone(), provider);
+    }
+    for mock in &state.mock_mcp_servers {
+        let server: Arc<dyn ToolServer> = Arc::new(Mock(mock.clone()));
+        // Nodes name a server by its key in the document, which may differ from its name.
+        let named = |entry: &Value| entry.field("name").and_then(Value::as_str) == Some(&mock.config.name);
+        for (key, _) in servers.as_map().into_iter().flatten().filter(|(_, entry)| named(entry)) {
+            config.servers.add(key.clone(), Arc::clone(&server));
+        }
+        config.servers.add(mock.config.name.clone(), server);
+    }
+    let outside = Outside::new(config).map_err(|error| error.to_string())?;
+    Ok(outside.install(Services::default()))
+}
+
+/// A server with one tool that always answers the same, and what it was asked for.
+struct Mock(MockTools);
+
+#[async_trait]
+impl ToolServer for Mock {
+    async fn tools(&self) -> Result<Vec<ToolSpec>, McpError> {
+        let schema = match &self.0.tool_input_schema {
+            Value::Null => Value::map([("type", "object".into())]),
+            schema => schema.clone(),
+        };
+        let (name, description) = (self.0.tool_name.clone(), self.0.tool_description.clone());
+        Ok(vec![ToolSpec { name, description, schema }])
+    }
+
+    async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError> {
+        if tool != self.0.tool_name {
+            let text = format!("there is no tool {tool:?}");
+            return Ok(ToolOutput { text, content: Vec::new(), structured: None, is_error: true });
+        }
+        let text = match arguments.field("q").and_then(Value::as_str) {
+            Some(asked) => format!("{}:{asked}", self.0.tool_result),
+            None => self.0.tool_result.clone(),
+        };
+        Ok(ToolOutput { text, content: Vec::new(), structured: None, is_error: false })
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use piton::{Ids, Inbox, Question};
 use piton_store::async_trait;
-use piton_types::{Clock, Timestamp, Value};
+use piton_types::{Clock, Sleep, Timestamp, Value};
 
 /// A clock that shows one moment for ever, if it was given one. Durations are real: limits of time must hold.
 pub(crate) struct CaseClock {
@@ -28,6 +28,10 @@ impl Clock for CaseClock {
 
     fn monotonic(&self) -> Duration {
         self.system.monotonic()
+    }
+
+    fn sleep(&self, time: Duration) -> Sleep<'_> {
+        self.system.sleep(time)
     }
 }
 
