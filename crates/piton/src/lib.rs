@@ -5,7 +5,7 @@
 //!
 //! # Durable steps
 //!
-//! A [`Run`] is a piece of long work. Each [`step`](Run::step) runs once: its result is in the log
+//! A [`Run`] is a piece of long work. Each [`step`](Scope::step) runs once: its result is in the log
 //! before the next begins, so whoever goes on after a crash gets it from there.
 //!
 //! ```
