@@ -1,9 +1,10 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|relaxed|load|many|steps [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|relaxed|load|many|steps|code [--dir DIR]`
 
 mod alloc;
+mod code;
 mod conversation;
 mod corpus;
 mod load;
@@ -32,7 +33,8 @@ fn main() -> anyhow::Result<()> {
             "load" => load::run(scratch.path()).await,
             "many" => many::run(scratch.path()).await,
             "steps" => steps::run(scratch.path()).await,
-            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|load|many|steps [--dir DIR]"),
+            "code" => code::run().await,
+            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|load|many|steps|code [--dir DIR]"),
         }
     })
 }

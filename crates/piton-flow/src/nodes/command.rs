@@ -89,6 +89,35 @@ impl Node for Command {
     }
 
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+        // Without anything that guards the outside, whoever embeds us does.
+        match context.services().get::<Outside>() {
+            Some(outside) => outside.guard(context, self.start(inputs, context, Some(outside))).await,
+            None => self.start(inputs, context, None).await,
+        }
+    }
+
+    fn references(&self) -> Vec<&Selector> {
+        let env = self.env.iter().map(|(_, value)| value);
+        let templates = self.command.iter().chain(env).chain(&self.cwd).chain(&self.stdin);
+        templates.flat_map(Template::references).collect()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::Command { program: self.program.clone() }]
+    }
+
+    fn variables(&self) -> Option<Vec<&str>> {
+        Some(vec!["stdout", "stderr", "exit_code"])
+    }
+}
+
+impl Command {
+    async fn start(
+        &self,
+        inputs: &Value,
+        context: &NodeContext<'_>,
+        outside: Option<&Outside>,
+    ) -> Result<NodeOutput, NodeError> {
         let words = inputs.field("command").and_then(Value::as_list).ok_or("its inputs have no command")?;
         let mut words = words.iter().filter_map(Value::as_str);
         let program = words.next().filter(|program| !program.is_empty()).ok_or("the program's name is empty")?;
@@ -103,12 +132,10 @@ impl Node for Command {
         };
         job.input = text("stdin").unwrap_or_default().as_bytes().to_vec();
         job.limits.output = MAX_OUTPUT;
-        // Without anything that guards the outside, whoever embeds us does.
-        let outside = context.services().get::<Outside>();
         if let Some(outside) = outside {
             if outside.level() == SecurityLevel::Strict {
                 let message = format!("at Strict no program is run, so {program:?} isn't");
-                return outside.guard(context, async { Err(NodeError::new("Refused", message)) }).await;
+                return Err(NodeError::new("Refused", message));
             }
             outside.record(context, AuditKind::Command, program)?;
             job.sandbox.clone_from(&outside.command_sandbox);
@@ -134,19 +161,5 @@ impl Node for Command {
             return Err(NodeError::passing("CommandError", message));
         }
         Ok(NodeOutput::of([("stdout", stdout), ("stderr", stderr), ("exit_code", Value::from(exit_code))]))
-    }
-
-    fn references(&self) -> Vec<&Selector> {
-        let env = self.env.iter().map(|(_, value)| value);
-        let templates = self.command.iter().chain(env).chain(&self.cwd).chain(&self.stdin);
-        templates.flat_map(Template::references).collect()
-    }
-
-    fn needs(&self) -> Vec<Need> {
-        vec![Need::Command { program: self.program.clone() }]
-    }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["stdout", "stderr", "exit_code"])
     }
 }

@@ -39,6 +39,8 @@ mod assigner;
 mod code;
 mod command;
 mod container;
+#[cfg(feature = "documents")]
+mod document_extractor;
 mod end;
 mod files;
 mod gather;
@@ -101,6 +103,8 @@ pub(crate) fn kinds() -> Kinds {
         .with("knowledge-retrieval", knowledge_retrieval::build);
     #[cfg(feature = "code")]
     let kinds = kinds.with("code", code::build);
+    #[cfg(feature = "documents")]
+    let kinds = kinds.with("document-extractor", document_extractor::build);
     kinds
 }
 

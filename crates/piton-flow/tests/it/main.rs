@@ -6,6 +6,9 @@ mod commands;
 #[cfg(feature = "checkpoint")]
 mod durable;
 mod hostile;
+mod outside;
 mod runs;
+#[path = "../../../piton-model/tests/it/server.rs"]
+mod server;
 mod support;
 mod validation;
