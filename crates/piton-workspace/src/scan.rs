@@ -47,7 +47,7 @@ pub(crate) struct Scanner<'a> {
     pub(crate) sink: &'a dyn Sink,
     pub(crate) include_ignored: bool,
     pub(crate) outer: &'a OuterRules,
-    /// What belongs to the store, if that is inside the folder: names that begin so are left out.
+    /// What belongs to the store, if that is inside the folder, with what lies beside it under the same name and a dash.
     pub(crate) own: &'a [RelPath],
     /// Paths that are captured even if they are ignored.
     pub(crate) forced: &'a HashSet<RelPath>,
@@ -174,6 +174,12 @@ impl Scanner<'_> {
         let unsteady = walk.unsteady.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Scanned { root, tree, times, totals, unsteady, taken_at })
     }
+}
+
+/// Whether a path is a file or folder of the store, or one beside it: `store.db-wal` and its like.
+fn belongs(own: &RelPath, path: &RelPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(own.as_bytes());
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'-')))
 }
 
 /// Threads with room for deep folders.
@@ -380,7 +386,7 @@ impl Walk<'_> {
         if name.starts_with(TEMPORARY) {
             return excluded(Reason::Temporary);
         }
-        if self.scanner.own.iter().any(|own| path.as_bytes().starts_with(own.as_bytes())) {
+        if self.scanner.own.iter().any(|own| belongs(own, &path)) {
             return excluded(Reason::Store);
         }
         let is_folder = stat.kind == FileType::Directory;

@@ -23,8 +23,8 @@ use crate::{RelPath, WorkspaceError, system};
 pub struct WorkspaceOptions {
     /// A private folder for what must not be lost with the workspace: made if it isn't there.
     pub state: PathBuf,
-    /// Files and folders of the store. Those inside the workspace are left out of snapshots, with everything
-    /// whose name begins so.
+    /// Files and folders of the store. Those inside the workspace are left out of snapshots, and so is what has
+    /// their name and a dash behind it, as in `store.db-wal`.
     pub own: Vec<PathBuf>,
     /// Ignore rules from outside the folder.
     pub outer: OuterRules,

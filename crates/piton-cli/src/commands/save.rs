@@ -39,7 +39,8 @@ pub(crate) fn show(session: &Session, saved: &Saved) -> Result<(), Failure> {
             "unsteady": saved.unsteady.iter().map(ToString::to_string).collect::<Vec<_>>(),
         }));
     }
-    let mut line = format!("{}  {} files, {}", saved.checkpoint, snapshot.files, table::size(snapshot.bytes));
+    let files = if snapshot.files == 1 { "1 file".to_owned() } else { format!("{} files", snapshot.files) };
+    let mut line = format!("{}  {files}, {}", saved.checkpoint, table::size(snapshot.bytes));
     if saved.changed == Some(false) {
         line.push_str(", unchanged");
     }

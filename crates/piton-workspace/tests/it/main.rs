@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod capture;
+mod hostile;
 mod model;
 mod sessions;
 mod undo;

@@ -1,0 +1,225 @@
+//! Snapshots and disks that mean harm. Promises 4, 16, 21.
+
+use std::sync::Arc;
+
+use piton_store::{Content, ContentWriter, Draft, DraftPart, RunLog};
+use piton_testing::scratch::tiny_tmpfs;
+use piton_types::{BlobId, CheckpointRef, EntryKind, PartName, Timestamp, Value};
+use piton_workspace::{Goal, RestoreOptions, WorkspaceError, WorkspaceOptions};
+
+use crate::world::{World, look};
+
+/// Commits a snapshot whose tree is `node`, as somebody who can write the store would.
+async fn forge(world: &World, node: Vec<u8>) -> CheckpointRef {
+    world.write("seed", "x");
+    let run = world.save("").await.checkpoint.run;
+    let (store, runtime) = (Arc::clone(&world.store), tokio::runtime::Handle::current());
+    let (id, staged): (BlobId, _) = tokio::task::spawn_blocking(move || {
+        let writer = ContentWriter::new(store, runtime);
+        let id = writer.put(&node).unwrap();
+        writer.put(b"owned").unwrap();
+        (id, writer.finish().unwrap())
+    })
+    .await
+    .unwrap();
+    let mut log = RunLog::open(Arc::clone(&world.store), &run).await.unwrap();
+    let field = |name: &str, value: Value| (name.to_owned(), value);
+    let value = Value::Map(
+        [
+            field("tree", Value::from(id.to_string())),
+            field("files", Value::from(1)),
+            field("bytes", Value::from(1)),
+            field("excluded", Value::from(0)),
+        ]
+        .into(),
+    );
+    let content = Content::Value(&value);
+    let part =
+        DraftPart { name: PartName::WORKSPACE.into(), schema: "piton.workspace".to_owned(), version: 1, content };
+    let at = Timestamp::from_millis(4_000_000_000_000);
+    let draft = Draft { parts: vec![part], staged, ..Draft::new(EntryKind::Checkpoint, at) };
+    let seq = log.append(draft).await.unwrap();
+    CheckpointRef { run, seq }
+}
+
+/// A leaf with entries of these names, each a file with the content `owned`.
+fn leaf(world: &World, names: &[&[u8]]) -> Vec<u8> {
+    let mut node = vec![1, u8::try_from(names.len()).unwrap()];
+    for name in names {
+        node.push(u8::try_from(name.len()).unwrap());
+        node.extend_from_slice(name);
+        node.extend_from_slice(&[1, 0xa4, 0x03, 5]);
+        node.extend_from_slice(world.store.hashing().blob(b"owned").as_bytes());
+    }
+    node
+}
+
+/// Promise 16: no name in a snapshot leads outside.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_lead_out_are_refused_and_nothing_is_written() {
+    for names in [
+        &[&b".."[..]][..],
+        &[b"../canary"],
+        &[b"/canary"],
+        &[b"a/../../canary"],
+        &[b"."],
+        &[b""],
+        &[b"a\0b"],
+        &[b"same", b"same"],
+        &[b"b", b"a"],
+    ] {
+        let world = World::new();
+        std::fs::write(world.scratch.join("canary"), "alive").unwrap();
+        let checkpoint = forge(&world, leaf(&world, names)).await;
+        let before = look(&world.root());
+        let refused = world.restore(&checkpoint).await.map(|_| ());
+        assert!(matches!(refused, Err(WorkspaceError::Snapshot { .. })), "{names:?}: {refused:?}");
+        assert_eq!(look(&world.root()), before);
+        assert_eq!(std::fs::read_to_string(world.scratch.join("canary")).unwrap(), "alive");
+    }
+    // The control: an honest one of the same make is restored.
+    let world = World::new();
+    let checkpoint = forge(&world, leaf(&world, &[b"fine"])).await;
+    world.restore(&checkpoint).await.unwrap();
+    assert_eq!(world.read("fine"), "owned");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_tree_are_refused() {
+    for node in [vec![], vec![9], vec![1, 200], vec![2, 0], vec![1, 1, 1, b'a', 7], vec![1, 1, 1, b'a', 3, 0]] {
+        let world = World::new();
+        let checkpoint = forge(&world, node.clone()).await;
+        let refused = world.restore(&checkpoint).await.map(|_| ());
+        assert!(matches!(refused, Err(WorkspaceError::Snapshot { .. })), "{node:?}: {refused:?}");
+    }
+}
+
+/// A disk that fills up in the middle: nothing has changed, nothing is left, and it works when there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_noticed_before_anything_changes() {
+    let disk = tiny_tmpfs(8 << 20);
+    let world = World::new();
+    let root = disk.path().join("work");
+    std::fs::create_dir(&root).unwrap();
+    let open = || {
+        let options = WorkspaceOptions { state: world.options.state.clone(), ..WorkspaceOptions::default() };
+        let clock = Arc::new(crate::world::WallClock);
+        piton_workspace::Workspace::open(Arc::clone(&world.store), clock, &root, options).unwrap()
+    };
+    std::fs::write(root.join("small"), "0").unwrap();
+    std::fs::write(root.join("large"), vec![7; 3 << 20]).unwrap();
+    let record = piton_workspace::Record::manual("");
+    let saved = open().save(record, &Arc::default()).await.unwrap();
+    std::fs::write(root.join("small"), "1").unwrap();
+    std::fs::remove_file(root.join("large")).unwrap();
+    std::fs::write(root.join("filler"), vec![0; 6 << 20]).unwrap();
+    let before = look(&root);
+    let goal = Goal::Checkpoint(saved.checkpoint);
+    let full = open().restore(&goal, &RestoreOptions::default(), &Arc::default()).await.map(|_| ());
+    assert!(matches!(full, Err(WorkspaceError::File { .. })), "{full:?}");
+    assert_eq!(look(&root), before);
+    disk.resize(32 << 20);
+    open().restore(&goal, &RestoreOptions::default(), &Arc::default()).await.unwrap();
+    assert_eq!(std::fs::read(root.join("large")).unwrap(), vec![7; 3 << 20]);
+    assert!(!root.join("filler").exists());
+}
+
+/// Two restores at once: one after the other, and the folder is what one of them wanted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_restores_at_once_do_not_mix() {
+    let world = World::new();
+    let mut goals = Vec::new();
+    for version in ["one", "two", "three"] {
+        for n in 0..50 {
+            world.write(&format!("{n}"), version);
+        }
+        goals.push(Goal::Checkpoint(world.save("").await.checkpoint));
+    }
+    let restore = |goal: Goal| {
+        let workspace = world.workspace();
+        tokio::spawn(async move { workspace.restore(&goal, &RestoreOptions::default(), &Arc::default()).await })
+    };
+    let (a, b) = (restore(goals[0].clone()), restore(goals[1].clone()));
+    a.await.unwrap().unwrap();
+    b.await.unwrap().unwrap();
+    let all: std::collections::BTreeSet<String> = (0..50).map(|n| world.read(&n.to_string())).collect();
+    assert!(all == ["one".to_owned()].into() || all == ["two".to_owned()].into(), "{all:?}");
+}
+
+/// A parent that is swapped for a link while the restore runs: nothing outside is touched.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_parent_swapped_for_a_link_during_the_restore_leads_nowhere() {
+    let world = World::new();
+    let outside = world.scratch.join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    for n in 0..200 {
+        world.write(&format!("folder/{n}"), "0");
+        std::fs::write(outside.join(n.to_string()), "canary").unwrap();
+    }
+    let start = world.save("").await;
+    let before = look(&outside);
+    for _ in 0..5 {
+        for n in 0..200 {
+            world.write(&format!("folder/{n}"), "1");
+        }
+        let (folder, aside, target) = (world.path("folder"), world.path("aside"), outside.clone());
+        let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stop = Arc::clone(&done);
+        let swapper = std::thread::spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = std::fs::rename(&folder, &aside);
+                let _ = std::os::unix::fs::symlink(&target, &folder);
+                std::thread::yield_now();
+                let _ = std::fs::remove_file(&folder);
+                let _ = std::fs::rename(&aside, &folder);
+            }
+        });
+        // It may fail, or restore less: what counts is outside.
+        let _ = world.restore(&start.checkpoint).await;
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        swapper.join().unwrap();
+        assert_eq!(look(&outside), before);
+        let _ = world.workspace().recover(&Arc::default()).await;
+    }
+}
+
+/// Somebody writes to the files while they are restored: every version that he wrote is on disk or in a backup.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_written_during_the_restore_is_not_lost() {
+    let world = World::new();
+    for n in 0..100 {
+        world.write(&format!("{n}"), "0");
+    }
+    let start = world.save("").await;
+    for n in 0..100 {
+        world.write(&format!("{n}"), "1");
+    }
+    let root = world.root();
+    let writer = std::thread::spawn(move || {
+        let mut written = Vec::new();
+        for n in (0..100).rev() {
+            let path = root.join(n.to_string());
+            // In one piece, as editors do.
+            std::fs::write(root.join("editor"), format!("mine {n}")).unwrap();
+            std::fs::rename(root.join("editor"), path).unwrap();
+            written.push(n);
+        }
+        written
+    });
+    let outcome = world.restore(&start.checkpoint).await;
+    let written = writer.join().unwrap();
+    let timeline = world.workspace().timeline().await.unwrap();
+    for n in written {
+        let mine = format!("mine {n}");
+        let mut found = world.read(&n.to_string()) == mine;
+        for moment in &timeline.moments {
+            let old = piton_workspace::Side::Stored(moment.snapshot);
+            let changes = world.workspace().detect_changes(start.snapshot, old, &Arc::default()).await.unwrap();
+            for change in changes.changes.iter().filter(|change| change.path.to_string() == n.to_string()) {
+                let Some(entry) = &change.new else { continue };
+                found |= world.workspace().read(entry).await.unwrap().is_some_and(|bytes| bytes == mine.as_bytes());
+            }
+        }
+        assert!(found, "{mine} is nowhere: {outcome:?}");
+    }
+}
