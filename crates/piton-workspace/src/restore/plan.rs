@@ -80,19 +80,44 @@ impl Plan {
 
     /// Paths whose present content no snapshot has, because it isn't captured.
     pub(crate) fn unseen(&self, nodes: &dyn Nodes, now: BlobId) -> Result<HashSet<RelPath>, WorkspaceError> {
+        // Whether a folder can't be looked into; most paths share theirs with others.
+        let mut hidden: HashMap<RelPath, bool> = HashMap::new();
         let mut unseen = HashSet::new();
         for change in &self.changes {
-            let mut above = Some(change.path.clone());
-            while let Some(path) = above {
-                if matches!(entry_at(nodes, now, &path)?, Some(Entry::Excluded(_))) {
-                    unseen.insert(change.path.clone());
-                    break;
-                }
-                above = path.split().map(|(parent, _)| parent).filter(|parent| !parent.is_root());
+            let is_unseen = match change.now {
+                Some(Entry::Excluded(_)) => true,
+                Some(_) => false,
+                None => match change.path.split() {
+                    Some((folder, _)) => is_hidden(nodes, now, &folder, &mut hidden)?,
+                    None => false,
+                },
+            };
+            if is_unseen {
+                unseen.insert(change.path.clone());
             }
         }
         Ok(unseen)
     }
+}
+
+/// Whether a folder, or one above it, was seen and not captured.
+fn is_hidden(
+    nodes: &dyn Nodes,
+    now: BlobId,
+    folder: &RelPath,
+    known: &mut HashMap<RelPath, bool>,
+) -> Result<bool, WorkspaceError> {
+    if let Some(hidden) = known.get(folder) {
+        return Ok(*hidden);
+    }
+    let hidden = match folder.split() {
+        None => false,
+        Some((above, _)) => {
+            is_hidden(nodes, now, &above, known)? || matches!(entry_at(nodes, now, folder)?, Some(Entry::Excluded(_)))
+        }
+    };
+    known.insert(folder.clone(), hidden);
+    Ok(hidden)
 }
 
 /// One step in the life of a path.
