@@ -1,13 +1,14 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|relaxed|files|load|many|steps|code [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|relaxed|files|load|many|steps|flow|code [--dir DIR]`
 
 mod alloc;
 mod code;
 mod conversation;
 mod corpus;
 mod files;
+mod flow;
 mod load;
 mod many;
 mod measure;
@@ -34,9 +35,10 @@ fn main() -> anyhow::Result<()> {
             "files" => files::run(scratch.path()),
             "load" => load::run(scratch.path()).await,
             "many" => many::run(scratch.path()).await,
+            "flow" => flow::run(scratch.path()).await,
             "steps" => steps::run(scratch.path()).await,
             "code" => code::run().await,
-            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|files|load|many|steps|code [--dir DIR]"),
+            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|files|load|many|steps|flow|code [--dir DIR]"),
         }
     })
 }

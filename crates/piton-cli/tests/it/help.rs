@@ -35,6 +35,11 @@ fn all_verbs() {
       stop     Stop a run, to go on later
       cancel   Give a run up for good
 
+    Documents:
+      validate What is wrong with documents, and what they need
+      graph    A document as a drawing
+      test     Run cases as data: documents with what should come out
+
     Store:
       init     Set up the store of this folder and say where it is
 

@@ -1,6 +1,7 @@
 //! The binary as a user meets it: one real process per command, in a home of its own.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
+mod cases;
 mod errors;
 mod files;
 mod help;

@@ -1,0 +1,92 @@
+//! `piton test`, `validate` and `graph`: our own cases, those of others where they are, and how failures look.
+
+use std::path::{Path, PathBuf};
+
+use crate::world::World;
+
+/// Cases of others, if they are beside the repository.
+fn shared() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let folder = std::env::var_os("PITON_SHARED").map_or(beside, PathBuf::from).join("cases");
+    folder.is_dir().then_some(folder)
+}
+
+#[test]
+fn our_own_cases_pass() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let said = World::new().piton(["test".as_ref(), cases.as_os_str()]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "6 passed, 0 failed\n"), "{}", said.stderr);
+}
+
+/// F1, promise 21: documents that exist run unchanged. Left out are six that test another engine's debugger
+/// and its compiled plugins; `docs/workflows.md` names them.
+#[test]
+fn the_cases_of_others_pass() {
+    let Some(folder) = shared() else { return };
+    let said = World::new().piton(["test".as_ref(), folder.join("xworkflow").as_os_str()]);
+    assert!(said.stdout.ends_with("6 unsupported\n67 passed, 0 failed\n"), "{}", said.stdout);
+    assert_eq!(said.code, Some(0));
+}
+
+/// Exports of others are valid, and say what they need.
+#[test]
+fn the_exports_of_others_are_valid() {
+    let Some(folder) = shared() else { return };
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder.join("dify")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "yml"));
+    files.sort();
+    assert!(!files.is_empty());
+    let arguments = ["validate", "--json"].map(std::ffi::OsString::from).into_iter();
+    let said = World::new().piton(arguments.chain(files.iter().map(|file| file.clone().into_os_string())));
+    assert_eq!(said.code, Some(0), "{}", said.stdout);
+    for line in said.stdout.lines() {
+        let report: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(report["errors"], serde_json::json!([]));
+        assert!(report["needs"].as_array().is_some_and(|needs| !needs.is_empty()), "{line}");
+    }
+}
+
+#[test]
+fn a_failure_says_what_differs_and_ends_with_one() {
+    let world = World::new();
+    let folder = world.work().join("case");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(
+        folder.join("workflow.yml"),
+        "nodes: [{id: a, data: {type: start, variables: [{variable: x, type: number}]}}, {id: b, data: {type: end, outputs: [{variable: y, value_selector: [a, x]}]}}]\nedges: [{source: a, target: b}]\n",
+    )
+    .unwrap();
+    std::fs::write(folder.join("in.json"), "{\"x\": 1}").unwrap();
+    std::fs::write(folder.join("out.toml"), "status = \"completed\"\noutputs = {y = 2}\n").unwrap();
+    insta::assert_snapshot!(world.piton(["test", "case", "--junit", "report.xml"]).whole(), @r"
+    --- stdout
+    FAIL  case
+          outputs.y: expected 2, got 1
+    0 passed, 1 failed
+    --- exit 1
+    ");
+    let report = std::fs::read_to_string(world.work().join("report.xml")).unwrap();
+    assert!(report.contains("failures=\"1\""), "{report}");
+}
+
+#[test]
+fn a_document_is_judged_with_file_line_and_node() {
+    let world = World::new();
+    world.write("flow.yml", "nodes:\n  - {id: a, data: {type: start}}\n  - {id: b, data: {type: end, outputs: [{variable: y, value_selector: [aa, x]}]}}\nedges: [{source: a, target: b}]\n");
+    insta::assert_snapshot!(world.piton(["validate", "flow.yml"]).whole(), @r#"
+    --- stdout
+    flow.yml:3: error: node "b": /nodes/1/data: it uses a variable of "aa", which is not a node
+      hint: did you mean "a"?
+    flow.yml: not valid, 1 error
+    --- exit 1
+    "#);
+    insta::assert_snapshot!(world.piton(["graph", "flow.yml", "--format", "mermaid"]).whole(), @r#"
+    --- stdout
+    flowchart TD
+      n0(["a<br/><i>start</i>"])
+      n1(["b<br/><i>end</i>"])
+      n0 --> n1
+    --- exit 0
+    "#);
+}
