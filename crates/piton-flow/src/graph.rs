@@ -146,7 +146,7 @@ impl Graph {
             if !nodes[source].reached {
                 continue;
             }
-            for (edge, _) in &edges {
+            for edge in edges.keys() {
                 nodes[edge.target].waits_for += 1;
             }
             nodes[source].edges = edges.into_keys().collect();

@@ -39,7 +39,7 @@ fn differ(place: &str, expected: &Value, found: &Value, differences: &mut Vec<St
                 match (wanted.get(name), got.get(name)) {
                     (Some(wanted), Some(got)) => differ(&place, wanted, got, differences),
                     (Some(wanted), None) => {
-                        differences.push(format!("{place}: expected {}, but it isn't there", shown(wanted)))
+                        differences.push(format!("{place}: expected {}, but it isn't there", shown(wanted)));
                     }
                     (None, Some(got)) => differences.push(format!("{place}: nothing was expected, got {}", shown(got))),
                     (None, None) => {}

@@ -96,7 +96,8 @@ async fn answer(
     unmatched: Arc<Mutex<Vec<String>>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, MAX_REQUEST).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body =
+        Limited::new(body, MAX_REQUEST).collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
     let whole = head.uri.path_and_query().map_or("/", |found| found.as_str());
     for prepared in prepared.iter() {
