@@ -223,6 +223,9 @@ pub(crate) struct Retry {
     pub(crate) from: Option<StepPath>,
     #[command(flatten)]
     pub(crate) consent: Consent,
+    /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Branch a new run off a checkpoint, with changes
@@ -375,6 +378,9 @@ pub(crate) struct Run {
     /// If another process drives the run, wait for it, at most so long
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
     pub(crate) wait: Option<u64>,
+    /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Go on with a run; never creates one
@@ -390,6 +396,9 @@ pub(crate) struct Resume {
     /// If another process drives the run, wait for it, at most so long
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
     pub(crate) wait: Option<u64>,
+    /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// JSON if it is some, else text.

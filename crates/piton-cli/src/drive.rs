@@ -81,7 +81,7 @@ fn report(session: &Session, outcome: &RunOutcome) -> Result<Exit, Failure> {
     if output.is_json() {
         let completed = outcome.status == RunStatus::Completed;
         let outputs = if completed { view::value_json(&outputs) } else { serde_json::Value::Null };
-        output.object(&result(&outcome.run, outcome.status, outputs, outcome.error.as_deref()))?;
+        output.object(&result(&outcome.run, outcome.status, outputs, outcome.error.as_deref(), outcome.usage))?;
     }
     match outcome.status {
         RunStatus::Completed => {
@@ -111,7 +111,13 @@ fn put_aside(session: &Session, run: &RunId, error: RunError) -> Result<Exit, Fa
     let waits = matches!(error, RunError::Waiting { .. });
     if session.output.is_json() {
         let status = if waits { RunStatus::Waiting } else { RunStatus::Paused };
-        session.output.object(&result(run, status, serde_json::Value::Null, Some(&clean(&error.to_string()))))?;
+        session.output.object(&result(
+            run,
+            status,
+            serde_json::Value::Null,
+            Some(&clean(&error.to_string())),
+            TokenUsage::default(),
+        ))?;
     }
     if !waits {
         return Err(error.into());
@@ -125,7 +131,13 @@ fn put_aside(session: &Session, run: &RunId, error: RunError) -> Result<Exit, Fa
 fn stopped(session: &Session, run: &RunId, started: bool) -> Result<(), Failure> {
     if session.output.is_json() {
         let status = if started { RunStatus::InProgress } else { RunStatus::Queued };
-        session.output.object(&result(run, status, serde_json::Value::Null, Some("stopped by a signal")))?;
+        session.output.object(&result(
+            run,
+            status,
+            serde_json::Value::Null,
+            Some("stopped by a signal"),
+            TokenUsage::default(),
+        ))?;
     }
     session.output.warn(&if started {
         format!("run {run} was stopped; what finished is kept. `piton resume {run}` goes on from there.")
@@ -136,9 +148,13 @@ fn stopped(session: &Session, run: &RunId, started: bool) -> Result<(), Failure>
 }
 
 /// The one object that `run --json` ends with.
-fn result(run: &RunId, status: RunStatus, outputs: serde_json::Value, error: Option<&str>) -> serde_json::Value {
-    // No node kind of this version calls a model, so nothing was used.
-    let usage = TokenUsage::default();
+fn result(
+    run: &RunId,
+    status: RunStatus,
+    outputs: serde_json::Value,
+    error: Option<&str>,
+    usage: TokenUsage,
+) -> serde_json::Value {
     json!({
         "id": run.as_str(),
         "run": run.as_str(),

@@ -14,6 +14,7 @@ mod failure;
 mod file_arguments;
 mod files;
 mod output;
+mod outside;
 mod place;
 mod reference;
 mod resolve;

@@ -10,7 +10,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError, StepDone, StepRecord};
 use piton_types::{
-    CheckpointRef, Durability, Random, RunId, RunKind, RunState, RunStatus, StepPath, Value, from_value, to_value,
+    CheckpointRef, Durability, Random, RunId, RunKind, RunState, RunStatus, StepPath, TokenUsage, Value, from_value,
+    to_value,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -46,6 +47,8 @@ pub struct StartFlow {
     pub durability: Durability,
     /// Who is told what happens.
     pub events: Listener,
+    /// What nodes may use. It isn't recorded: whoever goes on with the run says it again.
+    pub services: Services,
 }
 
 /// How a run stands once it was driven.
@@ -59,6 +62,9 @@ pub struct RunOutcome {
     pub outputs: Outputs,
     /// Why it failed.
     pub error: Option<String>,
+    /// What was used since it was started or gone on with, unless it failed; what nodes used that had finished before
+    /// isn't counted again.
+    pub usage: TokenUsage,
 }
 
 /// What entry 0 of a workflow's run has.
@@ -151,7 +157,8 @@ impl Journal for RunJournal<'_> {
 /// A node that fails ends the run as failed, which is an outcome and not an error. Nothing is created
 /// for a document or inputs that aren't valid.
 pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutcome, FlowError> {
-    let flow = check(&start.document, start.format, &start.inputs)?;
+    let flow = check(&start.document, start.format, &start.inputs, &start.services)?;
+    let services = start.services;
     let events = start.events.clone();
     let body =
         FlowBody { document: start.document, format: start.format, inputs: start.inputs, folder: start.folder.clone() };
@@ -175,7 +182,7 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
     let run = Run::open(context, open).await?;
     let found = FlowBody::read(run.id(), run.input())?;
     body.check_same(run.id(), &found)?;
-    drive(context, &run, &flow, found, &events).await
+    drive(context, &run, &flow, found, &events, &services).await
 }
 
 /// Goes on with a workflow, by the document that its log has.
@@ -188,20 +195,21 @@ pub async fn resume_durable(
     id: &RunId,
     durability: Durability,
     events: Listener,
+    services: &Services,
 ) -> Result<RunOutcome, FlowError> {
     if let Some(input) = Run::input_of(context, id).await? {
         FlowBody::read(id, &input)?;
     }
     let run = Run::resume(context, id, durability, events.clone()).await?;
     let body = FlowBody::read(id, run.input())?;
-    let flow = check(&body.document, body.format, &body.inputs)?;
-    drive(context, &run, &flow, body, &events).await
+    let flow = check(&body.document, body.format, &body.inputs, services)?;
+    drive(context, &run, &flow, body, &events, services).await
 }
 
-fn check(document: &str, format: Format, inputs: &Inputs) -> Result<Flow, FlowError> {
+fn check(document: &str, format: Format, inputs: &Inputs, services: &Services) -> Result<Flow, FlowError> {
     let document = Document::parse(document, format).map_err(FlowError::Document)?;
     let flow = Flow::build(&document, &Kinds::builtin()).map_err(FlowError::Document)?;
-    flow.accept(inputs.clone().into(), &Services::default())?;
+    flow.accept(inputs.clone().into(), services)?;
     Ok(flow)
 }
 
@@ -222,30 +230,39 @@ async fn drive(
     flow: &Flow,
     body: FlowBody,
     events: &Listener,
+    services: &Services,
 ) -> Result<RunOutcome, FlowError> {
     if let RunState::Completed(completed) = run.state() {
         let outputs = from_value(completed.output)
             .map_err(|cause| RunError::Value { what: "the outputs of the run".to_owned(), cause })?;
-        return Ok(RunOutcome { run: run.id().clone(), status: RunStatus::Completed, outputs, error: None });
+        return Ok(RunOutcome {
+            run: run.id().clone(),
+            status: RunStatus::Completed,
+            outputs,
+            error: None,
+            usage: TokenUsage::default(),
+        });
     }
     let (journal, ids) = (RunJournal::new(run), RandomIds(&*context.random));
     let tell = |event: &piton_types::Event| events.tell(event);
     let host = Host {
         events: EventSink::Call(&tell),
         folder: body.folder.as_deref().map(Path::new),
+        services,
         ..Host::new(&journal, &*context.clock, &ids)
     };
     let id = run.id().clone();
     let given = flow.accept(body.inputs.into(), host.services)?;
     match engine::drive(flow, given, &host).await {
-        Ok(engine::Finished { outputs, .. }) => {
+        Ok(engine::Finished { outputs, usage, .. }) => {
             run.complete(&outputs).await?;
-            Ok(RunOutcome { run: id, status: RunStatus::Completed, outputs, error: None })
+            Ok(RunOutcome { run: id, status: RunStatus::Completed, outputs, error: None, usage })
         }
         Err(error @ (FlowError::Node { .. } | FlowError::TooManySteps { .. } | FlowError::TooLong { .. })) => {
             let error = error.to_string();
             run.fail(Failure::new("node", error.clone())).await?;
-            Ok(RunOutcome { run: id, status: RunStatus::Failed, outputs: Outputs::new(), error: Some(error) })
+            let (status, usage) = (RunStatus::Failed, TokenUsage::default());
+            Ok(RunOutcome { run: id, status, outputs: Outputs::new(), error: Some(error), usage })
         }
         // What the journal had to say is what the run said.
         Err(FlowError::Journal(error)) => match error.downcast::<RunError>() {

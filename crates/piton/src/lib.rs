@@ -53,7 +53,7 @@
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), piton::FlowError> {
 //! use std::sync::Arc;
-//! use piton::{Context, Durability, Format, Listener, MemoryStore, RunStatus, StartFlow, run_durable};
+//! use piton::{Context, Durability, Format, Listener, MemoryStore, RunStatus, Services, StartFlow, run_durable};
 //!
 //! let document = "
 //! nodes:
@@ -74,6 +74,7 @@
 //!     folder: None,
 //!     durability: Durability::Durable,
 //!     events: Listener::default(),
+//!     services: Services::default(),
 //! };
 //! let context = Context::system(Arc::new(MemoryStore::new()));
 //! let outcome = run_durable(&context, start).await?;

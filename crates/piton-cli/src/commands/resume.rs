@@ -14,6 +14,7 @@ use crate::ask::AskTerminal;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
+use crate::outside::services;
 use crate::resolve::run_id;
 use crate::session::Session;
 
@@ -37,9 +38,10 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
         wait_for(session, &store, &run, arguments.wait).await?;
     }
     let id = run.clone();
+    let services = services(session, arguments.config.as_deref())?;
     let notice = clean(&examined.notice.to_string());
     drive(session, store, &run, Some(notice), |context, events| async move {
-        resume_durable(&context, &id, Durability::Durable, events).await
+        resume_durable(&context, &id, Durability::Durable, events, &services).await
     })
     .await
 }

@@ -11,6 +11,7 @@ use crate::back::{entails, put_back};
 use crate::consent::Plan;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
+use crate::outside::services;
 use crate::resolve::run_id;
 use crate::session::Session;
 
@@ -59,8 +60,9 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
         return Ok(Exit::Done);
     }
     let id = run.clone();
+    let services = services(session, arguments.config.as_deref())?;
     drive(session, store, &run, None, |context, events| async move {
-        resume_durable(&context, &id, Durability::Durable, events).await
+        resume_durable(&context, &id, Durability::Durable, events, &services).await
     })
     .await
 }

@@ -11,6 +11,7 @@ use crate::arguments::Run;
 use crate::commands::resume::wait_for;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
+use crate::outside::services;
 use crate::session::Session;
 use crate::texts::{document_format, read_text};
 
@@ -26,6 +27,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
         wait_for(session, &store, &run, arguments.wait).await?;
     }
     let id = run.clone();
+    let services = services(session, arguments.config.as_deref())?;
     drive(session, store, &run, None, |context, events| async move {
         let start = StartFlow {
             document,
@@ -36,6 +38,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
             folder: session.surroundings.folder.to_str().map(str::to_owned),
             durability: Durability::Durable,
             events,
+            services,
         };
         run_durable(&context, start).await
     })

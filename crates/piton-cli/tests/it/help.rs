@@ -190,6 +190,7 @@ fn all_verbs() {
           --inputs <FILE>      Inputs as a JSON object; `-` reads stdin
           --id <RUN>           The run's id: resumed if there is such a run, else created
           --wait [<SECONDS>]   If another process drives the run, wait for it, at most so long
+          --config <FILE>      Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
       -h, --help               Print help (see more with '--help')
 
     Options of every verb:
@@ -216,6 +217,7 @@ fn all_verbs() {
 
     Options:
           --wait [<SECONDS>]  If another process drives the run, wait for it, at most so long
+          --config <FILE>     Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
       -h, --help              Print help (see more with '--help')
 
     Options of every verb:

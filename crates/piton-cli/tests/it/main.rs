@@ -7,6 +7,7 @@ mod files;
 mod help;
 mod kill;
 mod look;
+mod models;
 mod place;
 mod readme;
 mod steer;

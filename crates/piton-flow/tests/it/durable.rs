@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use piton_flow::{FlowError, Format, RunOutcome, StartFlow, resume_durable, run_durable};
+use piton_flow::{FlowError, Format, RunOutcome, Services, StartFlow, resume_durable, run_durable};
 use piton_runtime::{Context, Listener, Run, RunError, this_process};
 use piton_store::{MemoryStore, RunLog, Span, Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
@@ -66,6 +66,7 @@ impl Ledger {
             folder: Some(self.0.path().to_str().unwrap().to_owned()),
             durability: Durability::Durable,
             events: Listener::default(),
+            services: Services::default(),
         }
     }
 
@@ -91,7 +92,7 @@ async fn checkpoints(store: &Arc<dyn Store>) -> Vec<(u32, String, BlobId)> {
 }
 
 async fn resume(context: &Context) -> Result<RunOutcome, FlowError> {
-    resume_durable(context, &id(), Durability::Durable, Listener::default()).await
+    resume_durable(context, &id(), Durability::Durable, Listener::default(), &Services::default()).await
 }
 
 #[tokio::test]
@@ -225,7 +226,8 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
 
     // The commands run in the run's own folder, wherever it is resumed from.
     fs::write(ledger.0.path().join("ready"), "").unwrap();
-    let outcome = resume_durable(&process(&store), &id(), Durability::Durable, listener()).await.unwrap();
+    let outcome =
+        resume_durable(&process(&store), &id(), Durability::Durable, listener(), &Services::default()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert_eq!(ledger.lines(), ["pay", "ship"]);
     let told = told.lock().unwrap();

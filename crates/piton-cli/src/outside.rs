@@ -1,0 +1,125 @@
+//! `--config FILE`: which models, knowledge bases and credentials a workflow may use, how strict it is held, and
+//! how much it may spend. Only a file that the user names is read: one that lies in a folder may have come with
+//! somebody else's document, and could send a key elsewhere.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use piton::Services;
+use piton_flow::{AuditFile, Credential, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
+use piton_model::chat::Providers;
+use piton_model::{ExposeSecret as _, SecretString};
+use piton_types::{Value, from_value};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::output::clean;
+use crate::session::Session;
+use crate::texts::{document_format, read_text};
+
+/// What the file may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Config {
+    level: SecurityLevel,
+    providers: Providers,
+    knowledge: BTreeMap<String, Knowledge>,
+    credentials: BTreeMap<String, Credential>,
+    quotas: Quotas,
+    /// Addresses that documents may reach although they are private.
+    reachable: Vec<String>,
+    /// Where it is written down what was done.
+    audit: Option<PathBuf>,
+}
+
+/// What the nodes of a run may use.
+pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Services, Failure> {
+    let mut config = match file {
+        None => Config::default(),
+        Some(path) => read(path)?,
+    };
+    resolve(&mut config, |name| std::env::var(name).ok())?;
+    let mut outside = OutsideConfig::at(config.level);
+    for address in &config.reachable {
+        outside.network = outside.network.trusting_url(address);
+    }
+    outside.providers = config.providers;
+    outside.knowledge = config.knowledge;
+    outside.credentials = config.credentials;
+    outside.quotas = config.quotas;
+    outside.folder = Some(session.surroundings.folder.clone());
+    // Programs that serve tools are found by these; nothing else of ours is handed on.
+    let handed_on = ["PATH", "HOME", "LANG"].map(|name| (name, std::env::var(name)));
+    outside.environment =
+        handed_on.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.ok()?))).collect();
+    if let Some(path) = config.audit {
+        let file = AuditFile::open(&path)
+            .map_err(|error| Failure::fixable(format!("can't write to {}", path.display())).because(&error))?;
+        outside.audit = Some(Arc::new(file));
+    }
+    let outside = Outside::new(outside)
+        .map_err(|error| Failure::fixable("the network can't be set up").because(&error).hint("nothing was run."))?;
+    Ok(outside.install(Services::default()))
+}
+
+fn read(path: &Path) -> Result<Config, Failure> {
+    let wrong =
+        |cause: String| Failure::fixable(format!("{} is not a configuration", path.display())).cause(clean(&cause));
+    let (text, format) = (read_text(path)?, document_format(path)?);
+    match format.read(&text).map_err(|problems| wrong(problems.to_string()))? {
+        // A file of comments only.
+        Value::Null => Ok(Config::default()),
+        value => from_value(value).map_err(|error| wrong(error.to_string())),
+    }
+}
+
+/// Puts the values of environment variables in the place of `env:NAME`.
+fn resolve(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
+    let keys = config.providers.values_mut().filter_map(|provider| provider.api_key.as_mut());
+    let more = config.knowledge.values_mut().filter_map(|knowledge| knowledge.api_key.as_mut());
+    let credentials = config.credentials.values_mut().map(|credential| &mut credential.value);
+    for secret in keys.chain(more).chain(credentials) {
+        let Some(name) = secret.expose_secret().strip_prefix("env:") else { continue };
+        let value = variable(name).ok_or_else(|| {
+            Failure::fixable(format!("the environment variable {name} is not set"))
+                .hint("nothing was run. The configuration takes a key from it.")
+        })?;
+        *secret = SecretString::from(value);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("piton.toml");
+        std::fs::write(&path, text).unwrap();
+        read(&path)
+    }
+
+    #[test]
+    fn keys_come_from_the_environment() {
+        let mut config = parse(
+            "level = \"strict\"\n[providers.openai]\napi_key = \"env:KEY\"\n[providers.other]\napi_key = \"plain\"\n",
+        )
+        .unwrap();
+        assert_eq!(config.level, SecurityLevel::Strict);
+        resolve(&mut config, |name| (name == "KEY").then(|| "sk-1".to_owned())).unwrap();
+        let key = |name: &str| config.providers[name].api_key.as_ref().unwrap().expose_secret().to_owned();
+        assert_eq!((key("openai"), key("other")), ("sk-1".to_owned(), "plain".to_owned()));
+
+        let mut missing = parse("[credentials.git]\nhosts = [\"example.org\"]\nvalue = \"env:NOWHERE\"\n").unwrap();
+        assert!(resolve(&mut missing, |_| None).is_err());
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused() {
+        for wrong in ["levle = \"strict\"", "[providers.openai]\nkey = \"x\"", "level = \"lax\"", "= 1"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
