@@ -1,7 +1,7 @@
 //! HTTP under a policy (promise 23).
 //!
 //! The invariant: a connection is only ever made to an address that the policy allows *at the moment of
-//! connecting*. Names are resolved by [`resolve::Checked`] inside the connector, which hands on allowed
+//! connecting*. Names are resolved by `resolve::Checked` inside the connector, which hands on allowed
 //! addresses alone, so there is nothing between the check and the connection that a second DNS answer
 //! could slip into. Addresses written into a URL never reach a resolver; they are checked when the URL
 //! is, with the odd spellings (`0x7f.1`, `2130706433`) already made plain by the URL parser.
