@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton::Services;
+use piton::{Need, Services};
 use piton_flow::{AuditFile, Credential, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
 use piton_model::chat::Providers;
 use piton_model::{ExposeSecret as _, SecretString};
@@ -60,7 +60,9 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
     }
     let outside = Outside::new(outside)
         .map_err(|error| Failure::fixable("the network can't be set up").because(&error).hint("nothing was run."))?;
-    Ok(outside.install(Services::default()))
+    // A run that is driven from here has nobody who could answer a node's question.
+    let nobody = |need: &Need| matches!(need, Need::Person).then_some(false);
+    Ok(outside.install(Services::default()).offering(nobody))
 }
 
 fn read(path: &Path) -> Result<Config, Failure> {

@@ -166,9 +166,11 @@ impl Faults {
 /// The kinds that an engine has.
 ///
 /// ```
-/// use piton_flow::{Build, Built, Kinds};
+/// use piton_flow::{Build, Built, Faults, Kinds};
+/// use piton_types::Path;
+/// // The docs of `piton_flow::nodes` show one that builds a node.
 /// fn echo(_: &Build<'_>) -> Built {
-///     # unimplemented!()
+///     Err(Faults::one(Path::root(), "it isn't licensed here"))
 /// }
 /// let kinds = Kinds::builtin().with("my-company.echo", echo);
 /// assert!(kinds.names().any(|name| name == "my-company.echo"));

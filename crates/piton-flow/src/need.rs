@@ -36,6 +36,8 @@ pub enum Need {
     McpServer {
         /// Its name.
         server: String,
+        /// The document says how it is started or reached; else the user's configuration has to.
+        described: bool,
     },
     /// A knowledge base.
     Knowledge {
@@ -64,7 +66,7 @@ impl fmt::Display for Need {
             Self::Kind { kind } => write!(f, "the node kind {kind:?}"),
             Self::Model { provider, model } => write!(f, "the model {model:?} of {provider:?}"),
             Self::Tool { provider, tool } => write!(f, "the tool {tool:?} of {provider:?}"),
-            Self::McpServer { server } => write!(f, "the MCP server {server:?}"),
+            Self::McpServer { server, .. } => write!(f, "the MCP server {server:?}"),
             Self::Knowledge { dataset } => write!(f, "the knowledge base {dataset:?}"),
             Self::Command { program } => write!(f, "the program {program:?}"),
             Self::Sandbox { language } => write!(f, "a sandbox for {language}"),

@@ -167,7 +167,7 @@ impl Node for Agent {
         let mut needs = vec![self.model.need()];
         for source in &self.sources {
             match source {
-                Source::Server(server) => needs.push(Need::McpServer { server: server.name.clone() }),
+                Source::Server(server) => needs.push(server.need()),
                 Source::Tool { provider, tool } => {
                     needs.push(Need::Tool { provider: provider.clone(), tool: tool.clone() });
                 }

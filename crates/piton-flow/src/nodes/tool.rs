@@ -96,7 +96,7 @@ impl Node for Tool {
 
     fn needs(&self) -> Vec<Need> {
         match &self.owner {
-            Owner::Server(server) => vec![Need::McpServer { server: server.name.clone() }],
+            Owner::Server(server) => vec![server.need()],
             Owner::Builtin(_) => Vec::new(),
             Owner::Provider(provider) => vec![Need::Tool { provider: provider.clone(), tool: self.tool.clone() }],
         }

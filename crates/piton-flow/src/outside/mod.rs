@@ -122,7 +122,7 @@ impl Outside {
         let commands = self.level != SecurityLevel::Strict;
         let offer = move |need: &Need| match need {
             Need::Model { provider, .. } => Some(models.iter().any(|name| models::is(name, provider))),
-            Need::McpServer { server } => Some(commands || servers.has(server)),
+            Need::McpServer { server, described } => Some(servers.has(server) || (*described && commands)),
             Need::Tool { provider, tool } => Some(builtin(provider, tool).is_some() || servers.has(provider)),
             Need::Knowledge { dataset } => Some(datasets.iter().any(|name| name == dataset || name == "*")),
             Need::Command { .. } => Some(commands),

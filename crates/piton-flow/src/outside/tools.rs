@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use super::{AuditKind, Outside, SecurityLevel};
 use crate::kind::Faults;
+use crate::need::Need;
 use crate::node::{NodeContext, NodeError};
 
 /// How much of a page a model gets to see.
@@ -107,6 +108,11 @@ pub(crate) struct ServerRef {
 }
 
 impl ServerRef {
+    /// What a node needs that uses it.
+    pub(crate) fn need(&self) -> Need {
+        Need::McpServer { server: self.name.clone(), described: self.described.is_some() }
+    }
+
     /// One by name, as `mcp_servers` of the document or the user's configuration has it.
     pub(crate) fn named(name: &str, servers: &Value) -> Result<Self, Faults> {
         match servers.field(name) {
