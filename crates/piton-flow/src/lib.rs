@@ -38,6 +38,7 @@ mod problem;
 mod read;
 mod record;
 mod reply;
+mod runner;
 mod selector;
 mod settings;
 mod template;
@@ -48,7 +49,7 @@ mod variables;
 pub use control::Control;
 pub use document::{Document, Edge, ErrorHandler, NodeSpec, VariableSpec};
 #[cfg(feature = "checkpoint")]
-pub use durable::{RunJournal, RunOutcome, StartFlow, resume_durable, run_durable};
+pub use durable::RunJournal;
 pub use engine::{Finished, Host, Ids, Inputs, Limits, Outputs, run, uuid};
 pub use error::FlowError;
 pub use events::EventSink;
@@ -68,5 +69,7 @@ pub use outside::{
 pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;
+#[cfg(feature = "checkpoint")]
+pub use runner::{RunOutcome, StartFlow, resume_durable, run_durable};
 pub use selector::{Mapping, Selector};
 pub use template::Template;
