@@ -6,7 +6,8 @@ use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::index::{kind_number, status_number};
-use crate::schema::{INLINE_PACK, MAX_ROW, MAX_RUN, key, pack_state, seq_of};
+use crate::schema::{INLINE_PACK, MAX_ROW, MAX_RUN, key, seq_of};
+use crate::upkeep;
 use crate::writer::Failure;
 
 /// What can be said of a commit without looking at the store.
@@ -29,20 +30,26 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 /// An append to a run in progress writes one row, and one more if its pack is large. The index row is left alone then: its time is
 /// that of the newest entry.
 pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> Result<i64, Failure> {
-    let number = match known {
+    let mut number = match known {
         Some(number) => Some(number),
         None => run_number(conn, &commit.run)?,
     };
-    let (head, status) = match number {
+    let (mut head, mut status) = match number {
         Some(number) => head_and_status(conn, number)?.unzip(),
         None => (None, None),
     };
-    commit.check(head)?;
-    for pack in &commit.staged {
-        let mut keep = conn.prepare_cached("UPDATE pack SET state = ?2 WHERE no = ?1")?;
-        if keep.execute(params![pack.0.cast_signed(), pack_state::KEPT])? == 0 {
-            return Err(StoreError::NotFound { what: format!("staged pack {}", pack.0) }.into());
+    if known.is_some() && head.is_none() {
+        // The run was removed since, and there may be another one of its name.
+        number = run_number(conn, &commit.run)?;
+        if let Some(number) = number {
+            (head, status) = head_and_status(conn, number)?.unzip();
         }
+    }
+    commit.check(head)?;
+    if let Some(era) = commit.era
+        && era < upkeep::era(conn)?
+    {
+        return Err(StoreError::EraEnded { run: commit.run.clone(), wanted: commit.seq }.into());
     }
     let number =
         match (number, &commit.index) {
@@ -60,6 +67,7 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
             (None, Some(index)) => insert_row(conn, index)?,
             (None, None) => return Err(StoreError::no_run(&commit.run).into()),
         };
+    upkeep::rely(conn, number, &commit.staged)?;
     let pack = if commit.pack.len() > INLINE_PACK {
         conn.prepare_cached("INSERT INTO tail(bytes) VALUES (?1)")?.execute([&commit.pack[..]])?;
         ToSqlOutput::from(conn.last_insert_rowid())
@@ -125,7 +133,7 @@ pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Opt
     conn.prepare_cached("SELECT no FROM run WHERE id = ?1")?.query_row([run.as_str()], |row| row.get(0)).optional()
 }
 
-/// The newest entry of a run, and the run's status, in one look.
+/// The newest entry of a run, and the run's status, in one look; `None` if there is no such run.
 fn head_and_status(conn: &Connection, run: i64) -> rusqlite::Result<Option<(Head, u8)>> {
     conn.prepare_cached(
         "SELECT key, fence, hash, (SELECT status FROM run WHERE no = ?3) FROM entry
@@ -133,9 +141,11 @@ fn head_and_status(conn: &Connection, run: i64) -> rusqlite::Result<Option<(Head
     )?
     .query_row([key(run, Seq(0)), key(run, Seq(u32::MAX)), run], |row| {
         let head = Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? };
-        Ok((head, row.get(3)?))
+        // A run that was removed has entries until they are swept, but no row.
+        Ok(row.get::<_, Option<u8>>(3)?.map(|status| (head, status)))
     })
     .optional()
+    .map(Option::flatten)
 }
 
 /// The newest entry of a run. It is never folded, so it is always a row of its own.

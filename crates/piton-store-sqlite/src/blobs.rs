@@ -5,13 +5,13 @@ use std::collections::hash_map::Entry;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{Blobs, PackId, StoreError};
+use piton_store::{Blobs, Era, PackId, StoreError};
 use piton_types::BlobId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::SqliteStore;
 use crate::log::bytes;
 use crate::schema::{MAX_ROW, pack_state};
+use crate::{SqliteStore, upkeep};
 
 #[async_trait]
 impl Blobs for SqliteStore {
@@ -74,8 +74,12 @@ impl Blobs for SqliteStore {
                 .prepare_cached("SELECT bytes FROM pack WHERE no = ?1")?
                 .query_row([pack.0.cast_signed()], |row| bytes(row, 0))
                 .optional()?;
-            found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) }.into())
+            found.ok_or_else(|| upkeep::no_pack(pack).into())
         })
+    }
+
+    async fn era(&self) -> Result<Era, StoreError> {
+        self.core.read(|conn| Ok(upkeep::era(conn)?))
     }
 }
 
@@ -100,12 +104,18 @@ pub(crate) fn remove_pinned(conn: &Connection) -> rusqlite::Result<usize> {
         .optional()?
     {
         let transaction = conn.unchecked_transaction()?;
-        for id in ids.as_chunks::<32>().0 {
-            conn.prepare_cached("DELETE FROM blob WHERE prefix = ?1 AND pack = ?2")?.execute([prefix(id), number])?;
-        }
-        conn.execute("DELETE FROM pack WHERE no = ?1", [number])?;
+        delete(conn, number, &ids)?;
         transaction.commit()?;
         removed += 1;
     }
     Ok(removed)
+}
+
+/// Deletes a pack with these ids.
+pub(crate) fn delete(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Result<()> {
+    let mut blob = conn.prepare_cached("DELETE FROM blob WHERE prefix = ?1 AND pack = ?2")?;
+    for id in ids.as_chunks::<32>().0 {
+        blob.execute([prefix(id), number])?;
+    }
+    conn.prepare_cached("DELETE FROM pack WHERE no = ?1")?.execute([number]).map(drop)
 }

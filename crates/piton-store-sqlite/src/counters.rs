@@ -18,6 +18,8 @@ pub struct Counters {
     pub inline: u64,
     /// Folds.
     pub folds: u64,
+    /// Bytes of removed runs and packs that were deleted.
+    pub swept: u64,
     /// Checkpoints of the log into the database.
     pub checkpoints: u64,
     /// Pages that were given back to the file system.
@@ -37,6 +39,7 @@ pub(crate) struct Tally {
     pub(crate) bytes: AtomicU64,
     pub(crate) inline: AtomicU64,
     pub(crate) folds: AtomicU64,
+    pub(crate) swept: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
     pub(crate) vacuumed: AtomicU64,
     pub(crate) wal_pages: AtomicU64,
@@ -59,6 +62,7 @@ impl Tally {
             bytes: get(&self.bytes),
             inline: get(&self.inline),
             folds: get(&self.folds),
+            swept: get(&self.swept),
             checkpoints: get(&self.checkpoints),
             vacuumed: get(&self.vacuumed),
             wal_pages: get(&self.wal_pages),

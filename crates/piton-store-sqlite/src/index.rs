@@ -23,7 +23,7 @@ impl RunIndex for SqliteStore {
     }
 
     async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
-        self.core.read(|conn| match self.core.run(conn, run)? {
+        self.core.read(|conn| match run_number(conn, run)? {
             Some(number) => Ok(lease(conn, number)?),
             None => Ok(None),
         })

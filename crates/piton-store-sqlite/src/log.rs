@@ -19,7 +19,7 @@ impl Log for SqliteStore {
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
-        self.core.read(|conn| match self.core.run(conn, run)? {
+        self.core.read(|conn| match run_number(conn, run)? {
             Some(number) => Ok(head(conn, number)?),
             None => Ok(None),
         })
@@ -27,14 +27,14 @@ impl Log for SqliteStore {
 
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         self.core.read(|conn| {
-            let number = self.core.run(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
+            let number = run_number(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
             Ok(read(conn, number, span)?)
         })
     }
 
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         self.core.read(|conn| {
-            let number = self.core.run(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
+            let number = run_number(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
             Ok(segments(conn, number, Seq(0), Seq(u32::MAX))?)
         })
     }
@@ -46,7 +46,7 @@ impl Log for SqliteStore {
             Section::Nodes => "SELECT nodes FROM segment WHERE key = ?1 AND last = ?2",
         };
         self.core.read(|conn| {
-            let number = self.core.run(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
+            let number = run_number(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
             let mut statement = conn.prepare_cached(sql)?;
             let found = statement
                 .query_row(params![key(number, segment.first), segment.last.0], |row| bytes(row, 0))

@@ -250,9 +250,9 @@ fn give_back(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
 }
 
 /// What is left to do for a handle that is about to close: nobody waits for its writer any more, so what
-/// its folds freed is given back.
+/// its folds and sweeps freed is given back.
 pub(crate) fn before_closing(conn: &Connection, tally: &Tally) {
-    if tally.folds.load(Ordering::Relaxed) > 0
+    if tally.folds.load(Ordering::Relaxed) + tally.swept.load(Ordering::Relaxed) > 0
         && let Err(error) = give_back(conn, VACUUM_CLOSING)
     {
         tracing::debug!(%error, "free pages stay in the file");

@@ -81,16 +81,4 @@ impl Core {
             Failure::Sql(error) => fail(error),
         })
     }
-
-    /// The number of a run.
-    pub(crate) fn run(&self, conn: &Connection, run: &piton_types::RunId) -> Result<Option<i64>, Failure> {
-        if let Some(number) = self.known_run(run) {
-            return Ok(Some(number));
-        }
-        let number = crate::append::run_number(conn, run)?;
-        if let Some(number) = number {
-            self.remember_run(run, number);
-        }
-        Ok(number)
-    }
 }

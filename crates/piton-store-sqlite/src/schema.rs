@@ -21,8 +21,10 @@ pub(crate) const INLINE_PACK: usize = 512;
 pub(crate) mod pack_state {
     /// Staged by a process that has not committed it yet; if no process has the store open, nobody will.
     pub(crate) const PINNED: i64 = 0;
-    /// A commit relies on it.
+    /// A commit relied on it.
     pub(crate) const KEPT: i64 = 1;
+    /// Nobody was found to need it.
+    pub(crate) const CONDEMNED: i64 = 2;
 }
 
 /// In every table the large columns come last, so that the others are read without overflow pages.
@@ -34,11 +36,15 @@ pub(crate) mod pack_state {
 /// among the entries, which are ordered by run, large rows would split a page in the middle every other
 /// time and write its neighbours too.
 ///
-/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes.
+/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. `pack_run` says
+/// which runs named the pack in a commit; `pack.since` is when it was condemned.
+///
+/// `removed` has the numbers of runs that were taken out of `run` and whose entries and segments are still to be
+/// deleted. Numbers of runs are never used again, so an old one that a process remembers leads nowhere.
 const TABLES: &str = "
     CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
     CREATE TABLE run(
-        no INTEGER PRIMARY KEY,
+        no INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
         status INTEGER NOT NULL,
         updated_at INTEGER NOT NULL,
@@ -66,10 +72,15 @@ const TABLES: &str = "
     CREATE TABLE pack(
         no INTEGER PRIMARY KEY AUTOINCREMENT,
         state INTEGER NOT NULL,
+        since INTEGER,
         ids BLOB NOT NULL,
         bytes BLOB NOT NULL);
     CREATE INDEX pack_pinned ON pack(no) WHERE state = 0;
+    CREATE INDEX pack_condemned ON pack(since) WHERE state = 2;
+    CREATE TABLE pack_run(pack INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY(pack, run)) WITHOUT ROWID;
+    CREATE INDEX pack_of_run ON pack_run(run);
     CREATE TABLE blob(prefix INTEGER NOT NULL, pack INTEGER NOT NULL, PRIMARY KEY(prefix, pack)) WITHOUT ROWID;
+    CREATE TABLE removed(run INTEGER PRIMARY KEY);
     CREATE TABLE lease(
         run INTEGER PRIMARY KEY,
         fence INTEGER NOT NULL,

@@ -87,7 +87,7 @@ pub(crate) struct Core {
     pub(crate) tally: Arc<Tally>,
     /// Why no more writes are taken.
     pub(crate) poison: OnceLock<String>,
-    /// The numbers of runs, which never change.
+    /// The numbers of runs, which never change and are never used again, for appends.
     runs: Mutex<HashMap<RunId, i64>>,
 }
 
@@ -161,6 +161,11 @@ impl Core {
             runs.clear();
         }
         runs.insert(run.clone(), number);
+    }
+
+    /// Forgets a run that was removed.
+    pub(crate) fn forget_run(&self, run: &RunId) {
+        locked(&self.runs).remove(run);
     }
 
     /// Whether a transaction that nobody waits for is synced all the same. Were it in the log unsynced when a

@@ -1,7 +1,7 @@
 //! The traits that a store implements. A store keeps opaque bytes in order; what they mean is decided
 //! above it, by [`RunLog`](crate::RunLog) and the state encoding, once for all stores.
 //!
-//! A [`Store`] is [`Log`] + [`Blobs`] + [`RunIndex`]. All are dyn-safe, and a decorator (encryption,
+//! A [`Store`] is [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]. All are dyn-safe, and a decorator (encryption,
 //! metrics) is itself a store.
 
 use async_trait::async_trait;
@@ -43,6 +43,9 @@ pub struct Commit {
     /// Staged packs that the entry relies on. The commit fails with `NotFound` if one is gone, and
     /// otherwise ends their pins and takes them off the condemned list.
     pub staged: Vec<PackId>,
+    /// The era in which the writer looked for what it relies on without naming it in `staged`: nodes of trees
+    /// that other entries have. `EraEnded` if another one has begun since; `None` if there is nothing of that kind.
+    pub era: Option<Era>,
     /// The run's new index row. Required for entry 0; otherwise `None` leaves the row as it is, except
     /// that `updated_at` follows `at`.
     pub index: Option<RunSummary>,
@@ -198,6 +201,11 @@ pub trait Log: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackId(pub u64);
 
+/// How often packs were condemned in a store. A writer that relies on data of others without naming their packs
+/// says in which era it found them: in the same one they are still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Era(pub u64);
+
 /// Large data that is stored ahead of the commit that refers to it.
 #[async_trait]
 pub trait Blobs: Send + Sync {
@@ -209,6 +217,114 @@ pub trait Blobs: Send + Sync {
 
     /// A staged pack.
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError>;
+
+    /// The era of the store.
+    async fn era(&self) -> Result<Era, StoreError>;
+}
+
+/// What became of a staged pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PackState {
+    /// Staged by a process that hasn't committed it.
+    Pinned,
+    /// Committed.
+    Kept,
+    /// Nobody was found to need it, as of then.
+    Condemned(Timestamp),
+}
+
+/// A staged pack, without its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackInfo {
+    /// Its number.
+    pub id: PackId,
+    /// What became of it.
+    pub state: PackState,
+    /// How many bytes it has.
+    pub size: u64,
+    /// The runs that said that they rely on it. Others may rely on a pack of file contents without saying so.
+    pub runs: Vec<RunId>,
+}
+
+/// How a run's reliance on packs changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reliance {
+    /// It relies on these too.
+    pub also: Vec<PackId>,
+    /// It doesn't rely on these any more.
+    pub no_more: Vec<PackId>,
+}
+
+/// What may be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sweep {
+    /// Packs that were condemned before this.
+    pub before: Timestamp,
+    /// About so many bytes and no more.
+    pub bytes: u64,
+}
+
+/// What was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Packs.
+    pub packs: u64,
+    /// Bytes of packs, entries and segments.
+    pub bytes: u64,
+    /// Whether something is left that may be deleted.
+    pub more: bool,
+}
+
+/// Something wrong with a store's own structures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defect {
+    /// Where.
+    pub what: String,
+    /// How it shows.
+    pub detail: String,
+}
+
+/// What retention, checks and copies need.
+///
+/// Deleting has two phases. What is not needed any more is first taken out of sight ([`remove`](Self::remove)) or
+/// condemned, and later swept. The store sees to it that nothing is swept that a commit named in between; who needs
+/// a pack is found out above.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Takes a run out of the store, all or nothing: nobody sees it afterwards, and it relies on no pack. `Conflict`
+    /// if its log doesn't end at `head`, `NotFound` if there is no such run. Its space is given back by `sweep`.
+    /// A run of the same id may be created at once, and has nothing of the old one.
+    async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError>;
+
+    /// Staged packs behind `after` in the order of their numbers, at most so many.
+    async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError>;
+
+    /// The ids of the blobs in a pack, ascending.
+    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError>;
+
+    /// Changes which packs a run relies on. `Conflict` if its log doesn't end at `head`; `NotFound` if a pack that
+    /// it is to rely on isn't there. A condemned one isn't any more.
+    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError>;
+
+    /// Begins a new era: from now on no commit succeeds that says an older one.
+    async fn next_era(&self) -> Result<Era, StoreError>;
+
+    /// Condemns those of the packs that are kept and on which no run relies; says how many.
+    async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError>;
+
+    /// Deletes packs that have been condemned long enough and what removed runs held, in short transactions that
+    /// let others write in between.
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError>;
+
+    /// What retention wrote down under a key.
+    async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError>;
+
+    /// Writes something down, or forgets it. At most a few kilobytes; as durable as the next commit.
+    async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError>;
+
+    /// Reads all that the store keeps for itself, and says what is wrong with it. What entries, packs and segments
+    /// contain is not looked at.
+    async fn inspect(&self) -> Result<Vec<Defect>, StoreError>;
 }
 
 /// Which runs to list.
@@ -269,6 +385,8 @@ pub struct Capabilities {
     pub index: bool,
     /// Logs can be folded into segments.
     pub fold: bool,
+    /// Runs can be removed and space given back.
+    pub upkeep: bool,
 }
 
 /// How much a store holds.
@@ -282,7 +400,7 @@ pub struct Usage {
 
 /// Where everything lives.
 #[async_trait]
-pub trait Store: Log + Blobs + RunIndex {
+pub trait Store: Log + Blobs + RunIndex + Upkeep {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Seq};
+use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Seq, Timestamp};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::codec::{Reader, put_bytes, put_varint, references};
@@ -16,8 +16,9 @@ use crate::pack::{Pack, deflate, inflate};
 use crate::state::grammar::Malformed;
 use crate::state::{Fresh, IdMap};
 use crate::{
-    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Expected, Hashing, Head, Lease, Log, PackId, Record,
-    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Usage, sealed,
+    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Defect, Era, Expected, Hashing, Head, Lease, Log,
+    PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
+    Sweep, Swept, Upkeep, Usage, sealed,
 };
 
 /// First byte of a saved run.
@@ -281,6 +282,64 @@ impl Blobs for EmbeddedStore {
         let found = state.staged.get(&pack).map(|(bytes, _)| bytes.clone());
         found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) })
     }
+
+    async fn era(&self) -> Result<Era, StoreError> {
+        Ok(Era::default())
+    }
+}
+
+/// Nothing is kept beyond what resuming needs, so there is nothing to look after.
+#[async_trait]
+impl Upkeep for EmbeddedStore {
+    async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
+        let mut state = self.with(run).await?;
+        match state.runs.get(run).map(Kept::head) {
+            None => return Err(StoreError::no_run(run)),
+            Some(now) if now != head => {
+                return Err(StoreError::Conflict { run: run.clone(), wanted: head.seq, head: Some(now) });
+            }
+            Some(_) => {}
+        }
+        self.inner.delete(run.as_str()).await.map_err(|error| failed(run, error))?;
+        state.runs.remove(run);
+        Ok(())
+    }
+
+    async fn packs(&self, _: Option<PackId>, _: usize) -> Result<Vec<PackInfo>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
+        Err(StoreError::NotFound { what: format!("staged pack {}", pack.0) })
+    }
+
+    async fn rely(&self, _: &RunId, _: Head, _: Reliance) -> Result<(), StoreError> {
+        unsupported("say who relies on a pack")
+    }
+
+    async fn next_era(&self) -> Result<Era, StoreError> {
+        Ok(Era::default())
+    }
+
+    async fn condemn(&self, _: &[PackId], _: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn sweep(&self, _: Sweep) -> Result<Swept, StoreError> {
+        Ok(Swept::default())
+    }
+
+    async fn note(&self, _: &str) -> Result<Option<Bytes>, StoreError> {
+        Ok(None)
+    }
+
+    async fn set_note(&self, _: &str, _: Option<Bytes>) -> Result<(), StoreError> {
+        unsupported("keep notes")
+    }
+
+    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 #[async_trait]
@@ -310,7 +369,14 @@ impl RunIndex for EmbeddedStore {
 #[async_trait]
 impl Store for EmbeddedStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { persistent: true, shared: self.inner.compares(), history: false, index: false, fold: false }
+        Capabilities {
+            persistent: true,
+            shared: self.inner.compares(),
+            history: false,
+            index: false,
+            fold: false,
+            upkeep: false,
+        }
     }
 
     fn hashing(&self) -> &Hashing {

@@ -39,6 +39,16 @@ pub enum StoreError {
         current: Fence,
     },
 
+    /// What the commit relies on without naming it may have been condemned meanwhile. Nothing was written; look
+    /// for it again.
+    #[error("entry {wanted} of run {run} relies on what may be gone: the store is in another era")]
+    EraEnded {
+        /// The run.
+        run: RunId,
+        /// The entry that was to be created.
+        wanted: Seq,
+    },
+
     /// What was read is not what was written.
     #[error("{what} is damaged: {detail}")]
     Corrupt {

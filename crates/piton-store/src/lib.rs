@@ -1,7 +1,7 @@
 //! Piton's store: the traits that a store implements, the encoding of state, and the typed log of a
 //! run that is built on both.
 //!
-//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`]: opaque bytes in order. [`MemoryStore`] is one.
+//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]: opaque bytes in order. [`MemoryStore`] is one.
 //! - [`state`]: values as Merkle trees, edited by path, saved at the cost of the change.
 //! - [`RunLog`]: the log of one run, with its entries, hashes, states and folding.
 //! - [`ContentWriter`] and [`ContentReader`]: contents of files, in compressed packs.
@@ -32,8 +32,8 @@ pub use async_trait::async_trait;
 pub use bytes::Bytes;
 
 pub use backend::{
-    Blobs, Capabilities, Commit, Head, Lease, Log, PackId, Record, RunIndex, RunQuery, Section, Segment, SegmentInfo,
-    Span, Store, Usage,
+    Blobs, Capabilities, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, PackState, Record, Reliance,
+    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Upkeep, Usage,
 };
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
 pub use contents::{ContentReader, ContentWriter};

@@ -2,16 +2,16 @@
 //! wants steps without persistence. It is also the reference model of the conformance suite: each
 //! trait method does the obvious thing under one lock.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Seq};
+use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Seq, Timestamp};
 
 use crate::{
-    Blobs, Capabilities, Commit, Hashing, Head, Lease, Log, PackId, Record, RunIndex, RunQuery, Section, Segment,
-    SegmentInfo, Span, Store, StoreError, Usage,
+    Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, PackState, Record, Reliance,
+    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
 };
 
 /// A store in memory.
@@ -23,9 +23,44 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Inner {
     runs: BTreeMap<RunId, Run>,
-    packs: BTreeMap<PackId, (Bytes, HashSet<BlobId>)>,
-    locations: HashMap<BlobId, PackId>,
+    packs: BTreeMap<PackId, Staged>,
+    /// The number of the newest pack: none is used again.
+    newest_pack: u64,
+    era: Era,
+    notes: HashMap<String, Bytes>,
     closed: bool,
+}
+
+#[derive(Debug)]
+struct Staged {
+    bytes: Bytes,
+    ids: BTreeSet<BlobId>,
+    state: PackState,
+    runs: BTreeSet<RunId>,
+}
+
+impl Inner {
+    /// The run, if its log ends there.
+    fn at_head(&mut self, id: &RunId, head: Head) -> Result<&mut Run, StoreError> {
+        let run = self.runs.get_mut(id).ok_or_else(|| StoreError::no_run(id))?;
+        match run.head() {
+            now if now == head => Ok(run),
+            now => Err(StoreError::Conflict { run: id.clone(), wanted: head.seq, head: Some(now) }),
+        }
+    }
+
+    /// Lets a run rely on packs: what is needed is neither pinned nor condemned.
+    fn rely(&mut self, run: &RunId, packs: &[PackId]) -> Result<(), StoreError> {
+        if let Some(gone) = packs.iter().find(|pack| !self.packs.contains_key(pack)) {
+            return Err(StoreError::NotFound { what: format!("staged pack {}", gone.0) });
+        }
+        for pack in packs {
+            let pack = self.packs.get_mut(pack).expect("looked for just now");
+            pack.state = PackState::Kept;
+            pack.runs.insert(run.clone());
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -64,9 +99,10 @@ impl Log for MemoryStore {
         let mut inner = self.lock()?;
         let head = inner.runs.get(&commit.run).map(Run::head);
         commit.check(head)?;
-        if let Some(gone) = commit.staged.iter().find(|pack| !inner.packs.contains_key(pack)) {
-            return Err(StoreError::NotFound { what: format!("staged pack {}", gone.0) });
+        if commit.era.is_some_and(|era| era < inner.era) {
+            return Err(StoreError::EraEnded { run: commit.run, wanted: commit.seq });
         }
+        inner.rely(&commit.run, &commit.staged)?;
         let record =
             Record { seq: commit.seq, hash: commit.hash, fence: commit.fence, entry: commit.entry, pack: commit.pack };
         match inner.runs.get_mut(&commit.run) {
@@ -150,21 +186,131 @@ impl Log for MemoryStore {
 impl Blobs for MemoryStore {
     async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
         let mut inner = self.lock()?;
-        let id = PackId(inner.packs.last_key_value().map_or(1, |(last, _)| last.0 + 1));
-        inner.packs.insert(id, (pack, ids.iter().copied().collect()));
-        inner.locations.extend(ids.iter().map(|blob| (*blob, id)));
+        inner.newest_pack += 1;
+        let id = PackId(inner.newest_pack);
+        let ids = ids.iter().copied().collect();
+        let staged = Staged { bytes: pack, ids, state: PackState::Pinned, runs: BTreeSet::new() };
+        inner.packs.insert(id, staged);
         Ok(id)
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
         let inner = self.lock()?;
-        Ok(ids.iter().map(|id| inner.locations.get(id).copied()).collect())
+        let find = |id| inner.packs.iter().find(|(_, pack)| pack.ids.contains(id)).map(|(number, _)| *number);
+        Ok(ids.iter().map(find).collect())
     }
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         let inner = self.lock()?;
-        let found = inner.packs.get(&pack).map(|(bytes, _)| bytes.clone());
+        let found = inner.packs.get(&pack).map(|pack| pack.bytes.clone());
         found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) })
+    }
+
+    async fn era(&self) -> Result<Era, StoreError> {
+        Ok(self.lock()?.era)
+    }
+}
+
+#[async_trait]
+impl Upkeep for MemoryStore {
+    async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
+        let mut inner = self.lock()?;
+        inner.at_head(run, head)?;
+        inner.runs.remove(run);
+        for pack in inner.packs.values_mut() {
+            pack.runs.remove(run);
+        }
+        Ok(())
+    }
+
+    async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
+        let inner = self.lock()?;
+        let behind = inner.packs.iter().filter(|(id, _)| after.is_none_or(|after| **id > after));
+        let info = |(id, pack): (&PackId, &Staged)| PackInfo {
+            id: *id,
+            state: pack.state,
+            size: pack.bytes.len() as u64,
+            runs: pack.runs.iter().cloned().collect(),
+        };
+        Ok(behind.take(limit).map(info).collect())
+    }
+
+    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
+        let inner = self.lock()?;
+        let found = inner.packs.get(&pack).map(|pack| pack.ids.iter().copied().collect());
+        found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) })
+    }
+
+    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
+        let mut inner = self.lock()?;
+        inner.at_head(run, head)?;
+        inner.rely(run, &reliance.also)?;
+        for pack in reliance.no_more {
+            if let Some(pack) = inner.packs.get_mut(&pack) {
+                pack.runs.remove(run);
+            }
+        }
+        Ok(())
+    }
+
+    async fn next_era(&self) -> Result<Era, StoreError> {
+        let mut inner = self.lock()?;
+        inner.era.0 += 1;
+        Ok(inner.era)
+    }
+
+    async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
+        let mut inner = self.lock()?;
+        let mut condemned = 0;
+        for id in packs {
+            if let Some(pack) = inner.packs.get_mut(id)
+                && pack.state == PackState::Kept
+                && pack.runs.is_empty()
+            {
+                pack.state = PackState::Condemned(at);
+                condemned += 1;
+            }
+        }
+        Ok(condemned)
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        let mut inner = self.lock()?;
+        let due: Vec<PackId> = inner.packs.iter().filter(|(_, pack)| pack.is_due(sweep)).map(|(id, _)| *id).collect();
+        let mut swept = Swept::default();
+        for id in due {
+            if swept.bytes >= sweep.bytes {
+                swept.more = true;
+                break;
+            }
+            let pack = inner.packs.remove(&id).expect("listed just now");
+            swept.packs += 1;
+            swept.bytes += pack.bytes.len() as u64;
+        }
+        Ok(swept)
+    }
+
+    async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.lock()?.notes.get(key).cloned())
+    }
+
+    async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {
+        let mut inner = self.lock()?;
+        match note {
+            Some(note) => drop(inner.notes.insert(key.to_owned(), note)),
+            None => drop(inner.notes.remove(key)),
+        }
+        Ok(())
+    }
+
+    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
+        self.lock().map(|_| Vec::new())
+    }
+}
+
+impl Staged {
+    fn is_due(&self, sweep: Sweep) -> bool {
+        matches!(self.state, PackState::Condemned(at) if at < sweep.before) && self.runs.is_empty()
     }
 }
 
@@ -218,7 +364,7 @@ impl RunIndex for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { persistent: false, shared: false, history: true, index: true, fold: true }
+        Capabilities { persistent: false, shared: false, history: true, index: true, fold: true, upkeep: true }
     }
 
     fn hashing(&self) -> &Hashing {
@@ -234,7 +380,7 @@ impl Store for MemoryStore {
         let entries = inner.runs.values().flat_map(|run| run.entries.values()).map(|r| r.entry.len() + r.pack.len());
         let segments = inner.runs.values().flat_map(|run| run.segments.values());
         let segments = segments.map(|s| s.entries.len() + s.index.len() + s.nodes.len());
-        let packs = inner.packs.values().map(|(bytes, _)| bytes.len());
+        let packs = inner.packs.values().map(|pack| pack.bytes.len());
         let bytes = entries.chain(segments).chain(packs).sum::<usize>() as u64;
         Ok(Usage { runs: inner.runs.len() as u64, bytes })
     }

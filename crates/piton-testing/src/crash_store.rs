@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Capabilities, Commit, Hashing, Head, Lease, Log, PackId, Record, RunIndex, RunQuery, Section, Segment,
-    SegmentInfo, Span, Store, StoreError, Usage,
+    Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
+    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
 };
-use piton_types::{BlobId, Fence, Holder, RunId, RunSummary};
+use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Timestamp};
 
 /// What goes wrong, and at which call. Calls count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +180,53 @@ impl Blobs for CrashStore {
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         self.pass("pack", self.inner.pack(pack)).await
+    }
+
+    async fn era(&self) -> Result<Era, StoreError> {
+        self.pass("era", self.inner.era()).await
+    }
+}
+
+#[async_trait]
+impl Upkeep for CrashStore {
+    async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
+        self.pass("remove", self.inner.remove(run, head)).await
+    }
+
+    async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
+        self.pass("packs", self.inner.packs(after, limit)).await
+    }
+
+    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
+        self.pass("pack_ids", self.inner.pack_ids(pack)).await
+    }
+
+    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
+        self.pass("rely", self.inner.rely(run, head, reliance)).await
+    }
+
+    async fn next_era(&self) -> Result<Era, StoreError> {
+        self.pass("next_era", self.inner.next_era()).await
+    }
+
+    async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
+        self.pass("condemn", self.inner.condemn(packs, at)).await
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.pass("sweep", self.inner.sweep(sweep)).await
+    }
+
+    async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
+        self.pass("note", self.inner.note(key)).await
+    }
+
+    async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {
+        self.pass("set_note", self.inner.set_note(key, note)).await
+    }
+
+    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
+        self.pass("inspect", self.inner.inspect()).await
     }
 }
 

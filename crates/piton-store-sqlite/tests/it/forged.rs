@@ -68,6 +68,7 @@ async fn append(store: &SqliteStore, run: &RunId, head: Head, entry: Vec<u8>, ha
         entry: entry.into(),
         pack: Bytes::new(),
         staged: Vec::new(),
+        era: None,
         index: None,
         durability: Durability::Relaxed,
     };

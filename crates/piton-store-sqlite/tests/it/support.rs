@@ -59,6 +59,7 @@ impl Line {
             pack: entry.iter().copied().cycle().take(self.size).collect(),
             entry,
             staged: Vec::new(),
+            era: None,
             index: (seq == Seq(0)).then_some(index),
             durability: self.durability,
         }

@@ -23,6 +23,7 @@ mod index;
 mod log;
 mod segments;
 mod staging;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ pub use index::*;
 pub use log::*;
 pub use segments::*;
 pub use staging::*;
+pub use upkeep::*;
 
 /// Opens the store under test.
 #[async_trait]
@@ -83,6 +85,16 @@ macro_rules! conformance {
             a_taken_over_writer_cannot_append
             a_state_can_move_to_another_run
             background_saves_are_acknowledged_in_order
+            a_removed_run_is_gone_and_its_name_is_free
+            a_run_that_went_on_is_not_removed
+            packs_say_who_relies_on_them
+            only_what_nobody_relies_on_is_condemned
+            a_commit_saves_a_condemned_pack
+            a_sweep_deletes_what_was_condemned_long_enough
+            a_sweep_keeps_to_its_measure
+            an_era_ends_for_commits_that_rely_on_it
+            notes_are_kept
+            a_sound_store_has_no_defects
         );
     };
 }
@@ -141,6 +153,7 @@ fn next(run: &RunId, head: Option<Head>, at: i64) -> Commit {
         entry,
         pack: Bytes::from(format!("pack {seq} of {run}").repeat(5)),
         staged: Vec::new(),
+        era: None,
         index: head.is_none().then(|| summary(run, RunStatus::InProgress, at)),
         durability: Durability::Relaxed,
     }

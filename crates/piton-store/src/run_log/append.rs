@@ -11,7 +11,7 @@ use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
 use crate::state::{Fresh, IdSet, State, encode};
-use crate::{Commit, Head, PackId, Store, StoreError};
+use crate::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
 /// commit itself stays short.
@@ -34,6 +34,8 @@ pub struct Draft<'a> {
     pub parts: Vec<DraftPart<'a>>,
     /// Packs that were staged for it ahead, as by [`ContentWriter`](crate::ContentWriter).
     pub staged: Vec<PackId>,
+    /// The era in which it was found what the entry relies on without naming it; see [`Commit::era`].
+    pub era: Option<Era>,
     /// The run's new index row, if its state changed.
     pub index: Option<RunSummary>,
     /// The writer's fence; `None` keeps the log's.
@@ -56,6 +58,7 @@ impl Draft<'_> {
             body: Value::Null,
             parts: Vec::new(),
             staged: Vec::new(),
+            era: None,
             index: None,
             fence: None,
             at,
@@ -132,6 +135,7 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
         entry,
         pack,
         staged,
+        era: None,
         index: Some(summary.clone()),
         durability,
     };
@@ -312,6 +316,7 @@ impl RunLog {
             entry,
             pack: bytes,
             staged,
+            era: draft.era,
             index: draft.index.clone(),
             durability: draft.durability,
         };

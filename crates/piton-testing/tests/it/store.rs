@@ -48,6 +48,7 @@ fn commit(seq: Seq, parent: EntryHash, payload: u32) -> Commit {
         entry: Bytes::copy_from_slice(&payload.to_le_bytes()),
         pack: Bytes::new(),
         staged: Vec::new(),
+        era: None,
         index: (seq == Seq(0)).then(summary),
         durability: Durability::Durable,
     }
