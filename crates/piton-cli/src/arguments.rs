@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use piton_types::{RunId, StepPath, Value, from_json};
 
-use crate::file_arguments::{Checkpoint, Guard, Redo, Restore, Save, Status, Undo};
+use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use crate::reference::Reference;
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
@@ -20,6 +20,7 @@ Files:
   undo     Take back the last step, session or restore, or a named one
   redo     Take back the last undo
   restore  Return files to a checkpoint
+  merge-file  Merge two versions of a file that began as one
 
 Look:
   ls       The runs of this folder, newest first
@@ -118,6 +119,7 @@ pub(crate) enum Verb {
     Undo(Undo),
     Redo(Redo),
     Restore(Restore),
+    MergeFile(MergeFile),
     Checkpoint(Checkpoint),
     Init(Init),
     Ls(Ls),

@@ -163,6 +163,48 @@ pub(crate) struct Guard {
     pub(crate) capture: Capture,
 }
 
+/// Merge two versions of a file that began as one
+///
+/// OURS becomes the merged text, with markers where both sides changed the same lines. Ends as git merge-file does:
+/// with the number of conflicts (127 for more), or 255 if the files can't be merged. As a merge driver of git:
+/// `driver = piton merge-file -L %X -L %S -L %Y --marker-size %L %A %O %B`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton merge-file OURS BASE THEIRS\n  piton merge-file -p --diff3 a.rs a.base.rs a.theirs.rs\n  piton merge-file --union CHANGELOG.md base.md theirs.md"
+)]
+pub(crate) struct MergeFile {
+    /// Our version, which becomes the merged one
+    pub(crate) ours: PathBuf,
+    /// The version before
+    pub(crate) base: PathBuf,
+    /// Their version
+    pub(crate) theirs: PathBuf,
+    /// What the markers call a version: ours, then the one before, then theirs
+    #[arg(short = 'L', value_name = "LABEL")]
+    pub(crate) label: Vec<String>,
+    /// Print the merged text instead of writing it
+    #[arg(short = 'p', long)]
+    pub(crate) stdout: bool,
+    /// Show the version before in conflicts, too
+    #[arg(long, conflicts_with = "zdiff3")]
+    pub(crate) diff3: bool,
+    /// As --diff3, without lines that both sides begin or end with
+    #[arg(long)]
+    pub(crate) zdiff3: bool,
+    /// Take our lines where both changed the same ones
+    #[arg(long = "ours", id = "favour_ours", group = "favour")]
+    pub(crate) favour_ours: bool,
+    /// Take their lines
+    #[arg(long = "theirs", id = "favour_theirs", group = "favour")]
+    pub(crate) favour_theirs: bool,
+    /// Take both
+    #[arg(long, group = "favour")]
+    pub(crate) union: bool,
+    /// How many signs a marker has
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) marker_size: u16,
+}
+
 /// For chat front ends: checkpoint create, list, restore
 #[derive(Debug, Args)]
 #[command(

@@ -7,8 +7,11 @@ mod changes;
 mod chat;
 mod content;
 mod error;
+mod merge;
+mod optimistic;
 mod path;
 mod record;
+mod reservation;
 mod restore;
 mod rules;
 mod scan;
@@ -26,8 +29,13 @@ pub use cache::Totals;
 pub use changes::{ChangeKind, Changes, FileChange, Side};
 pub use chat::{ChatCommand, ChatError, USAGE, parse_chat_command};
 pub use error::{TreeError, WorkspaceError};
+pub use merge::{ConflictStyle, Favour, MAX_MERGE, MergeOptions, Merged, Unmergeable, has_markers, merge, merge_clean};
+pub use optimistic::{FileVersion, OptimisticLock, WriteConflict, WriteError, Written};
 pub use path::RelPath;
 pub use record::{Record, RestoreKind, Role};
+pub use reservation::{
+    IsDead, RESERVED_FOR, Reservation, ReservationError, Reservations, ReserveMode, Take, WriteRight,
+};
 pub use restore::{
     Ask, Conflict, ConflictResolution, Goal, NobodyToAsk, Plan, PlannedChange, Recovered, RestoreOptions,
     RestoreResult, Selection,

@@ -13,6 +13,7 @@ mod guard;
 mod init;
 mod log;
 mod ls;
+mod merge_file;
 mod restore;
 mod restore_state;
 mod resume;
@@ -40,6 +41,7 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Redo(arguments) => undo::redo(session, &arguments).await,
         Verb::Restore(arguments) if arguments.state => restore_state::execute(session, &arguments).await,
         Verb::Restore(arguments) => restore::execute(session, &arguments).await,
+        Verb::MergeFile(arguments) => merge_file::execute(session, &arguments),
         Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,
         Verb::Init(arguments) => init::execute(session, &arguments).await,
         Verb::Ls(arguments) => ls::execute(session, &arguments).await,

@@ -13,7 +13,6 @@ use piton_store::Hashing;
 use piton_types::BlobId;
 
 use super::{Ask, Conflict, ConflictResolution, Selection};
-use crate::text_diff::is_binary;
 use crate::tree::{Content, Entry, Nodes, diff, entry_at, folder};
 use crate::{RelPath, WorkspaceError, content};
 
@@ -297,10 +296,7 @@ impl Replay<'_> {
             content::load(&get, content, size)
         };
         let texts = [load(*base, *base_size)?, load(*ours, *our_size)?, load(*theirs, *their_size)?];
-        if texts.iter().any(|text| is_binary(text)) {
-            return Ok(None);
-        }
-        let Ok(merged) = diffy::merge_bytes(&texts[0], &texts[1], &texts[2]) else { return Ok(None) };
+        let Some(merged) = crate::merge_clean(&texts[0], &texts[1], &texts[2]) else { return Ok(None) };
         if merged.len() as u64 > content::WHOLE {
             // Larger ones would have to be cut; a person can do it.
             return Ok(None);

@@ -1,9 +1,13 @@
 //! Integration tests of the workspace.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agents;
 mod capture;
 mod hostile;
+mod merging;
 mod model;
+mod optimistic;
+mod reservations;
 mod sessions;
 mod undo;
 mod world;

@@ -22,7 +22,12 @@ impl Clock for WallClock {
     }
 
     fn monotonic(&self) -> std::time::Duration {
-        std::time::Duration::ZERO
+        self.since_boot().unwrap()
+    }
+
+    fn since_boot(&self) -> Option<std::time::Duration> {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Some(std::time::Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap()))
     }
 
     fn sleep(&self, time: std::time::Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
