@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use piton_types::{RunId, StepPath, Value, from_json};
 
+use crate::agent_arguments::Lease;
 use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use crate::reference::Reference;
 
@@ -20,6 +21,7 @@ Files:
   undo     Take back the last step, session or restore, or a named one
   redo     Take back the last undo
   restore  Return files to a checkpoint
+  lease    Reserve files, so that several agents keep out of each other's way
   merge-file  Merge two versions of a file that began as one
 
 Look:
@@ -119,6 +121,7 @@ pub(crate) enum Verb {
     Undo(Undo),
     Redo(Redo),
     Restore(Restore),
+    Lease(Lease),
     MergeFile(MergeFile),
     Checkpoint(Checkpoint),
     Init(Init),

@@ -3,6 +3,7 @@
 //! A shell around the library: it reads the command line and the environment, chooses the store, and
 //! turns what happened into output and an exit code. Data goes to stdout, everything else to stderr.
 
+mod agent_arguments;
 mod arguments;
 mod ask;
 mod back;

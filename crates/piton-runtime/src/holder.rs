@@ -20,6 +20,11 @@ pub fn this_process() -> Holder {
     platform::this_process()
 }
 
+/// The process of this host with this number; `None` if there is none, or this system can't tell.
+pub fn process(pid: u32) -> Option<Holder> {
+    platform::process(pid)
+}
+
 /// What can be known of `holder` from where `me` is, without asking him.
 ///
 /// Same host and boot: his process id and start time tell. Same host and another boot: he died with it.

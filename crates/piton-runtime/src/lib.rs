@@ -74,7 +74,7 @@ pub use events::Listener;
 pub use finish::Failure;
 pub use fork::{ForkRun, fork, fork_into};
 pub use history::{CheckpointInfo, History};
-pub use holder::{Liveness, liveness, this_process};
+pub use holder::{Liveness, liveness, process, this_process};
 pub use lease::{LeaseOptions, LeaseWatch, Standing};
 pub use lines::Lines;
 pub use nudge::listen_for_nudges;

@@ -108,7 +108,7 @@ pub use piton_runtime::{
     Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord, Recorded, Requested, RetryPolicy,
     RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone, StepOptions, StepRecord, Stopper, SystemClock,
     SystemRandom, Uncertain, UndoneEffect, Wait, Waits, Witness, answer, cancel, fork, fork_into, listen_for_nudges,
-    roll_back, stop, this_process, undone_effects,
+    liveness, process, roll_back, stop, this_process, undone_effects,
 };
 pub use piton_store::state;
 pub use piton_store::{

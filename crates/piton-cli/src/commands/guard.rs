@@ -34,7 +34,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
         watched(session, async |progress| Guarded::begin(&workspace, run.clone(), name, input, &progress).await)
             .await?;
     let options = SessionOptions { quiet_for: arguments.quiet_for, at_least: arguments.at_least };
-    let (ended, problem) = guarded.run_with_checkpoints(options, run_program(&arguments)).await;
+    let (ended, problem) = guarded.run_with_checkpoints(options, run_program(&arguments, &run)).await;
     let status = match ended {
         Ok(status) => status,
         Err(failure) => {
@@ -61,7 +61,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
 }
 
 /// Runs the program to its end.
-async fn run_program(arguments: &Guard) -> Result<ExitStatus, Failure> {
+async fn run_program(arguments: &Guard, run: &RunId) -> Result<ExitStatus, Failure> {
     let (program, rest) = arguments.command.split_first().expect("clap asks for one");
     let listen = |kind| signal(kind).map_err(|error| Failure::fixable("can't listen for signals").because(&error));
     // The program gets these itself; without a listener they would end us before it.
@@ -71,6 +71,8 @@ async fn run_program(arguments: &Guard) -> Result<ExitStatus, Failure> {
     let mut hang_up = listen(SignalKind::hangup())?;
     let mut child = tokio::process::Command::new(program)
         .args(rest)
+        // Whatever it starts knows on whose behalf it works, as `piton lease` does.
+        .env("PITON_RUN", run.as_str())
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .stderr(Stdio::inherit())

@@ -21,8 +21,9 @@ const UNMERGEABLE: Exit = Exit::Of(255);
 pub(crate) fn execute(session: &Session, arguments: &MergeFile) -> Result<Exit, Failure> {
     let [base, ours, theirs] = [&arguments.base, &arguments.ours, &arguments.theirs].map(|path| read(path));
     let (base, ours, theirs) = (base?, ours?, theirs?);
-    let merged = merge(&base, &ours, &theirs, &options(arguments))
-        .map_err(|error| Failure::new(UNMERGEABLE, shown(&arguments.ours)).because(&error))?;
+    let merged = merge(&base, &ours, &theirs, &options(arguments)).map_err(|error| {
+        Failure::new(UNMERGEABLE, format!("can't merge {}", shown(&arguments.ours))).because(&error)
+    })?;
     if session.output.is_json() {
         session.output.object(&json!({
             "conflicts": merged.conflicts,

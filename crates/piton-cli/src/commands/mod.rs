@@ -11,6 +11,7 @@ mod fork;
 mod graph;
 mod guard;
 mod init;
+mod lease;
 mod log;
 mod ls;
 mod merge_file;
@@ -41,6 +42,7 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Redo(arguments) => undo::redo(session, &arguments).await,
         Verb::Restore(arguments) if arguments.state => restore_state::execute(session, &arguments).await,
         Verb::Restore(arguments) => restore::execute(session, &arguments).await,
+        Verb::Lease(arguments) => lease::execute(session, arguments).await,
         Verb::MergeFile(arguments) => merge_file::execute(session, &arguments),
         Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,
         Verb::Init(arguments) => init::execute(session, &arguments).await,

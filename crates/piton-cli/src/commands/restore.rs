@@ -55,7 +55,7 @@ pub(crate) fn options(change: &Change) -> RestoreOptions {
 }
 
 /// A path of the command line, as one in the workspace.
-fn inside(root: &Path, path: &Path) -> Result<RelPath, Failure> {
+pub(crate) fn inside(root: &Path, path: &Path) -> Result<RelPath, Failure> {
     let whole = root.join(path);
     let mut names: Vec<&[u8]> = Vec::new();
     for part in whole.strip_prefix(root).unwrap_or(&whole).components() {

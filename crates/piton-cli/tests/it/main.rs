@@ -11,4 +11,5 @@ mod models;
 mod place;
 mod readme;
 mod steer;
+mod together;
 mod world;

@@ -14,6 +14,11 @@ pub(crate) fn this_process() -> Holder {
     Holder { host: host(), boot: boot(), pid, started: started(pid).unwrap_or(0) }
 }
 
+/// The process with this number; `None` if there is none.
+pub(crate) fn process(pid: u32) -> Option<Holder> {
+    Some(Holder { host: host(), boot: boot(), pid, started: started(pid)? })
+}
+
 /// Whether the process `pid` that started at `started` is running, in this boot and pid namespace.
 /// `None` if that can't be found out.
 pub(crate) fn is_running(pid: u32, started_then: u64) -> Option<bool> {
