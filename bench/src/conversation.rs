@@ -138,7 +138,6 @@ async fn time(scratch: &FilePath, text: &str, durability: Durability) -> anyhow:
     let (mut ours, mut whole, mut theirs, mut floor) = <(Samples, Samples, Samples, Samples)>::default();
     let before = store.counters();
     let mut value = empty();
-    let mut values = create(&store, "values", durability).await?;
     for block in 0..STEPS / BLOCK {
         for step in block * BLOCK..(block + 1) * BLOCK {
             let new = vec![message(text, 2 * step), message(text, 2 * step + 1)];
@@ -164,6 +163,7 @@ async fn time(scratch: &FilePath, text: &str, durability: Durability) -> anyhow:
         }
     }
     // The other entrance, whole values, at a tenth of the rate.
+    let mut values = create(&store, "values", durability).await?;
     for step in (0..STEPS).step_by(10) {
         if let Value::Map(map) = &mut value
             && let Some(Value::List(messages)) = map.get_mut("messages")

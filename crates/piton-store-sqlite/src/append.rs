@@ -6,7 +6,7 @@ use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::index::{kind_number, status_number};
-use crate::schema::{INLINE_PACK, MAX_ROW, MAX_RUN, key, seq_of};
+use crate::schema::{INLINE_PACK, INLINE_PACK_OF_NEWEST, MAX_ROW, MAX_RUN, key, seq_of};
 use crate::upkeep;
 use crate::writer::Failure;
 
@@ -27,25 +27,25 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 /// Appends inside the caller's transaction; gives the run's number. If it refuses, the caller takes
 /// back what was written so far.
 ///
-/// An append to a run in progress writes one row, and one more if its pack is large. The index row is left alone then: its time is
-/// that of the newest entry.
+/// An append to a run in progress writes one row, and one more if its pack is large. The index row is left alone
+/// then: its time is that of the newest entry.
 pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> Result<i64, Failure> {
     let mut number = match known {
         Some(number) => Some(number),
         None => run_number(conn, &commit.run)?,
     };
-    let (mut head, mut status) = match number {
-        Some(number) => head_and_status(conn, number)?.unzip(),
-        None => (None, None),
+    let mut found = match number {
+        Some(number) => look(conn, number)?,
+        None => None,
     };
-    if known.is_some() && head.is_none() {
+    if known.is_some() && found.is_none() {
         // The run was removed since, and there may be another one of its name.
         number = run_number(conn, &commit.run)?;
         if let Some(number) = number {
-            (head, status) = head_and_status(conn, number)?.unzip();
+            found = look(conn, number)?;
         }
     }
-    commit.check(head)?;
+    commit.check(found.as_ref().map(|found| found.head))?;
     if let Some(era) = commit.era
         && era < upkeep::era(conn)?
     {
@@ -58,7 +58,7 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
                 number
             }
             (Some(number), None) => {
-                if status != Some(status_number(RunStatus::InProgress)) {
+                if found.as_ref().is_none_or(|found| found.status != status_number(RunStatus::InProgress)) {
                     conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
                         .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
                 }
@@ -68,7 +68,8 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
             (None, None) => return Err(StoreError::no_run(&commit.run).into()),
         };
     upkeep::rely(conn, number, &commit.staged)?;
-    let pack = if commit.pack.len() > INLINE_PACK {
+    let is_newest = found.is_none_or(|found| found.is_newest);
+    let pack = if commit.pack.len() > if is_newest { INLINE_PACK_OF_NEWEST } else { INLINE_PACK } {
         conn.prepare_cached("INSERT INTO tail(bytes) VALUES (?1)")?.execute([&commit.pack[..]])?;
         ToSqlOutput::from(conn.last_insert_rowid())
     } else {
@@ -133,16 +134,25 @@ pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Opt
     conn.prepare_cached("SELECT no FROM run WHERE id = ?1")?.query_row([run.as_str()], |row| row.get(0)).optional()
 }
 
-/// The newest entry of a run, and the run's status, in one look; `None` if there is no such run.
-fn head_and_status(conn: &Connection, run: i64) -> rusqlite::Result<Option<(Head, u8)>> {
+/// What an append must know of its run.
+struct Found {
+    head: Head,
+    status: u8,
+    /// Whether no run was created after it: then its entries are the last of the table.
+    is_newest: bool,
+}
+
+/// `None` if there is no such run.
+fn look(conn: &Connection, run: i64) -> rusqlite::Result<Option<Found>> {
     conn.prepare_cached(
-        "SELECT key, fence, hash, (SELECT status FROM run WHERE no = ?3) FROM entry
+        "SELECT key, fence, hash, (SELECT status FROM run WHERE no = ?3), ?3 = (SELECT max(no) FROM run) FROM entry
          WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1",
     )?
     .query_row([key(run, Seq(0)), key(run, Seq(u32::MAX)), run], |row| {
         let head = Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? };
         // A run that was removed has entries until they are swept, but no row.
-        Ok(row.get::<_, Option<u8>>(3)?.map(|status| (head, status)))
+        let Some(status) = row.get(3)? else { return Ok(None) };
+        Ok(Some(Found { head, status, is_newest: row.get(4)? }))
     })
     .optional()
     .map(Option::flatten)

@@ -17,6 +17,9 @@ pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 /// Packs up to this size stand in the row of their entry.
 pub(crate) const INLINE_PACK: usize = 512;
 
+/// The same for the newest run. Its rows are the last of their table, where a large one splits nothing.
+pub(crate) const INLINE_PACK_OF_NEWEST: usize = 3 << 10;
+
 /// States of a staged pack.
 pub(crate) mod pack_state {
     /// Staged by a process that has not committed it yet; if no process has the store open, nobody will.
@@ -31,7 +34,7 @@ pub(crate) mod pack_state {
 ///
 /// `run.updated_at` is exact unless the run is in progress: then an append doesn't touch the row, and
 /// the time is that of the newest entry, or the row's own if that entry (`as_of`) wrote it.
-/// `entry.pack` is the pack, or if that is larger than `INLINE_PACK` the number of its row in `tail`. Those rows
+/// `entry.pack` is the pack, or if that is large (`INLINE_PACK`) the number of its row in `tail`. Those rows
 /// stand in the order in which they came, so that a commit fills the last page whatever runs are at work;
 /// among the entries, which are ordered by run, large rows would split a page in the middle every other
 /// time and write its neighbours too.
