@@ -460,7 +460,7 @@ pub(crate) enum Drawing {
 /// touched and no model is paid. Ends with `N passed, N failed`, and with 1 if any failed.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton test cases/\n  piton test cases/refund --json\n  piton test cases/ --jobs 4 --junit report.xml"
+    after_help = "Examples:\n  piton test cases/\n  piton test cases/refund --json\n  piton test cases/ --jobs 4 --junit report.xml\n  piton test cases/ --kill-everywhere --budget 60"
 )]
 pub(crate) struct Test {
     /// Cases, or folders of cases
@@ -472,6 +472,27 @@ pub(crate) struct Test {
     /// How many cases run at once; as many as there are processors if not given
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
+    /// Kill each case at every step boundary and store call, resume it, and demand the same outcome
+    #[arg(long)]
+    pub(crate) kill_everywhere: bool,
+    /// How many seconds to kill for, in all; without it, until every moment has been tried
+    #[arg(long, value_name = "SECONDS", requires = "kill_everywhere")]
+    pub(crate) budget: Option<u64>,
+    /// Chooses which moments come first, and where resumes are killed
+    #[arg(long, value_name = "N", requires = "kill_everywhere", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// For the process that is to be killed: the file of its store
+    #[arg(long, value_name = "FILE", hide = true, requires = "die_at")]
+    pub(crate) die_in: Option<PathBuf>,
+    /// The call of the store at which it kills itself
+    #[arg(long, value_name = "N", hide = true, requires = "die_in")]
+    pub(crate) die_at: Option<u64>,
+    /// When the call has been performed
+    #[arg(long, hide = true, requires = "die_in")]
+    pub(crate) die_after: bool,
+    /// Where the HTTP server of the case is
+    #[arg(long, value_name = "URL", hide = true, requires = "die_in")]
+    pub(crate) base_url: Option<String>,
 }
 
 fn parse_input(text: &str) -> Result<(String, String), String> {

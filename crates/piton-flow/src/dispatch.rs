@@ -1,10 +1,11 @@
-//! Which node runs when. An edge is taken or not once its source has ended; a node is ready when all
-//! its edges are decided and one of them is taken, and is passed over when none is.
+//! Which node runs when. Nodes run side by side on one task, up to a limit; each has its own snapshot of the
+//! variables. What a node gives is in the journal before anything that depends on it begins.
 //!
-//! Nodes run side by side on one task, up to a limit; each has its own snapshot of the variables. What
-//! a node gives is in the journal before anything that depends on it begins.
+//! What the journal has finished counts again in the order in which it ended then, and before anything new begins:
+//! so a run that goes on has the variables that it had.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,9 +17,11 @@ use piton_types::{Event, StepPath, TokenUsage, Value};
 use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
-use crate::journal::NodeDone;
-use crate::node::{FAIL_EXIT, Join, NodeContext, NodeError, NodeOutput};
+use crate::journal::{Beginning, Begun, Found, NodeDone};
+use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
+use crate::nodes;
 use crate::pool::VariablePool;
+use crate::ready::Ready;
 use crate::record;
 use crate::reply::Replies;
 use crate::selector::Selector;
@@ -52,73 +55,6 @@ pub(crate) struct Broken {
     pub(crate) usage: TokenUsage,
 }
 
-/// The nodes that may run, and what the others wait for.
-struct Ready<'a> {
-    graph: &'a Graph,
-    queue: VecDeque<usize>,
-    /// By node: edges that aren't decided yet.
-    undecided: Vec<usize>,
-    /// By node: how many edges to it were taken.
-    taken: Vec<usize>,
-    /// By node: it is in the queue, or was.
-    begun: Vec<bool>,
-    /// Nodes that will not run, as found by the last node that ended.
-    passed: Vec<usize>,
-    /// Nodes that are no longer wanted, likewise.
-    unwanted: Vec<usize>,
-}
-
-impl<'a> Ready<'a> {
-    fn new(graph: &'a Graph) -> Self {
-        Self {
-            graph,
-            queue: VecDeque::from([graph.start]),
-            undecided: graph.nodes.iter().map(|node| node.waits_for).collect(),
-            taken: vec![0; graph.nodes.len()],
-            begun: vec![false; graph.nodes.len()],
-            passed: Vec::new(),
-            unwanted: Vec::new(),
-        }
-    }
-
-    /// A node ended, by this exit. Afterwards `passed` has the nodes that will not run because of it.
-    fn done(&mut self, node: usize, exit: Option<&str>) {
-        self.passed.clear();
-        self.unwanted.clear();
-        let mut decided = 0;
-        self.decide(node, |edge| edge.is_taken(exit));
-        while let Some(&passed) = self.passed.get(decided) {
-            decided += 1;
-            self.decide(passed, |_| false);
-        }
-    }
-
-    fn decide(&mut self, source: usize, is_taken: impl Fn(&crate::graph::EdgeExit) -> bool) {
-        for edge in &self.graph.nodes[source].edges {
-            let target = edge.target;
-            self.taken[target] += usize::from(is_taken(&edge.exit));
-            self.undecided[target] -= 1;
-            let node = &self.graph.nodes[target];
-            let enough = match node.join {
-                Join::All => false,
-                Join::AtLeast { count, .. } => self.taken[target] >= count,
-            };
-            if self.begun[target] || !(enough || self.undecided[target] == 0) {
-                continue;
-            }
-            if self.taken[target] == 0 {
-                self.passed.push(target);
-                continue;
-            }
-            self.begun[target] = true;
-            self.queue.push_back(target);
-            if enough && self.undecided[target] > 0 {
-                self.unwanted.extend(&node.only_for_it);
-            }
-        }
-    }
-}
-
 /// Where a graph runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
@@ -145,41 +81,73 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     let mut steps = 0_u64;
     let (mut handles, mut ended_early) = (HashMap::new(), HashSet::new());
     let most = host.limits.concurrency.max(1);
+    // What is ready and not begun: what the journal has, by the order in which it ended, and what is to run.
+    let (mut known, mut fresh) = (BTreeMap::new(), VecDeque::new());
     loop {
-        while running.len() < most && !ready.queue.is_empty() {
-            if let Some(control) = host.control {
-                // What runs goes on while nothing new may begin.
-                if control.is_closed() {
-                    if running.is_empty() {
-                        control.opened().await;
-                    } else {
-                        break;
-                    }
-                }
-                control.take_updates().into_iter().for_each(|(selector, value)| ended.pool.assign(&selector, value));
-            }
-            let Some(place) = ready.queue.pop_front() else { break };
+        while let Some(place) = ready.queue.pop_front() {
             steps += 1;
             if host.limits.max_steps.is_some_and(|most| steps > most) {
                 let most = host.limits.max_steps.unwrap_or_default();
                 return Err(broken(FlowError::TooManySteps { most }, ended));
             }
-            let (pool, replies) = (ended.pool.clone(), replies.as_ref());
-            let work = async move { (place, run_node(&graph.nodes[place], pool, replies, frame).await) };
-            let (work, handle) = abortable(work);
-            if graph.may_cancel {
-                handles.insert(place, handle);
+            let begins = match find(&graph.nodes[place], frame).await {
+                Ok(begins) => begins,
+                Err(error) => return Err(broken(error, ended)),
+            };
+            match begins.found {
+                Found::Finished { record, order } => drop(known.insert(order, (place, begins.step, Ok(record)))),
+                Found::Failed { message, order } => drop(known.insert(order, (place, begins.step, Err(message)))),
+                Found::Open { attempts, wait } => fresh.push_back((place, begins.step, attempts, wait)),
             }
-            running.push(work);
         }
-        let next = tokio::select! {
-            biased;
-            () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
-            next = running.next() => next,
+        let (place, result) = if let Some((_, (place, step, found))) = known.pop_first() {
+            let node = &graph.nodes[place];
+            host.events.tell(|| Event::StepSkipped { run: host.run(), step }).await;
+            let result = match found {
+                Ok(record) => Ok(Done { output: record::read(record), usage: TokenUsage::default() }),
+                Err(message) => Err(FlowError::Node { node: node.id.clone(), message }),
+            };
+            (place, result)
+        } else {
+            while running.len() < most && !fresh.is_empty() {
+                if let Some(control) = host.control {
+                    // What runs goes on while nothing new may begin.
+                    if control.is_closed() {
+                        if running.is_empty() {
+                            control.opened().await;
+                        } else {
+                            break;
+                        }
+                    }
+                    control
+                        .take_updates()
+                        .into_iter()
+                        .for_each(|(selector, value)| ended.pool.assign(&selector, value));
+                }
+                let Some((place, step, attempts, wait)) = fresh.pop_front() else { break };
+                let (pool, replies) = (ended.pool.clone(), replies.as_ref());
+                let work = async move {
+                    let node = &graph.nodes[place];
+                    (place, run_node(node, step, (attempts, wait), pool, replies, frame).await)
+                };
+                let (work, handle) = abortable(work);
+                if graph.may_cancel {
+                    handles.insert(place, handle);
+                }
+                running.push(work);
+            }
+            let next = tokio::select! {
+                biased;
+                () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
+                next = running.next() => next,
+            };
+            match next {
+                None => break,
+                Some(Ok(next)) => next,
+                // Nobody waits for it any more.
+                Some(Err(_)) => continue,
+            }
         };
-        let Some(next) = next else { break };
-        // Nobody waits for it any more.
-        let Ok((place, result)) = next else { continue };
         if ended_early.contains(&place) {
             continue;
         }
@@ -208,6 +176,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         }
         if !ready.unwanted.is_empty() {
             ready.queue.retain(|place| !ready.unwanted.contains(place));
+            fresh.retain(|(place, ..)| !ready.unwanted.contains(place));
             for place in &ready.unwanted {
                 ended_early.insert(*place);
                 if let Some(handle) = handles.remove(place) {
@@ -234,13 +203,14 @@ struct Done {
     usage: TokenUsage,
 }
 
-/// What a node gives: as the journal has it, or of running it now.
-async fn run_node(
-    node: &GraphNode,
-    pool: VariablePool,
-    replies: Option<&Replies>,
-    frame: Frame<'_>,
-) -> Result<Done, FlowError> {
+/// A node that is ready.
+struct Begins {
+    step: StepPath,
+    found: Found,
+}
+
+/// Its place in the log, and what the journal has of it.
+async fn find(node: &GraphNode, frame: Frame<'_>) -> Result<Begins, FlowError> {
     let host = frame.host;
     let step = if frame.prefix.is_empty() {
         node.id.step().clone()
@@ -250,34 +220,61 @@ async fn run_node(
             message: "it lies too deep inside others for its place in the log".to_owned(),
         })?
     };
-    if let Some(found) = host.journal.recorded(&step).await.map_err(FlowError::Journal)? {
-        host.events.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
-        return Ok(Done { output: record::read(found), usage: TokenUsage::default() });
-    }
-    host.events.tell(|| Event::StepStarted { run: host.run(), step: step.clone() }).await;
+    let found =
+        if host.journal.keeps() { host.journal.find(&step).await.map_err(FlowError::Journal)? } else { Found::NOTHING };
+    Ok(Begins { step, found })
+}
+
+/// What a node gives, of running it now. `before` says how often it was tried, and how long to wait.
+async fn run_node(
+    node: &GraphNode,
+    step: StepPath,
+    before: (u32, Duration),
+    pool: VariablePool,
+    replies: Option<&Replies>,
+    frame: Frame<'_>,
+) -> Result<Done, FlowError> {
+    let host = frame.host;
     let usage = Mutex::new(TokenUsage::default());
-    let mut attempt = 1;
+    let (mut attempt, mut wait) = (before.0 + 1, before.1);
     loop {
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        let inputs = node.node.inputs(&pool);
+        let begun = begin(node, &step, inputs.as_ref().unwrap_or(&Value::Null), frame).await?;
+        if attempt == before.0 + 1 {
+            host.events.tell(|| Event::StepStarted { run: host.run(), step: step.clone() }).await;
+        }
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let fatal = Mutex::new(None);
-        let context = NodeContext {
-            host,
-            node: &node.id,
-            title: &node.title,
-            step: &step,
-            variables: &pool,
-            attempt,
-            usage: &usage,
-            replies,
-            fatal: &fatal,
-        };
-        let (inputs, result) = match node.node.inputs(&pool) {
-            Ok(inputs) => {
-                let result =
-                    within(node.settings.time.or(host.limits.node_time), node.node.run(&inputs, &context)).await;
+        let (inputs, result) = match (inputs, begun) {
+            (Err(error), _) => (Value::Null, Err(error)),
+            (Ok(inputs), Begun::Done(Value::Map(record))) => (inputs, Ok(record::read(Value::Map(record)))),
+            (Ok(inputs), Begun::Done(other)) => (inputs, Ok(NodeOutput::of([("output", other)]))),
+            (Ok(inputs), Begun::Unknown) => {
+                let message = "the process died while it ran, so it may have taken place; it isn't done again";
+                (inputs, Err(NodeError::new("Uncertain", message)))
+            }
+            (Ok(inputs), Begun::Go { key, .. }) => {
+                let context = NodeContext {
+                    host,
+                    node: &node.id,
+                    title: &node.title,
+                    step: &step,
+                    variables: &pool,
+                    attempt,
+                    usage: &usage,
+                    replies,
+                    fatal: &fatal,
+                    key,
+                    calls: AtomicU32::new(0),
+                    on_uncertain: node.settings.on_uncertain,
+                };
+                let time = node.settings.time.or(host.limits.node_time);
+                let result = within(time, node.node.run(&inputs, &context)).await;
                 (inputs, result)
             }
-            Err(error) => (Value::Null, Err(error)),
         };
         if let Some(fatal) = fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(fatal);
@@ -297,21 +294,43 @@ async fn run_node(
             let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
             return ended.give_up(error, usage, host).await;
         }
-        ended.record(Err(&error.message), host).await?;
-        let wait = retry.wait(attempt, host.chance());
+        wait = retry.wait(attempt, host.chance());
+        ended.fail(&error, Some(wait), host).await?;
         host.events
             .tell(|| Event::StepRetried { run: host.run(), step: step.clone(), attempt, error: error.message.clone() })
             .await;
-        tokio::time::sleep(wait).await;
         attempt += 1;
     }
+}
+
+/// Tells the journal that a node is about to begin.
+async fn begin(node: &GraphNode, step: &StepPath, inputs: &Value, frame: Frame<'_>) -> Result<Begun, FlowError> {
+    let host = frame.host;
+    // Without a journal nothing is made for it.
+    if !host.journal.keeps() {
+        return Ok(Begun::Go { key: None, checkpoint: None });
+    }
+    let beginning = Beginning {
+        step,
+        inputs,
+        effect: node.effect,
+        on_uncertain: node.settings.on_uncertain,
+        waits: node.kind == nodes::HUMAN_INPUT,
+        checkpoint: node.settings.checkpoint_before,
+    };
+    let begun = host.journal.begin(beginning).await.map_err(FlowError::Journal)?;
+    if let Begun::Go { checkpoint: Some(checkpoint), .. } = &begun {
+        host.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone() }).await;
+    }
+    Ok(begun)
 }
 
 async fn within<T>(time: Option<Duration>, work: impl Future<Output = Result<T, NodeError>>) -> Result<T, NodeError> {
     match time {
         None => work.await,
         Some(time) => tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
-            Err(NodeError::passing("Timeout", format!("node timeout: it took longer than {} s", time.as_secs_f64())))
+            let message = format!("node timeout: it took longer than {} s", time.as_secs_f64());
+            Err(NodeError { unanswered: true, ..NodeError::passing("Timeout", message) })
         }),
     }
 }
@@ -329,8 +348,14 @@ impl Attempt<'_> {
     async fn record(
         &self,
         result: Result<&Value, &str>,
+        retry: Option<Duration>,
+        unanswered: bool,
         host: &Host<'_>,
     ) -> Result<Option<piton_types::CheckpointRef>, FlowError> {
+        // Without a journal nothing is made for it.
+        if !host.journal.keeps() {
+            return Ok(None);
+        }
         let done = NodeDone {
             step: self.step,
             inputs: self.inputs,
@@ -339,8 +364,14 @@ impl Attempt<'_> {
             duration: self.duration,
             effect: self.node.effect,
             checkpoint: self.node.settings.checkpoint,
+            retry,
+            unanswered,
         };
         host.journal.record(done).await.map_err(FlowError::Journal)
+    }
+
+    async fn fail(&self, error: &NodeError, retry: Option<Duration>, host: &Host<'_>) -> Result<(), FlowError> {
+        self.record(Err(&error.message), retry, error.unanswered, host).await.map(drop)
     }
 
     async fn succeed(
@@ -351,8 +382,11 @@ impl Attempt<'_> {
         host: &Host<'_>,
     ) -> Result<Done, FlowError> {
         // Without a journal nothing is made for it.
-        let checkpoint =
-            if host.journal.keeps() { self.record(Ok(&record::write(&output)), host).await? } else { None };
+        let checkpoint = if host.journal.keeps() {
+            self.record(Ok(&record::write(&output)), None, false, host).await?
+        } else {
+            None
+        };
         host.events
             .tell(|| match failed {
                 Some(error) => Event::StepFailed { run: host.run(), step: self.step.clone(), error },
@@ -369,20 +403,21 @@ impl Attempt<'_> {
 
     /// The node failed for good: the run goes on as it says, or fails.
     async fn give_up(self, error: NodeError, usage: TokenUsage, host: &Host<'_>) -> Result<Done, FlowError> {
+        if self.node.settings.on_error == OnError::Fail {
+            self.fail(&error, None, host).await?;
+            let message = error.message;
+            host.events
+                .tell(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() })
+                .await;
+            return Err(FlowError::Node { node: self.node.id.clone(), message });
+        }
         let NodeError { kind, message, .. } = error;
-        let told = |variables: &mut std::collections::BTreeMap<String, Value>| {
+        let told = |variables: &mut BTreeMap<String, Value>| {
             variables.entry("error_message".to_owned()).or_insert_with(|| message.clone().into());
             variables.entry("error_type".to_owned()).or_insert_with(|| kind.into());
         };
         let mut output = match &self.node.settings.on_error {
-            OnError::Fail => {
-                self.record(Err(&message), host).await?;
-                host.events
-                    .tell(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() })
-                    .await;
-                return Err(FlowError::Node { node: self.node.id.clone(), message });
-            }
-            OnError::Branch => NodeOutput::default().by(FAIL_EXIT),
+            OnError::Fail | OnError::Branch => NodeOutput::default().by(FAIL_EXIT),
             OnError::Default(values) => NodeOutput { variables: values.clone(), ..NodeOutput::default() },
         };
         told(&mut output.variables);

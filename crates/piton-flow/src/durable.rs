@@ -1,33 +1,150 @@
-//! The journal of a durable run: every node that ends is one entry of the run's log. The entry of a node
-//! that is marked `checkpoint: true` carries the variables too.
+//! The journal of a durable run: every node that ends is one entry of the run's log.
 //!
-//! The entry that completes the run carries none: checkpoints are made where the document says so. For
-//! the variables of a finished run, mark its end node.
+//! - What follows from other results (templates, branches, code, containers, agents around their turns) needs no sync
+//!   of its own. Before anything outward begins, all that finished is durable; the result of something outward is
+//!   durable when it is recorded (decision 3 of the design).
+//! - Something outward is an effect (decision 4): its intent, with its key, stands in the log before it begins, and
+//!   the entry of its end is the receipt.
+//! - The entry of a node after which a checkpoint is wanted carries the parts `variables` and `engine`: what every
+//!   node gave, and where the run is. Both cost what changed since the checkpoint before; without a checkpoint
+//!   neither is made.
+//! - Every entry of a node carries what was counted so far, so that limits count on.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex as Locked, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_runtime::{Run, StepDone, StepRecord};
-use piton_types::{CheckpointRef, RunId, StepPath, Value};
+use piton_runtime::{FailureKind, Intended, Run, RunError, StepDone, StepStanding, Uncertain};
+use piton_types::{
+    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, RunId, StepPath, TokenUsage, Trigger, Value,
+};
 use tokio::sync::Mutex;
 
-use crate::journal::{Journal, JournalError, NodeDone};
+use crate::flow::Flow;
+use crate::journal::{Beginning, Begun, Found, Journal, JournalError, NodeDone, OnUncertain};
+use crate::need::Services;
+use crate::node::Effect;
+use crate::outside::{Governor, Outside};
+use crate::position::{Now, Position};
 use crate::record;
+use crate::tally::Tally;
 use crate::variables::Variables;
 
-/// A journal over a run: each node that ends is one entry of its log, as durable as the run.
-///
-/// The entry of a node at which a checkpoint is wanted carries the part `variables`: a map of what every
-/// node that finished so far gave, by its id. It costs what changed since the last one. Other entries
-/// carry no state.
-#[derive(Debug)]
+/// A journal over a run.
 pub struct RunJournal<'a> {
     run: &'a Run,
-    variables: Mutex<Variables>,
+    clock: &'a dyn Clock,
+    governor: Option<&'a Governor>,
+    fingerprint: Value,
+    everywhere: bool,
+    /// What earlier processes had counted, and when this one began.
+    before: Tally,
+    began: Duration,
+    counted: Locked<Tally>,
+    /// Steps that began and haven't ended, and whether they wait for somebody.
+    begun: Locked<BTreeMap<StepPath, bool>>,
+    book: Mutex<Book<'a>>,
+}
+
+/// What writes need, one at a time.
+#[derive(Debug)]
+struct Book<'a> {
+    /// Something was written without a sync since the last one.
+    unsynced: bool,
+    variables: Variables,
+    position: Position<'a>,
+}
+
+impl std::fmt::Debug for RunJournal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunJournal").field("run", self.run.id()).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(locked: &Locked<T>) -> MutexGuard<'_, T> {
+    locked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> RunJournal<'a> {
-    /// The journal of `run`.
-    pub fn new(run: &'a Run) -> Self {
-        Self { run, variables: Mutex::new(Variables::new(run)) }
+    /// The journal of `run`, which runs `flow` with these services. What the run has used before is counted on.
+    pub fn new(run: &'a Run, flow: &'a Flow, services: &'a Services, clock: &'a dyn Clock) -> Self {
+        let before = Tally::read(run.tally());
+        let governor = services.get::<Outside>().map(Outside::governor);
+        if let Some(governor) = governor {
+            governor.resume(run.id(), before.used());
+        }
+        let book = Book { unsynced: false, variables: Variables::new(run), position: Position::new(&flow.graph) };
+        Self {
+            run,
+            clock,
+            governor,
+            fingerprint: Value::Null,
+            everywhere: false,
+            before,
+            began: clock.monotonic(),
+            counted: Locked::new(before),
+            begun: Locked::default(),
+            book: Mutex::new(book),
+        }
+    }
+
+    /// Makes a checkpoint after every node, whatever the document says.
+    #[must_use]
+    pub fn with_checkpoints_everywhere(mut self) -> Self {
+        self.everywhere = true;
+        self
+    }
+
+    /// What the run has used in all, in earlier processes too.
+    pub fn usage(&self) -> TokenUsage {
+        lock(&self.counted).usage()
+    }
+
+    /// Makes a checkpoint of where the run is. Nodes that were interrupted are ready again in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::save_checkpoint`].
+    pub async fn save(
+        &self,
+        trigger: Trigger,
+        description: &str,
+        interrupted: bool,
+    ) -> Result<CheckpointRef, RunError> {
+        if interrupted {
+            lock(&self.begun).clear();
+        }
+        let mut book = self.book.lock().await;
+        self.save_in(&mut book, trigger, description).await
+    }
+
+    async fn save_in(
+        &self,
+        book: &mut Book<'_>,
+        trigger: Trigger,
+        description: &str,
+    ) -> Result<CheckpointRef, RunError> {
+        let mut checkpoint = CheckpointRecord::by(trigger).described(description);
+        checkpoint.kind = CheckpointKind::Node;
+        let begun = lock(&self.begun).clone();
+        let now = Now { begun: &begun, counted: self.tally().value(), fingerprint: self.fingerprint.clone() };
+        let parts = vec![book.variables.part(self.run, None).await?, book.position.part(self.run, None, now).await?];
+        let saved = self.run.save_checkpoint(&checkpoint, parts, None).await?;
+        book.unsynced = false;
+        Ok(saved)
+    }
+
+    /// What was counted until now.
+    fn tally(&self) -> Tally {
+        let mut tally = *lock(&self.counted);
+        let here = self.clock.monotonic().saturating_sub(self.began);
+        tally.elapsed_ms = u64::try_from((self.before.elapsed() + here).as_millis()).unwrap_or(u64::MAX);
+        if let Some(governor) = self.governor {
+            let used = governor.used(self.run.id());
+            (tally.tool_calls, tally.requests) = (used.tool_calls, used.requests);
+        }
+        tally
     }
 }
 
@@ -37,34 +154,109 @@ impl Journal for RunJournal<'_> {
         self.run.id()
     }
 
-    async fn recorded(&self, step: &StepPath) -> Result<Option<Value>, JournalError> {
-        let recorded = self.run.recorded(step).filter(StepRecord::is_finished).map(|record| record.output);
-        if recorded.is_none() {
-            // It is about to run, unless somebody asked the run to stop.
-            self.run.ready().await?;
+    fn elapsed(&self) -> Duration {
+        self.before.elapsed()
+    }
+
+    fn retries(&self) -> u32 {
+        self.run.retries()
+    }
+
+    async fn find(&self, step: &StepPath) -> Result<Found, JournalError> {
+        Ok(match self.run.standing(step) {
+            StepStanding::Open { attempts, wait } => Found::Open { attempts, wait },
+            StepStanding::Finished { output, order } => Found::Finished { record: output, order },
+            StepStanding::Failed { error, order } => Found::Failed { message: error, order },
+        })
+    }
+
+    async fn begin(&self, beginning: Beginning<'_>) -> Result<Begun, JournalError> {
+        // It is about to run, unless somebody asked the run to stop.
+        self.run.ready_for(beginning.step).await?;
+        let checkpoint = if beginning.checkpoint {
+            let mut book = self.book.lock().await;
+            let description = format!("before {}", beginning.step);
+            Some(self.save_in(&mut book, Trigger::BeforeExternal, &description).await?)
+        } else {
+            None
+        };
+        let mut key = None;
+        if beginning.effect == Effect::Outward {
+            let uncertain = match beginning.on_uncertain {
+                OnUncertain::Retry => Uncertain::CallAgain,
+                OnUncertain::Ask => Uncertain::Ask,
+                OnUncertain::Fail => Uncertain::GiveUp,
+            };
+            // Whoever begins beside us waits here until what both depend on is durable.
+            let mut book = self.book.lock().await;
+            // An intent that is lost in a power cut is made again with the same key; only if a repetition must be
+            // known of does it need a sync for its own sake.
+            let must = book.unsynced || beginning.on_uncertain != OnUncertain::Retry;
+            let durability = if must { Durability::Durable } else { Durability::Relaxed };
+            let asks = beginning.on_uncertain == OnUncertain::Ask;
+            let intended = if asks {
+                // A person may take his time; the others go on.
+                drop(book);
+                let intended = self.run.intend(beginning.step, beginning.inputs, uncertain, durability).await?;
+                book = self.book.lock().await;
+                intended
+            } else {
+                self.run.intend(beginning.step, beginning.inputs, uncertain, durability).await?
+            };
+            match intended {
+                Intended::Go { key: found } => key = Some(found.to_string()),
+                Intended::Done(value) => return Ok(Begun::Done(value)),
+                Intended::Unknown => return Ok(Begun::Unknown),
+            }
+            if must && !asks {
+                book.unsynced = false;
+            }
         }
-        Ok(recorded)
+        lock(&self.begun).insert(beginning.step.clone(), beginning.waits);
+        Ok(Begun::Go { key, checkpoint })
+    }
+
+    fn used(&self, usage: TokenUsage) {
+        lock(&self.counted).add(usage);
     }
 
     async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
+        let mut book = self.book.lock().await;
+        let is_outermost = !done.step.as_str().contains('/');
+        if let (Ok(record), true) = (done.result, is_outermost) {
+            let mut counted = lock(&self.counted);
+            counted.steps += 1;
+            counted.exceptions += record::exceptions(record);
+        }
+        let is_checkpoint = (done.checkpoint || self.everywhere) && done.result.is_ok();
+        let durability =
+            if done.effect == Effect::Pure && !is_checkpoint { Durability::Relaxed } else { Durability::Durable };
+        let tally = self.tally().value();
         let step = StepDone {
-            path: done.step.clone(),
-            input: done.inputs.clone(),
-            result: done.result.cloned().map_err(str::to_owned),
             started_at: done.started_at,
             duration: done.duration,
+            failure: if done.unanswered { FailureKind::Unanswered } else { FailureKind::Work },
+            retry: done.retry,
+            tally: tally.clone(),
+            durability,
+            ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result.cloned().map_err(str::to_owned))
         };
-        let mut variables = self.variables.lock().await;
+        let begun = lock(&self.begun).clone();
+        let Book { unsynced, variables, position } = &mut *book;
         let parts = match done.result {
-            Ok(record) if done.checkpoint => {
-                vec![variables.with(self.run, done.step, &record::variables(record)).await?]
+            Ok(record) if is_checkpoint => {
+                let now = Now { begun: &begun, counted: tally, fingerprint: self.fingerprint.clone() };
+                let node = Some((done.step, record));
+                vec![variables.part(self.run, node).await?, position.part(self.run, node, now).await?]
             }
             _ => Vec::new(),
         };
-        let is_checkpoint = !parts.is_empty();
         let recorded = self.run.record(step, parts).await?;
-        if done.result.is_ok() && !is_checkpoint {
+        lock(&self.begun).remove(done.step);
+        *unsynced = durability == Durability::Relaxed;
+        if let (Ok(record), false) = (done.result, is_checkpoint) {
             variables.finished(done.step.clone());
+            position.finished(done.step, record);
         }
         Ok(is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq }))
     }

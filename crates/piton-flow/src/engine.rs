@@ -195,7 +195,9 @@ pub(crate) async fn drive(flow: &Flow, given: Given, host: &Host<'_>) -> Result<
     };
     match host.limits.max_time {
         None => work.await,
-        Some(most) => tokio::time::timeout(most, work).await.unwrap_or(Err(FlowError::TooLong { most })),
+        Some(most) => tokio::time::timeout(most.saturating_sub(host.journal.elapsed()), work)
+            .await
+            .unwrap_or(Err(FlowError::TooLong { most })),
     }
 }
 
@@ -249,7 +251,12 @@ async fn handle(flow: &Flow, handler: &Handler, broken: Broken, host: &Host<'_>)
     system.extend(told.map(|(name, value)| (name.to_owned(), value)));
     pool.set_scope(SYSTEM, system);
     pool.set_inputs(Inputs::new());
-    let ended = dispatch::drive(&handler.graph, pool, Frame { host, prefix: "error-handler/" }).await;
+    // What handled an earlier failure of the run is no answer to this one.
+    let prefix = match host.journal.retries() {
+        0 => "error-handler/".to_owned(),
+        before => format!("error-handler#{}/", before + 1),
+    };
+    let ended = dispatch::drive(&handler.graph, pool, Frame { host, prefix: &prefix }).await;
     match ended {
         Ok(ended) if handler.recovers => {
             let mut finished = finished(&handler.graph, ended);

@@ -4,12 +4,91 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_types::{CheckpointRef, RunId, StepPath, Timestamp, Value};
+use piton_types::{CheckpointRef, RunId, StepPath, Timestamp, TokenUsage, Value};
+use serde::{Deserialize, Serialize};
 
 use crate::node::Effect;
 
 /// An error of a journal. The engine only passes it on.
 pub type JournalError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How a node stands in the journal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// It is to run.
+    Open {
+        /// How often it failed so far, if it is to be tried again.
+        attempts: u32,
+        /// How long to wait before the next attempt.
+        wait: Duration,
+    },
+    /// It ended well, here or in an earlier process.
+    Finished {
+        /// What it gave.
+        record: Value,
+        /// Its place in the order in which nodes ended, which is the order in which they count again.
+        order: u64,
+    },
+    /// It failed for good.
+    Failed {
+        /// Why.
+        message: String,
+        /// Its place in the order in which nodes ended.
+        order: u64,
+    },
+}
+
+impl Found {
+    /// Nothing is known of it.
+    pub const NOTHING: Self = Self::Open { attempts: 0, wait: Duration::ZERO };
+}
+
+/// What becomes of work of which nobody knows whether it took place, because the process died in the middle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnUncertain {
+    /// It is done again, with the same key.
+    #[default]
+    Retry,
+    /// A person is asked.
+    Ask,
+    /// The node fails.
+    Fail,
+}
+
+/// A node, or a part of its work, that is about to begin.
+#[derive(Debug, Clone, Copy)]
+pub struct Beginning<'a> {
+    /// Which, at its place in the run.
+    pub step: &'a StepPath,
+    /// What it takes in.
+    pub inputs: &'a Value,
+    /// Whether it touches the world outside.
+    pub effect: Effect,
+    /// What becomes of it if the process dies in the middle.
+    pub on_uncertain: OnUncertain,
+    /// It waits for somebody.
+    pub waits: bool,
+    /// A checkpoint is wanted before it begins.
+    pub checkpoint: bool,
+}
+
+/// Whether work may begin.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Begun {
+    /// It may.
+    Go {
+        /// The same for every attempt that wasn't answered, in whichever process: for services that recognise
+        /// repetitions. Only what is outward has one.
+        key: Option<String>,
+        /// The checkpoint that was made.
+        checkpoint: Option<CheckpointRef>,
+    },
+    /// A person says that it took place, and gave this.
+    Done(Value),
+    /// It may have taken place before, and isn't to be done again.
+    Unknown,
+}
 
 /// A node that ended.
 #[derive(Debug)]
@@ -28,6 +107,10 @@ pub struct NodeDone<'a> {
     pub effect: Effect,
     /// A checkpoint is wanted here, if the node ended well.
     pub checkpoint: bool,
+    /// It failed and is tried again after this time.
+    pub retry: Option<Duration>,
+    /// It failed without a word from outside: what it asked for may have taken place.
+    pub unanswered: bool,
 }
 
 /// Where the results of finished nodes are kept.
@@ -36,14 +119,32 @@ pub trait Journal: Send + Sync {
     /// The run that is journalled.
     fn run(&self) -> &RunId;
 
-    /// Whether it keeps anything. If not, nothing is made for it to keep.
+    /// Whether it keeps anything. If not, nothing is made for it to keep, and it is asked for nothing else.
     fn keeps(&self) -> bool {
         true
     }
 
-    /// The result of a node that finished well before, here or in an earlier process. The engine asks
-    /// before it runs a node, and doesn't run it if there are any.
-    async fn recorded(&self, step: &StepPath) -> Result<Option<Value>, JournalError>;
+    /// How long the run took in earlier processes.
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How often the run was tried again after it had failed.
+    fn retries(&self) -> u32 {
+        0
+    }
+
+    /// How a node stands. The engine asks before it runs one, and doesn't run it if it ended before.
+    async fn find(&self, step: &StepPath) -> Result<Found, JournalError>;
+
+    /// A node, or a part of its work, is about to begin. For what is outward, everything that finished before is
+    /// durable when this returns.
+    async fn begin(&self, beginning: Beginning<'_>) -> Result<Begun, JournalError>;
+
+    /// Counts what was used.
+    fn used(&self, usage: TokenUsage) {
+        let _ = usage;
+    }
 
     /// Keeps the result of a node. When it returns `Ok`, the result is as durable as the journal makes
     /// it; only then does the engine go on with what depends on the node. If it fails, the run stops.
@@ -75,8 +176,12 @@ impl Journal for NoJournal {
         false
     }
 
-    async fn recorded(&self, _step: &StepPath) -> Result<Option<Value>, JournalError> {
-        Ok(None)
+    async fn find(&self, _step: &StepPath) -> Result<Found, JournalError> {
+        Ok(Found::NOTHING)
+    }
+
+    async fn begin(&self, _beginning: Beginning<'_>) -> Result<Begun, JournalError> {
+        Ok(Begun::Go { key: None, checkpoint: None })
     }
 
     async fn record(&self, _done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {

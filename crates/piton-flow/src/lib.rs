@@ -34,13 +34,18 @@ mod node;
 pub mod nodes;
 mod outside;
 mod pool;
+#[cfg(feature = "checkpoint")]
+mod position;
 mod problem;
 mod read;
+mod ready;
 mod record;
 mod reply;
 mod runner;
 mod selector;
 mod settings;
+#[cfg(feature = "checkpoint")]
+mod tally;
 mod template;
 mod value;
 #[cfg(feature = "checkpoint")]
@@ -58,7 +63,7 @@ pub use format::Format;
 pub use graph::Graph;
 pub use id::{InvalidNodeId, NodeId};
 pub use inbox::{Field, Inbox, Question};
-pub use journal::{Journal, JournalError, NoJournal, NodeDone};
+pub use journal::{Beginning, Begun, Found, Journal, JournalError, NoJournal, NodeDone, OnUncertain};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};
 pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::Path as FilePath;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::{Host, Inputs};
 use crate::error::FlowError;
 use crate::id::NodeId;
-use crate::journal::NodeDone;
+use crate::journal::{Beginning, Begun, Found, NodeDone, OnUncertain};
 use crate::need::{Need, Services};
 use crate::pool::VariablePool;
 use crate::problem::Problems;
@@ -160,17 +161,19 @@ pub struct NodeError {
     pub message: String,
     /// Whether it may go better the next time. Retries that are limited to such errors look at it.
     pub retryable: bool,
+    /// There was no word from outside: what it asked for may have taken place. Another try has the same key.
+    pub unanswered: bool,
 }
 
 impl NodeError {
     /// An error that would come again.
     pub fn new(kind: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retryable: false }
+        Self { kind, message: message.into(), retryable: false, unanswered: false }
     }
 
     /// An error that may pass by itself.
     pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retryable: true }
+        Self { kind, message: message.into(), retryable: true, unanswered: false }
     }
 }
 
@@ -200,6 +203,10 @@ pub struct NodeContext<'a> {
     pub(crate) replies: Option<&'a crate::reply::Replies>,
     /// What went wrong inside it that isn't the node's to handle.
     pub(crate) fatal: &'a Mutex<Option<FlowError>>,
+    /// The key of what it does outside, and how many calls have had it.
+    pub(crate) key: Option<String>,
+    pub(crate) calls: AtomicU32,
+    pub(crate) on_uncertain: OnUncertain,
 }
 
 impl<'a> NodeContext<'a> {
@@ -211,6 +218,10 @@ impl<'a> NodeContext<'a> {
     /// The run.
     pub fn run(&self) -> RunId {
         self.host.run()
+    }
+
+    pub(crate) fn run_id(&self) -> &RunId {
+        self.host.journal.run()
     }
 
     /// What people call the node.
@@ -287,39 +298,86 @@ impl<'a> NodeContext<'a> {
 
     /// Counts tokens and cost; added to what the node and the run have used.
     pub fn used(&self, usage: TokenUsage) {
+        self.host.journal.used(usage);
+        self.used_inside(usage);
+    }
+
+    /// Adds to what the node has used what nodes inside it have counted already.
+    pub(crate) fn used_inside(&self, usage: TokenUsage) {
         let mut sum = self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         sum.input += usage.input;
         sum.output += usage.output;
         sum.cost += usage.cost;
     }
 
-    /// A part of the node's work that is recorded by itself, as in a turn of an agent: if the journal has
-    /// its result it isn't done again. `name` is unique within the node.
-    pub async fn part<F>(&self, name: &str, inputs: &Value, work: F) -> Result<Value, NodeError>
+    /// The key of the next call that the node makes outside, for services that recognise repetitions: the same if the
+    /// call is made again because nobody was told what became of it, in whichever process. Without a store there is
+    /// none.
+    pub fn next_key(&self) -> Option<String> {
+        let key = self.key.as_ref()?;
+        Some(match self.calls.fetch_add(1, Ordering::Relaxed) {
+            0 => key.clone(),
+            more => format!("{key}-{more}"),
+        })
+    }
+
+    /// What becomes of the node's work if the process dies in the middle.
+    pub const fn on_uncertain(&self) -> OnUncertain {
+        self.on_uncertain
+    }
+
+    /// A part of the node's work outside that is recorded by itself, as in a turn of an agent: if the journal has
+    /// its result it isn't done again. `name` is unique within the node. `work` gets the key of its call.
+    ///
+    /// # Errors
+    ///
+    /// What the work says, or that nobody knows whether it took place before.
+    pub async fn part<F>(
+        &self,
+        name: &str,
+        inputs: &Value,
+        on_uncertain: OnUncertain,
+        work: impl FnOnce(Option<String>) -> F,
+    ) -> Result<Value, NodeError>
     where
         F: Future<Output = Result<Value, NodeError>>,
     {
         let host = self.host;
+        if !host.journal.keeps() {
+            return work(None).await;
+        }
         let step: StepPath = format!("{}/{name}", self.step)
             .parse()
             .map_err(|_| NodeError::new("EngineError", format!("{name:?} can't be a part of {}", self.step)))?;
         let failed = |error: crate::JournalError| self.fail_run(FlowError::Journal(error));
-        if let Some(found) = host.journal.recorded(&step).await.map_err(failed)? {
+        // A part that failed is tried again with its node.
+        if let Found::Finished { record, .. } = host.journal.find(&step).await.map_err(failed)? {
             host.events.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
-            return Ok(found);
+            return Ok(record);
         }
+        let effect = Effect::Outward;
+        let beginning = Beginning { step: &step, inputs, effect, on_uncertain, waits: false, checkpoint: false };
+        let begun = host.journal.begin(beginning).await.map_err(failed)?;
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
-        let result = work.await;
+        let result = match begun {
+            Begun::Go { key, .. } => work(key).await,
+            Begun::Done(value) => Ok(value),
+            Begun::Unknown => {
+                let message = format!("the process died while {step} ran, so it may have taken place");
+                Err(NodeError::new("Uncertain", message))
+            }
+        };
         let duration = host.clock.monotonic().saturating_sub(started);
-        let message = result.as_ref().err().map(|error| error.message.clone());
         let done = NodeDone {
             step: &step,
             inputs,
-            result: result.as_ref().map_err(|_| message.as_deref().unwrap_or_default()),
+            result: result.as_ref().map_err(|error| error.message.as_str()),
             started_at,
             duration,
-            effect: Effect::Outward,
+            effect,
             checkpoint: false,
+            retry: None,
+            unanswered: result.as_ref().is_err_and(|error| error.unanswered),
         };
         host.journal.record(done).await.map_err(failed)?;
         result

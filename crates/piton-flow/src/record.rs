@@ -50,6 +50,25 @@ fn assignment(item: Value) -> Option<(Selector, Value)> {
     Some((Selector::new(words).ok()?, value))
 }
 
+/// The exit in a record.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn exit(record: &Value) -> Option<&str> {
+    record.field(EXIT)?.as_str()
+}
+
+/// The failures in a record that the node went on from.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn exceptions(record: &Value) -> u64 {
+    record.field(EXCEPTIONS).and_then(Value::as_i64).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+}
+
+/// What a record sets of variables of others.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn assignments(record: &Value) -> Vec<(Selector, Value)> {
+    let items = record.field(ASSIGNMENTS).and_then(Value::as_list).unwrap_or_default();
+    items.iter().cloned().filter_map(assignment).collect()
+}
+
 /// The variables in a record.
 #[cfg(feature = "checkpoint")]
 pub(crate) fn variables(record: &Value) -> Value {

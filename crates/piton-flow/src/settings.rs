@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use piton_types::{Path, Value};
+use piton_types::{Path, Value, from_value};
 
+use crate::journal::OnUncertain;
 use crate::kind::Faults;
+use crate::nodes::HUMAN_INPUT;
 
 /// The settings that any node may have.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,7 +16,12 @@ pub(crate) struct Settings {
     pub(crate) on_error: OnError,
     pub(crate) retry: Retry,
     pub(crate) time: Option<Duration>,
+    /// A checkpoint is made when it has finished.
     pub(crate) checkpoint: bool,
+    /// One is made before it begins.
+    pub(crate) checkpoint_before: bool,
+    /// What becomes of it if the process dies while it runs.
+    pub(crate) on_uncertain: OnUncertain,
 }
 
 /// What happens when a node has failed for good.
@@ -65,6 +72,9 @@ pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// Kinds after which a checkpoint is made unless the node says otherwise.
 const CHECKPOINT_BY_DEFAULT: [&str; 1] = ["agent"];
 
+/// The setting that says what becomes of work in flight when the process dies.
+const ON_UNCERTAIN: &str = "on_uncertain";
+
 impl Retry {
     /// How long to wait after the attempt of this number, from 1. `chance` is in 0..1.
     pub(crate) fn wait(&self, attempt: u32, chance: f64) -> Duration {
@@ -95,8 +105,17 @@ impl Settings {
                 false
             }
         };
+        // Before a person is asked, unless the node says otherwise.
+        let checkpoint_before = kind == HUMAN_INPUT && data.field(CHECKPOINT) != Some(&Value::Bool(false));
+        let on_uncertain = match data.field(ON_UNCERTAIN) {
+            None | Some(Value::Null) => OnUncertain::default(),
+            Some(found) => from_value(found.clone()).unwrap_or_else(|_| {
+                faults.add(Path::root().key(ON_UNCERTAIN), "it should be retry, ask or fail");
+                OnUncertain::default()
+            }),
+        };
         let time = seconds(data, "timeout_secs", &mut faults);
-        faults.none_or(Self { on_error, retry, time, checkpoint })
+        faults.none_or(Self { on_error, retry, time, checkpoint, checkpoint_before, on_uncertain })
     }
 }
 
@@ -274,7 +293,8 @@ mod tests {
             ("retry_config", map([("max_retries", (-1).into())])),
             ("timeout_secs", "soon".into()),
             (CHECKPOINT, 1.into()),
+            (ON_UNCERTAIN, "hope".into()),
         ]);
-        assert_eq!(Settings::read("code", &data).unwrap_err().0.len(), 4);
+        assert_eq!(Settings::read("code", &data).unwrap_err().0.len(), 5);
     }
 }

@@ -10,7 +10,9 @@ use piton_store::state::State;
 use piton_store::{Content, DraftPart};
 use piton_types::{PartName, Path, StepPath, Value};
 
-/// The shape of the part: a map of what every finished node gave, by its id.
+use crate::record;
+
+/// The shape of the part: a map of what every finished node gave, by its id, and of what assigners have set, by scope.
 const SCHEMA: &str = "piton.variables";
 const VERSION: u32 = 1;
 
@@ -26,7 +28,13 @@ pub(crate) struct Variables {
 impl Variables {
     /// The variables of `run`, as far as it has come.
     pub(crate) fn new(run: &Run) -> Self {
-        Self { state: None, behind: run.finished() }
+        let mut behind = Vec::new();
+        run.for_each_step(|step| {
+            if step.is_finished() {
+                behind.push(step.path.clone());
+            }
+        });
+        Self { state: None, behind }
     }
 
     /// A node finished, and no checkpoint is wanted there.
@@ -34,30 +42,55 @@ impl Variables {
         self.behind.push(node);
     }
 
-    /// The part for the checkpoint after `node`, which gave `outputs`.
-    pub(crate) async fn with(
+    /// The part for a checkpoint; with what `node` gave, if it is made after one.
+    pub(crate) async fn part(
         &mut self,
         run: &Run,
-        node: &StepPath,
-        outputs: &Value,
+        node: Option<(&StepPath, &Value)>,
     ) -> Result<DraftPart<'_>, RunError> {
         let state = match &mut self.state {
             Some(state) => state,
             none => none.insert(run.part_state_or(PartName::VARIABLES, &Value::map::<&str>([])).await?),
         };
-        for behind in &self.behind {
+        for behind in std::mem::take(&mut self.behind) {
             let place = Path::root().key(behind.as_str());
             // What a node gives is a map. One that an earlier checkpoint has isn't stored again.
             if state.len(&place).await?.is_some() {
                 continue;
             }
-            if let Some(step) = run.recorded(behind) {
-                state.set(&place, crate::record::variables(&step.output)).await?;
+            if let Some(step) = run.recorded(&behind) {
+                put(state, &behind, &step.output).await?;
             }
         }
-        self.behind.clear();
-        state.set(&Path::root().key(node.as_str()), outputs.clone()).await?;
+        if let Some((step, record)) = node {
+            put(state, step, record).await?;
+        }
         let name = PartName::from(PartName::VARIABLES);
         Ok(DraftPart { name, schema: SCHEMA.to_owned(), version: VERSION, content: Content::State(state) })
     }
+}
+
+/// Puts in what a step gave, and what it set of others.
+async fn put(state: &mut State, step: &StepPath, record: &Value) -> Result<(), RunError> {
+    state.set(&Path::root().key(step.as_str()), record::variables(record)).await?;
+    // A container repeats what the nodes inside it have set.
+    if step.as_str().contains('/') {
+        return Ok(());
+    }
+    for (selector, value) in record::assignments(record) {
+        let mut place = Path::root().key(selector.node);
+        if state.len(&place).await?.is_none() {
+            state.set(&place, Value::map::<&str>([])).await?;
+        }
+        if let Some((last, way)) = selector.path.split_last() {
+            for word in way {
+                place = place.key(word.clone());
+                if state.len(&place).await?.is_none() {
+                    state.set(&place, Value::map::<&str>([])).await?;
+                }
+            }
+            state.set(&place.key(last.clone()), value).await?;
+        }
+    }
+    Ok(())
 }

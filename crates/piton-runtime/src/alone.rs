@@ -8,6 +8,7 @@ use piton_store::MemoryStore;
 use piton_types::{CheckpointRef, StepPath};
 
 use crate::core::{Alone, Core};
+use crate::line::is_inside;
 use crate::open::Purpose;
 use crate::{Context, ForkRun, OpenRun, RetryPolicy, Run, RunError, fork_into};
 
@@ -51,8 +52,8 @@ impl Core {
     pub(crate) fn check_alone(&self, path: &StepPath) -> Result<(), RunError> {
         let Some(alone) = &self.alone else { return Ok(()) };
         let ran = self.known().ran_alone.clone();
-        let wanted = alone.step.as_ref().is_none_or(|step| step == path);
-        if wanted && ran.is_none_or(|ran| ran == *path) {
+        let related = |one: &StepPath| one == path || is_inside(path, one) || is_inside(one, path);
+        if alone.step.as_ref().is_none_or(related) && ran.is_none_or(|ran| ran == *path) {
             return Ok(());
         }
         Err(RunError::Alone { step: path.clone(), only: alone.step.clone() })

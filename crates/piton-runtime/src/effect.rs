@@ -30,6 +30,8 @@ pub enum Uncertain {
     Ask,
     /// Call again with the same key: the other side recognises it and does nothing twice.
     CallAgain,
+    /// It counts as failed.
+    GiveUp,
 }
 
 /// How an effect is performed.
@@ -262,15 +264,16 @@ impl Core {
             let before = known.line.effects.get(&path).map(|effect| (effect.intent.key, effect.intent.attempt));
             (before, known.line.reopened.get(&path).copied().unwrap_or(0))
         };
-        let (key, attempts) = before.unwrap_or_else(|| (self.effect_key(&path), 0));
+        let (key, attempts) = before.unwrap_or_else(|| (self.effect_key(&path, 0), 0));
         let intent = IntentRecord {
             path: path.clone(),
-            place: place.number,
+            place: Some(place.number),
             key,
             input_hash: input.hash,
             input: input.value.clone(),
             compensation: options.compensation.clone(),
             attempt: attempts + 1,
+            call: 0,
         };
         let mut writer = self.writer.lock().await;
         self.commit(&mut writer, Fact::Intent(intent)).await?;
@@ -375,16 +378,16 @@ impl Core {
             }
             _ => {}
         }
-        if options.uncertain == Uncertain::CallAgain {
-            return Ok(true);
+        match options.uncertain {
+            Uncertain::CallAgain => return Ok(true),
+            Uncertain::GiveUp => {
+                let error = Some("nobody knows whether it took place".to_owned());
+                self.put_receipt(known(EffectStatus::Uncertain, Value::Null, error, Witness::Call)).await?;
+                return Ok(false);
+            }
+            Uncertain::Ask => {}
         }
-        let question: StepPath = format!("{}#?{}", intent.path, intent.attempt).parse()?;
-        let prompt = format!("Did {} take place? Its key is {}.", intent.path, intent.key);
-        let asked = Wait { wait_for: WaitFor::HumanApproval, prompt, timeout: None };
-        let input = Input::new(&question, &asked.prompt)?;
-        let answer = self.ask(&question, None, input, asked, None).await?;
-        let by = Witness::Person(answer.by);
-        let said = from_value(answer.value).map_err(RunError::value(format!("the answer to {question}")))?;
+        let (said, by) = self.ask_about(intent).await?;
         match said {
             EffectAnswer::NotDone => return Ok(true),
             EffectAnswer::Done(output) => {
@@ -398,11 +401,24 @@ impl Core {
         Ok(false)
     }
 
+    /// Asks a person what became of an effect.
+    pub(crate) async fn ask_about(&self, intent: &IntentRecord) -> Result<(EffectAnswer, Witness), RunError> {
+        let question: StepPath = format!("{}#?{}", intent.path, intent.attempt).parse()?;
+        let prompt = format!("Did {} take place? Its key is {}.", intent.path, intent.key);
+        let asked = Wait { wait_for: WaitFor::HumanApproval, prompt, timeout: None };
+        let input = Input::new(&question, &asked.prompt)?;
+        let answer = self.ask(&question, None, input, asked, None).await?;
+        let by = Witness::Person(answer.by);
+        let said = from_value(answer.value).map_err(RunError::value(format!("the answer to {question}")))?;
+        Ok((said, by))
+    }
+
     /// The key of an effect: the same for every attempt, another one after everything that raises the
     /// epoch, and in every other run.
-    fn effect_key(&self, path: &StepPath) -> BlobId {
+    pub(crate) fn effect_key(&self, path: &StepPath, call: u32) -> BlobId {
         let epoch = self.known().line.epoch;
-        let name = format!("piton effect\n{}\n{epoch}\n{path}", self.id);
+        let call = if call == 0 { String::new() } else { format!("\n{call}") };
+        let name = format!("piton effect\n{}\n{epoch}\n{path}{call}", self.id);
         Hashing::PLAIN.blob(name.as_bytes())
     }
 }

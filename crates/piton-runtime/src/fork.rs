@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use piton_store::{NewPart, NewRun, RunLog, StoreError};
 use piton_types::{
-    CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunState, RunStatus, Seq, Value, to_value,
+    CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunState, RunStatus, Seq, StepPath, Value, to_value,
 };
 
 use crate::line::ORIGIN;
-use crate::record::Origin;
+use crate::record::{EffectRecord, Origin, StepRecord};
 use crate::{Context, History, RunError};
 
 /// A fork to be made, with what is to be different.
@@ -27,7 +27,7 @@ pub struct ForkRun {
     /// Parts of the state that are to be different.
     pub parts: BTreeMap<PartName, Value>,
     /// Steps that are to have given something else.
-    pub outputs: BTreeMap<piton_types::StepPath, Value>,
+    pub outputs: BTreeMap<StepPath, Value>,
     /// What the acknowledgement survives.
     pub durability: Durability,
 }
@@ -105,8 +105,8 @@ pub async fn fork_into(
     let origin = Origin::Fork {
         checkpoint: at.clone(),
         epoch: line.epoch + 1,
-        steps: line.steps.into_values().collect(),
-        effects: line.effects.into_values().collect(),
+        steps: in_order(line.steps, &line.order),
+        effects: line.effects.into_values().filter(is_own).collect(),
         answers: line.questions.into_values().filter_map(|asked| asked.answer).collect(),
     };
     let new = NewRun {
@@ -129,6 +129,19 @@ pub async fn fork_into(
         }
         created => created.map(|_| id).map_err(RunError::from),
     }
+}
+
+/// Steps in the order in which they ended, which engines go by.
+fn in_order(steps: BTreeMap<StepPath, StepRecord>, order: &BTreeMap<StepPath, u64>) -> Vec<StepRecord> {
+    let mut steps: Vec<_> = steps.into_values().collect();
+    steps.sort_by_key(|step| order.get(&step.path).copied());
+    steps
+}
+
+/// Whether an effect belongs to a fork too. One that an engine had in flight is its parent's alone: the fork performs
+/// it with a key of its own.
+fn is_own(effect: &EffectRecord) -> bool {
+    effect.receipt.is_some() || effect.intent.place.is_some()
 }
 
 /// The body of entry 0.

@@ -10,8 +10,8 @@ use piton_types::{EntryKind, Queued, RunState, StepPath, Value, from_value};
 use serde::de::DeserializeOwned;
 
 use crate::record::{
-    AnswerRecord, ClaimRecord, EffectRecord, IntentRecord, LogRecord, Origin, QuestionRecord, ReceiptRecord,
-    RequestRecord, RestoreRecord, StepRecord,
+    AnswerRecord, ClaimRecord, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogRecord, Origin,
+    QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
 };
 
 /// The body of an entry.
@@ -108,6 +108,10 @@ pub(crate) struct Asked {
 pub(crate) struct Line {
     /// The newest attempt at every step.
     pub(crate) steps: BTreeMap<StepPath, StepRecord>,
+    /// The order in which those attempts ended.
+    pub(crate) order: BTreeMap<StepPath, u64>,
+    /// What the engine had counted when the newest of them ended.
+    pub(crate) tally: Value,
     /// Every effect.
     pub(crate) effects: BTreeMap<StepPath, EffectRecord>,
     /// Every question.
@@ -124,6 +128,8 @@ pub(crate) struct Line {
     pub(crate) epoch: u32,
     /// The step that the run failed of.
     failed_of: Option<StepPath>,
+    /// How many attempts were followed by another at the same step.
+    replaced: u64,
 }
 
 impl Line {
@@ -141,11 +147,19 @@ impl Line {
                 self.put(&step.path, step.place);
                 if step.is_finished() {
                     self.reopened.remove(&step.path);
+                } else if step.retry.is_some() {
+                    self.reopen_inside(&step.path);
+                }
+                self.receive(&step);
+                let newest = self.order.len() as u64 + self.replaced;
+                self.replaced += u64::from(self.order.insert(step.path.clone(), newest).is_some());
+                if !step.tally.is_null() {
+                    self.tally = step.tally.clone();
                 }
                 self.steps.insert(step.path.clone(), step);
             }
             Fact::Intent(intent) => {
-                self.put(&intent.path, Some(intent.place));
+                self.put(&intent.path, intent.place);
                 self.effects.insert(intent.path.clone(), EffectRecord { intent, receipt: None });
             }
             Fact::Receipt(receipt) => {
@@ -184,6 +198,48 @@ impl Line {
         }
     }
 
+    /// A step of an engine ended: that is the receipt of what it intended.
+    fn receive(&mut self, step: &StepRecord) {
+        let Some(effect) = self.effects.get_mut(&step.path).filter(|effect| effect.intent.place.is_none()) else {
+            return;
+        };
+        effect.receipt = Some(ReceiptRecord {
+            path: step.path.clone(),
+            key: effect.intent.key,
+            status: match step.failure {
+                _ if step.is_finished() => EffectStatus::Done,
+                Some(FailureKind::Timeout | FailureKind::Unanswered) => EffectStatus::Uncertain,
+                _ => EffectStatus::NotDone,
+            },
+            output: Value::Null,
+            error: step.error.clone(),
+            retry: None,
+            by: Witness::Call,
+            duration_ms: step.duration_ms,
+        });
+    }
+
+    /// A step that has others inside is tried again: so are those of them that failed.
+    fn reopen_inside(&mut self, path: &StepPath) {
+        let failed = self.inside(path).filter(|step| !step.is_finished() && step.retry.is_none());
+        let failed: Vec<_> = failed.map(|step| (step.path.clone(), step.attempt)).collect();
+        self.reopened.extend(failed);
+    }
+
+    /// The steps inside another.
+    fn inside<'a>(&'a self, path: &StepPath) -> impl Iterator<Item = &'a StepRecord> {
+        let prefix = format!("{path}/");
+        // Paths with the same beginning stand together, but not right behind it: '#' comes before '/'.
+        self.steps
+            .range(path.clone()..)
+            .take_while({
+                let path = path.to_string();
+                move |(other, _)| other.as_str().starts_with(&path)
+            })
+            .filter(move |(other, _)| other.as_str().starts_with(&prefix))
+            .map(|(_, step)| step)
+    }
+
     /// What a fork has of its parent.
     fn inherit(&mut self, origin: Origin) {
         let Origin::Fork { epoch, steps, effects, answers, .. } = origin else { return };
@@ -215,7 +271,7 @@ impl Line {
             .values()
             .filter(|step| !step.is_finished() && step.retry.is_none())
             .filter(|step| match &named {
-                Some(named) => step.path == *named,
+                Some(named) => step.path == *named || is_inside(&step.path, named),
                 None => is_last(self, &step.path, step.place),
             })
             .map(|step| (step.path.clone(), step.attempt))
@@ -223,10 +279,11 @@ impl Line {
         let effects: Vec<_> = self
             .effects
             .values()
+            .filter(|effect| effect.intent.place.is_some())
             .filter(|effect| effect.receipt.as_ref().is_some_and(|receipt| receipt.error.is_some()))
             .filter(|effect| match &named {
                 Some(named) => effect.intent.path == *named,
-                None => is_last(self, &effect.intent.path, Some(effect.intent.place)),
+                None => is_last(self, &effect.intent.path, effect.intent.place),
             })
             .map(|effect| (effect.intent.path.clone(), effect.intent.attempt))
             .collect();
@@ -237,6 +294,11 @@ impl Line {
     pub(crate) fn open_questions(&self) -> impl Iterator<Item = &QuestionRecord> {
         self.questions.values().filter(|asked| asked.answer.is_none()).filter_map(|asked| asked.question.as_ref())
     }
+}
+
+/// Whether a step is a part of another.
+pub(crate) fn is_inside(path: &StepPath, outer: &StepPath) -> bool {
+    path.as_str().strip_prefix(outer.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// The scope that a path belongs to; empty for the outermost.

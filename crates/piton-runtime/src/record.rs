@@ -56,6 +56,8 @@ pub enum FailureKind {
     Timeout,
     /// What the work gave can't be stored.
     Output,
+    /// Nobody was told whether the work took place.
+    Unanswered,
 }
 
 /// The body of a `StepDone` entry: one attempt at a step, whole.
@@ -94,6 +96,9 @@ pub struct StepRecord {
     /// What was logged since the entry before.
     #[serde(default)]
     pub log: Vec<LogLine>,
+    /// What an engine that counts had counted for the whole run when this ended; null if it doesn't.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub tally: Value,
 }
 
 impl StepRecord {
@@ -140,8 +145,9 @@ pub struct Compensation {
 pub struct IntentRecord {
     /// Its place in the run.
     pub path: StepPath,
-    /// How many durable calls its scope had made before it.
-    pub place: u32,
+    /// How many durable calls its scope had made before it; nothing if it is a step of an engine, whose end is the
+    /// receipt.
+    pub place: Option<u32>,
     /// The same for every attempt: whoever performs the effect can tell a repetition by it.
     pub key: BlobId,
     /// The hash of the input.
@@ -152,6 +158,9 @@ pub struct IntentRecord {
     pub compensation: Option<Compensation>,
     /// Which attempt it is, from 1.
     pub attempt: u32,
+    /// How many calls before it were answered, if with a failure: each of them had a key of its own.
+    #[serde(default)]
+    pub call: u32,
 }
 
 /// The body of an `EffectReceipt` entry: how an effect ended.

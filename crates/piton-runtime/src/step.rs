@@ -30,6 +30,32 @@ pub struct StepDone {
     pub started_at: Timestamp,
     /// How long it took.
     pub duration: Duration,
+    /// In which way it failed, if it did.
+    pub failure: FailureKind,
+    /// When it is tried again, if it failed and is.
+    pub retry: Option<Duration>,
+    /// What the engine has counted for the whole run; null if it doesn't count.
+    pub tally: Value,
+    /// What the record survives, if that is less than what the run asks for: a result that follows from others needs
+    /// no sync of its own.
+    pub durability: Durability,
+}
+
+impl StepDone {
+    /// A step that ended, and isn't tried again if it failed.
+    pub fn new(path: StepPath, input: Value, result: Result<Value, String>) -> Self {
+        Self {
+            path,
+            input,
+            result,
+            started_at: Timestamp::default(),
+            duration: Duration::ZERO,
+            failure: FailureKind::Work,
+            retry: None,
+            tally: Value::Null,
+            durability: Durability::Durable,
+        }
+    }
 }
 
 /// Where the log has a step that ended.
@@ -310,6 +336,7 @@ impl Core {
             path: place.path.clone(),
             child: None,
             log: Vec::new(),
+            tally: Value::Null,
         }
     }
 
@@ -407,10 +434,17 @@ impl Run {
         record.duration_ms = millis(done.duration);
         match done.result {
             Ok(output) => record.output = output,
-            Err(message) => (record.error, record.failure) = (Some(message), Some(FailureKind::Work)),
+            Err(message) => {
+                (record.error, record.failure) = (Some(message), Some(done.failure));
+                record.retry = done.retry.map(|pause| Deadline::after(&core.context, pause));
+            }
         }
-        let attempt = record.attempt;
-        let seq = core.put_down(record, parts, core.durability).await?;
+        record.tally = done.tally;
+        let (attempt, path) = (record.attempt, record.path.clone());
+        let seq = core.put_down(record, parts, done.durability).await?;
+        if core.alone.as_ref().is_some_and(|alone| alone.step.as_ref().is_none_or(|step| *step == path)) {
+            core.known().ran_alone = Some(path);
+        }
         Ok(Recorded { seq, attempt })
     }
 }

@@ -20,7 +20,7 @@ use piton_store::{
     Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
     RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
 };
-use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Timestamp};
+use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
 
 /// What goes wrong, and at which call. Calls count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,11 @@ impl CrashStore {
 #[async_trait]
 impl Log for CrashStore {
     async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        self.pass("append", self.inner.append(commit)).await
+        let name = match commit.durability {
+            Durability::Durable => "append",
+            Durability::Relaxed => "append_relaxed",
+        };
+        self.pass(name, self.inner.append(commit)).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {

@@ -93,6 +93,11 @@ impl Value {
         })
     }
 
+    /// Whether it is null.
+    pub const fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
     /// A map of these entries; of equal keys the last one stays.
     pub fn map<K: Into<String>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
         Self::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())

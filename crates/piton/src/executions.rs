@@ -483,7 +483,7 @@ impl ExecutionTracker {
         let now = self.context.clock.now();
         let started_at =
             Timestamp::from_millis(now.as_millis().saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(0)));
-        let done = StepDone { path: step_name.parse()?, input, result, started_at, duration };
+        let done = StepDone { started_at, duration, ..StepDone::new(step_name.parse()?, input, result) };
         Ok(run.record(done, Vec::new()).await?.seq)
     }
 

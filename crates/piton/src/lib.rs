@@ -104,11 +104,11 @@ pub use piton_runtime::{
 };
 pub use piton_runtime::{
     AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer, EffectFailure,
-    EffectOptions, EffectRecord, EffectStatus, Failure, FailureKind, ForkRun, History, LeaseOptions, LeaseWatch, Lines,
-    Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord, Recorded, Requested, RetryPolicy,
-    RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone, StepOptions, StepRecord, Stopper, SystemClock,
-    SystemRandom, Uncertain, UndoneEffect, Wait, Waits, Witness, answer, cancel, fork, fork_into, listen_for_nudges,
-    liveness, process, roll_back, stop, this_process, undone_effects,
+    EffectOptions, EffectRecord, EffectStatus, Failure, FailureKind, ForkRun, History, Intended, LeaseOptions,
+    LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord, Recorded,
+    Requested, RetryPolicy, RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone, StepOptions, StepRecord,
+    StepStanding, Stopper, SystemClock, SystemRandom, Uncertain, UndoneEffect, Wait, Waits, Witness, answer, cancel,
+    fork, fork_into, listen_for_nudges, liveness, process, roll_back, stop, this_process, undone_effects,
 };
 pub use piton_store::state;
 pub use piton_store::{
@@ -124,11 +124,11 @@ pub use piton_types::{
 
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    Build, Built, Control, DEFAULT_EXIT, Document, Edge, Effect, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished,
-    Flow, FlowError, Format, Given, Host, Ids, Inbox, Inputs, Join, Journal, JournalError, Kind, Kinds, Limits,
-    Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, NodeSpec, Outputs,
-    Place, Problem, Problems, Question, Report, RunJournal, RunOutcome, Selector, Services, Severity, StartFlow,
-    Template, VariablePool, resume_durable, run, run_durable,
+    Beginning, Begun, Build, Built, Control, DEFAULT_EXIT, Document, Edge, Effect, EventSink, Exits, FAIL_EXIT, Faults,
+    Field, Finished, Flow, FlowError, Format, Found, Given, Host, Ids, Inbox, Inputs, Join, Journal, JournalError,
+    Kind, Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed,
+    NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, RunJournal, RunOutcome,
+    Selector, Services, Severity, StartFlow, Template, VariablePool, resume_durable, run, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

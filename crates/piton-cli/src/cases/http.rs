@@ -1,5 +1,7 @@
-//! An HTTP server on loopback that gives the answers of a case, in the order in which they stand.
+//! An HTTP server on loopback that gives the answers of a case, in the order in which they stand. A request with an
+//! `Idempotency-Key` that it had before gets the answer that it got then.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +27,9 @@ struct Prepared {
     body: Option<Regex>,
     given: AtomicU64,
 }
+
+/// What a server has answered, by key.
+type Answered = Arc<Mutex<HashMap<String, usize>>>;
 
 /// A server that ends with its value.
 pub(crate) struct MockHttp {
@@ -61,13 +66,16 @@ impl MockHttp {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let unmatched = Arc::<Mutex<Vec<String>>>::default();
         let seen = Arc::clone(&unmatched);
+        let answered = Answered::default();
         let task = tokio::spawn(async move {
             // Connections end with the server.
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (prepared, seen) = (Arc::clone(&prepared), Arc::clone(&seen));
+                let (prepared, seen, answered) = (Arc::clone(&prepared), Arc::clone(&seen), Arc::clone(&answered));
                 connections.spawn(async move {
-                    let service = service_fn(move |request| answer(request, Arc::clone(&prepared), Arc::clone(&seen)));
+                    let service = service_fn(move |request| {
+                        answer(request, Arc::clone(&prepared), Arc::clone(&seen), Arc::clone(&answered))
+                    });
                     // A client that goes away is its own business.
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
@@ -94,13 +102,17 @@ async fn answer(
     request: Request<Incoming>,
     prepared: Arc<Vec<Prepared>>,
     unmatched: Arc<Mutex<Vec<String>>>,
+    answered: Answered,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body =
         Limited::new(body, MAX_REQUEST).collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
     let whole = head.uri.path_and_query().map_or("/", |found| found.as_str());
-    for prepared in prepared.iter() {
+    let key = head.headers.get("idempotency-key").and_then(|key| key.to_str().ok()).map(|key| format!("{key} {whole}"));
+    let before = key.as_ref().and_then(|key| answered.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied());
+    let remember = |key, place| answered.lock().unwrap_or_else(PoisonError::into_inner).insert(key, place);
+    for (place, prepared) in prepared.iter().enumerate() {
         let wanted = &prepared.answer;
         let path = if wanted.path.contains('?') { whole } else { head.uri.path() };
         let headers = wanted.match_headers.iter().all(|(name, value)| {
@@ -113,10 +125,19 @@ async fn answer(
         if !fits {
             continue;
         }
-        // Taken before it is given: of several at once each counts.
-        let number = prepared.given.fetch_add(1, Ordering::Relaxed);
-        if wanted.expect.is_some_and(|most| number >= most) {
-            continue;
+        match before {
+            Some(before) if before != place => continue,
+            Some(_) => {}
+            None => {
+                // Taken before it is given: of several at once each counts.
+                let number = prepared.given.fetch_add(1, Ordering::Relaxed);
+                if wanted.expect.is_some_and(|most| number >= most) {
+                    continue;
+                }
+                if let Some(key) = &key {
+                    remember(key.clone(), place);
+                }
+            }
         }
         if wanted.delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(wanted.delay_ms)).await;

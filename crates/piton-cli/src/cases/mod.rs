@@ -6,12 +6,17 @@
 
 mod case;
 mod compare;
+mod durable;
+mod dying;
 mod http;
 mod junit;
+mod kill;
 mod run;
 mod tools;
 mod world;
 
 pub(crate) use case::{Case, find};
+pub(crate) use dying::Death;
 pub(crate) use junit::junit;
+pub(crate) use kill::{Counts, Plan, kill_everywhere, run_and_die};
 pub(crate) use run::{Outcome, Verdict, run};

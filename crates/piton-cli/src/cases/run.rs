@@ -1,8 +1,9 @@
 //! Running a case and judging it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use piton::{Control, Finished, Flow, FlowError, Given, Host, Kinds, Limits, NoJournal, run as run_flow};
+use piton::{Control, Flow, FlowError, Given, Host, Kinds, Limits, NoJournal, Services, run as run_flow};
 use piton_types::{RunId, Value};
 
 use super::case::Case;
@@ -44,7 +45,7 @@ pub(crate) async fn run(case: Case) -> Outcome {
     Outcome { name, verdict, duration: began.elapsed() }
 }
 
-fn unsupported(case: &Case) -> Option<String> {
+pub(super) fn unsupported(case: &Case) -> Option<String> {
     if case.debug.is_some() {
         return Some("it has a script for a debugger, which this engine doesn't have".to_owned());
     }
@@ -53,35 +54,10 @@ fn unsupported(case: &Case) -> Option<String> {
 }
 
 async fn judge(case: Case) -> Result<Vec<String>, String> {
-    let mock = if case.state.mock_server.is_empty() {
-        None
-    } else {
-        Some(MockHttp::start(case.state.mock_server.clone()).await?)
-    };
+    let mock = start_mock(&case).await?;
     let base = mock.as_ref().map(MockHttp::url);
-    let (status, outputs, error) = match execute(&case, base.as_deref()).await? {
-        Ok(Finished { outputs, recovered_from: Some(error), .. }) => ("failed_with_recovery", outputs, Some(error)),
-        Ok(finished) => ("completed", finished.outputs, None),
-        Err(error) => ("failed", std::collections::BTreeMap::new(), Some(error.to_string())),
-    };
-    let expected = &case.expected;
-    let mut differences = Vec::new();
-    if status != expected.status {
-        let because = error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-        differences.push(format!("status: expected {}, got {status}{because}", expected.status));
-    }
-    if let Some(wanted) = &expected.error_contains {
-        match &error {
-            Some(error) if error.contains(wanted) => {}
-            Some(error) if status == expected.status => {
-                differences.push(format!("error: expected one with {wanted:?}, got {error:?}"));
-            }
-            _ => {}
-        }
-    }
-    if status == expected.status && status != "failed" {
-        differences.extend(compare::outputs(&expected.outputs, &outputs, expected.partial_match));
-    }
+    let ended = execute(&case, base.as_deref()).await?;
+    let mut differences = differences(&case, &ended);
     if !differences.is_empty() {
         let unmatched = mock.iter().flat_map(MockHttp::unmatched);
         differences.extend(unmatched.map(|request| format!("no mock_server entry fitted {request}")));
@@ -89,8 +65,66 @@ async fn judge(case: Case) -> Result<Vec<String>, String> {
     Ok(differences)
 }
 
-/// Runs the document of a case. The outer error is one of the case itself.
-async fn execute(case: &Case, base: Option<&str>) -> Result<Result<Finished, FlowError>, String> {
+/// The case's HTTP server, if it has one.
+pub(super) async fn start_mock(case: &Case) -> Result<Option<MockHttp>, String> {
+    if case.state.mock_server.is_empty() {
+        return Ok(None);
+    }
+    MockHttp::start(case.state.mock_server.clone()).await.map(Some)
+}
+
+/// What differs from what should have come out.
+pub(super) fn differences(case: &Case, ended: &Ended) -> Vec<String> {
+    let expected = &case.expected;
+    let Ended { status, outputs, error } = ended;
+    let mut differences = Vec::new();
+    if *status != expected.status {
+        let because = error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+        differences.push(format!("status: expected {}, got {status}{because}", expected.status));
+    }
+    if let Some(wanted) = &expected.error_contains {
+        match error {
+            Some(error) if error.contains(wanted) => {}
+            Some(error) if *status == expected.status => {
+                differences.push(format!("error: expected one with {wanted:?}, got {error:?}"));
+            }
+            _ => {}
+        }
+    }
+    if *status == expected.status && *status != Ended::FAILED {
+        differences.extend(compare::outputs(&expected.outputs, outputs, expected.partial_match));
+    }
+    differences
+}
+
+/// How a case ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ended {
+    pub(super) status: &'static str,
+    pub(super) outputs: BTreeMap<String, Value>,
+    pub(super) error: Option<String>,
+}
+
+impl Ended {
+    pub(super) const COMPLETED: &'static str = "completed";
+    pub(super) const RECOVERED: &'static str = "failed_with_recovery";
+    pub(super) const FAILED: &'static str = "failed";
+
+    pub(super) fn failed(error: &impl ToString) -> Self {
+        Self { status: Self::FAILED, outputs: BTreeMap::new(), error: Some(error.to_string()) }
+    }
+}
+
+/// What a run of a case needs.
+pub(super) struct Setup {
+    pub(super) flow: Flow,
+    pub(super) given: Given,
+    pub(super) services: Services,
+    pub(super) limits: Limits,
+}
+
+/// Checks the document and prepares its world. The outer error is one of the case itself.
+pub(super) fn prepare(case: &Case, base: Option<&str>) -> Result<Result<Setup, FlowError>, String> {
     let state = &case.state;
     let document = match &case.document {
         Ok(document) => document,
@@ -112,11 +146,6 @@ async fn execute(case: &Case, base: Option<&str>) -> Result<Result<Finished, Flo
         lenient: true,
     };
     let services = tools::services(state, &document.mcp_servers, base)?;
-    let run: RunId = "case".parse().map_err(|error| format!("{error}"))?;
-    let journal = NoJournal::new(run);
-    let clock = CaseClock::new(state.fake_time.as_ref().map(|time| time.fixed_timestamp));
-    let ids = CountedIds::new(state.fake_id.as_ref().map_or("id", |id| id.prefix.as_str()));
-    let (inbox, control) = (CaseInbox(state.answers.clone()), Control::default());
     let config = &state.config;
     let limits = Limits {
         max_steps: config.max_steps,
@@ -125,13 +154,28 @@ async fn execute(case: &Case, base: Option<&str>) -> Result<Result<Finished, Flo
         concurrency: config.max_concurrency.filter(|most| *most > 0).unwrap_or(Limits::default().concurrency),
         ..Limits::default()
     };
+    Ok(Ok(Setup { flow, given, services, limits }))
+}
+
+/// Runs the document of a case. The outer error is one of the case itself.
+async fn execute(case: &Case, base: Option<&str>) -> Result<Ended, String> {
+    let state = &case.state;
+    let setup = match prepare(case, base)? {
+        Ok(setup) => setup,
+        Err(error) => return Ok(Ended::failed(&error)),
+    };
+    let run: RunId = "case".parse().map_err(|error| format!("{error}"))?;
+    let journal = NoJournal::new(run);
+    let clock = CaseClock::new(state.fake_time.as_ref().map(|time| time.fixed_timestamp));
+    let ids = CountedIds::new(state.fake_id.as_ref().map_or("id", |id| id.prefix.as_str()));
+    let (inbox, control) = (CaseInbox(state.answers.clone()), Control::default());
     let host = Host {
-        services: &services,
-        limits,
+        services: &setup.services,
+        limits: setup.limits,
         folder: Some(&case.folder),
         inbox: Some(&inbox),
         control: Some(&control),
         ..Host::new(&journal, &clock, &ids)
     };
-    Ok(run_flow(&flow, given, &host).await)
+    Ok(run_flow(&setup.flow, setup.given, &host).await.map_or_else(|error| Ended::failed(&error), Ended::from))
 }

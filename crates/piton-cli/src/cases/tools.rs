@@ -55,7 +55,7 @@ impl ToolServer for Mock {
         Ok(vec![ToolSpec { name, description, schema }])
     }
 
-    async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError> {
+    async fn call(&self, tool: &str, arguments: &Value, _key: Option<&str>) -> Result<ToolOutput, McpError> {
         if tool != self.0.tool_name {
             let text = format!("there is no tool {tool:?}");
             return Ok(ToolOutput { text, content: Vec::new(), structured: None, is_error: true });

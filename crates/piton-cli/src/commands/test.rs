@@ -1,13 +1,16 @@
 //! `piton test`: runs cases as data, without paying a model.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use serde_json::json;
 
 use crate::arguments::Test;
-use crate::cases::{Case, Outcome, Verdict, find, junit, run};
+use crate::cases::{Case, Counts, Death, Outcome, Plan, Verdict, find, junit, kill_everywhere, run, run_and_die};
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
@@ -23,15 +26,29 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
         }
         folders.extend(found);
     }
+    if let (Some(place), Some(call)) = (&arguments.die_in, arguments.die_at) {
+        let death = Death { call, after: arguments.die_after, really: true };
+        return die(&folders, place, death, arguments.base_url.as_deref()).await;
+    }
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     // In the order of their names, however many run at once.
-    let mut ended = futures_util::stream::iter(folders).map(one).buffered(jobs.max(1));
+    let counts = Arc::new(Counts::default());
+    let kill = arguments.kill_everywhere.then(|| {
+        // Each case has its share of the budget; as many as there are jobs use theirs at once.
+        let share = |seconds| Duration::from_secs(seconds) * u32::try_from(jobs).unwrap_or(1) / folders.len() as u32;
+        Plan { budget: arguments.budget.map(share), seed: arguments.seed }
+    });
+    let work = |folder| one(folder, kill.map(|plan| (plan, Arc::clone(&counts))));
+    let mut ended = futures_util::stream::iter(folders).map(work).buffered(jobs.max(1));
     let mut outcomes = Vec::new();
     while let Some(outcome) = ended.next().await {
         tell(session, &outcome)?;
         outcomes.push(outcome);
     }
     drop(ended);
+    if kill.is_some() {
+        tell_counts(session, &counts)?;
+    }
     if let Some(path) = &arguments.junit {
         let written = std::fs::File::create(path).and_then(|mut file| file.write_all(junit(&outcomes).as_bytes()));
         written.map_err(|error| Failure::fixable(format!("can't write {}", path.display())).because(&error))?;
@@ -40,24 +57,54 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
 }
 
 /// One case, on a task of its own: what it computes doesn't hold up the others.
-async fn one(folder: PathBuf) -> Outcome {
+async fn one(folder: PathBuf, kill: Option<(Plan, Arc<Counts>)>) -> Outcome {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let work = tokio::spawn(async move {
         match Case::load(&folder) {
-            Ok(case) => Ok(run(case).await),
+            Ok(case) => Ok(match kill {
+                Some((plan, counts)) => kill_everywhere(case, plan, &counts).await,
+                None => run(case).await,
+            }),
             Err(message) => Err(message),
         }
     });
     let failed = |message: String| Outcome {
         name: name.clone(),
         verdict: Verdict::Failed(vec![message]),
-        duration: std::time::Duration::ZERO,
+        duration: Duration::ZERO,
     };
     match work.await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(message)) => failed(message),
         Err(error) => failed(format!("the case could not be run: {error}")),
     }
+}
+
+/// What the process does that is to be killed.
+async fn die(folders: &[PathBuf], place: &Path, death: Death, base: Option<&str>) -> Result<Exit, Failure> {
+    let [folder] = folders else { return Err(Failure::usage("one case dies at a time")) };
+    let case = Case::load(folder).map_err(Failure::fixable)?;
+    run_and_die(&case, place, death, base).await.map_err(Failure::fixable)?;
+    Ok(Exit::Done)
+}
+
+fn tell_counts(session: &Session, counts: &Counts) -> Result<(), Failure> {
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (memory, sqlite, signals) = (count(&counts.memory), count(&counts.sqlite), count(&counts.signals));
+    let (again, skipped, left_out) = (count(&counts.again), count(&counts.skipped), count(&counts.left_out));
+    if session.output.is_json() {
+        session.output.object(&json!({"killed": counts.killed(), "in_memory": memory, "on_sqlite": sqlite,
+            "by_signal": signals, "killed_again": again, "nodes_skipped": skipped, "left_out": left_out}))?;
+    } else {
+        session.output.data(&format!(
+            "killed {} times ({memory} in process in memory, {sqlite} on SQLite, {signals} by SIGKILL), {again} of them also while resuming; {skipped} finished nodes were skipped, {left_out} moments left out",
+            counts.killed()
+        ))?;
+    }
+    if counts.killed() > 0 && skipped == 0 {
+        return Err(Failure::fixable("no resume ever skipped a finished node"));
+    }
+    Ok(())
 }
 
 fn tell(session: &Session, outcome: &Outcome) -> Result<(), Failure> {

@@ -17,9 +17,10 @@ use super::arguments::Argument;
 use super::model::ModelSpec;
 use super::prompt::Memory;
 use super::react;
+use crate::journal::OnUncertain;
 use crate::kind::{Build, Built, Faults};
 use crate::need::Need;
-use crate::node::{Node, NodeContext, NodeError, NodeOutput};
+use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
 use crate::outside::{AuditKind, Builtin, Outside, ServerRef, ToolServer, builtin};
 use crate::pool::VariablePool;
 use crate::selector::Selector;
@@ -161,6 +162,11 @@ impl Node for Agent {
 
     fn references(&self) -> Vec<&Selector> {
         [self.rules.references(), self.query.references()].concat()
+    }
+
+    fn effect(&self) -> Effect {
+        // Turns and calls are recorded by themselves; the rest follows from them.
+        Effect::Pure
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -328,8 +334,9 @@ impl Agent {
         context: &NodeContext<'_>,
         outside: &Outside,
     ) -> Result<Turn, NodeError> {
-        let work = async {
+        let work = async |key: Option<String>| {
             let mut request = self.model.request(messages.to_vec());
+            request.key = key;
             match self.strategy {
                 Strategy::FunctionCalling if !is_last => request.tools = specs.to_vec(),
                 Strategy::FunctionCalling => {}
@@ -350,7 +357,8 @@ impl Agent {
             recorded(&Turn { text, calls, usage })
         };
         let inputs = Value::map([("messages", Value::from(messages.len() as u64))]);
-        played(context.part(&format!("turn-{iteration}"), &inputs, work).await?)
+        // What a model was asked is asked again: with the same key it is paid once where that is known.
+        played(context.part(&format!("turn-{iteration}"), &inputs, OnUncertain::Retry, work).await?)
     }
 
     async fn call(
@@ -362,7 +370,7 @@ impl Agent {
         context: &NodeContext<'_>,
         outside: &Outside,
     ) -> Result<Called, NodeError> {
-        let work = async {
+        let work = async |key: Option<String>| {
             let Some(offer) = offers.iter().find(|offer| offer.spec.name == call.name) else {
                 let result = format!("tool '{}' not found on any MCP server", call.name);
                 return recorded(&Called { result, is_error: true });
@@ -377,7 +385,7 @@ impl Agent {
             let output = match &offer.owner {
                 Owner::Builtin(tool) => outside.call_builtin(context, *tool, &arguments).await,
                 Owner::Server(name, server) => {
-                    outside.call_tool(context, &**server, name, &call.name, &arguments).await
+                    outside.call_tool(context, &**server, name, &call.name, &arguments, key).await
                 }
             };
             let called = match output {
@@ -395,7 +403,8 @@ impl Agent {
         };
         let inputs =
             Value::map([("tool", Value::from(call.name.as_str())), ("arguments", call.arguments.as_str().into())]);
-        played(context.part(&format!("call-{iteration}-{place}"), &inputs, work).await?)
+        let name = format!("call-{iteration}-{place}");
+        played(context.part(&name, &inputs, context.on_uncertain(), work).await?)
     }
 }
 

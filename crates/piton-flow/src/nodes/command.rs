@@ -25,6 +25,9 @@ const MAX_OUTPUT: u64 = 16 << 20;
 /// Where a program in a sandbox finds others: our own search path may lead to what it isn't given.
 const SANDBOX_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// The variable that tells a program the key of its run, by which it can recognise a repetition.
+const KEY: &str = "PITON_IDEMPOTENCY_KEY";
+
 #[derive(Debug, Deserialize)]
 struct Data {
     command: Vec<String>,
@@ -125,6 +128,9 @@ impl Command {
         let mut job = Job::new(program).arguments(words);
         let env = inputs.field("env").and_then(Value::as_map).into_iter().flatten();
         job.environment = env.filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))).collect();
+        if let Some(key) = context.next_key() {
+            job.environment.entry(KEY.into()).or_insert_with(|| key.into());
+        }
         job.folder = match (context.folder(), text("cwd")) {
             (Some(folder), Some(inside)) => Some(folder.join(inside)),
             (None, Some(inside)) => Some(inside.into()),

@@ -66,11 +66,11 @@ pub(super) async fn run(
     let prefix = format!("{}/{}/", context.step(), round.number);
     match dispatch::drive(graph, pool, Frame { host: context.host, prefix: &prefix }).await {
         Ok(ended) => {
-            context.used(ended.usage);
+            context.used_inside(ended.usage);
             Ok(ended)
         }
         Err(broken) => {
-            context.used(broken.usage);
+            context.used_inside(broken.usage);
             Err(match broken.error {
                 fatal @ (FlowError::Journal(_) | FlowError::Cancelled) => context.fail_run(fatal),
                 error => NodeError::new("ContainerError", error.to_string()),

@@ -71,7 +71,7 @@ async fn load_one(value: &Value, context: &NodeContext<'_>, outside: &Outside) -
     let Some(url) = address(value) else {
         return Err(NodeError::new("FileError", "a file should be here, with its content or its address"));
     };
-    outside.governor().take_request()?;
+    outside.governor().take_request(context.run_id())?;
     let host = url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     outside.record(context, AuditKind::Http, &format!("GET {host}"))?;
     let sent = outside.http().send(Request::new(Method::GET, url)).await;

@@ -20,12 +20,15 @@ use super::files::{self, File};
 use super::multipart::Multipart;
 use crate::kind::{Build, Built, Faults};
 use crate::need::Need;
-use crate::node::{Node, NodeContext, NodeError, NodeOutput};
+use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
 use crate::outside::{AuditKind, Outside};
 use crate::pool::VariablePool;
 use crate::reply::Reply;
 use crate::selector::Selector;
 use crate::value::to_text;
+
+/// The header by which a service recognises a request that it had before.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Without a word in the document.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -312,6 +315,11 @@ impl Node for HttpRequest {
         selectors
     }
 
+    fn effect(&self) -> Effect {
+        // Reading changes nothing; the answer is durable before anything outward follows.
+        if self.method.is_safe() { Effect::Pure } else { Effect::Outward }
+    }
+
     fn needs(&self) -> Vec<Need> {
         vec![Need::Network]
     }
@@ -343,12 +351,15 @@ impl HttpRequest {
             put(&mut request.headers, &name.render(pool), &value.render(pool), false)?;
         }
         self.authorize(&mut request.headers, &host, context, outside)?;
+        if let Some(key) = context.next_key().filter(|_| !request.headers.contains_key(IDEMPOTENCY_KEY)) {
+            put(&mut request.headers, IDEMPOTENCY_KEY, &key, false)?;
+        }
         let (body, kind) = self.body(inputs, context, outside).await?;
         if let Some(kind) = kind.filter(|_| !request.headers.contains_key(header::CONTENT_TYPE)) {
             put(&mut request.headers, "content-type", &kind, false)?;
         }
         request.body = body.into();
-        outside.governor().take_request()?;
+        outside.governor().take_request(context.run_id())?;
         outside.record(context, AuditKind::Http, &format!("{} {host}", self.method))?;
         let sent = outside.http().send(request).await;
         let mut response = sent.map_err(|error| Outside::net_error(&error))?;

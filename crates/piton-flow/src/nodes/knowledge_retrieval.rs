@@ -129,7 +129,7 @@ impl KnowledgeRetrieval {
             value.set_sensitive(true);
             request.headers.insert(header::AUTHORIZATION, value);
         }
-        outside.governor().take_request()?;
+        outside.governor().take_request(context.run_id())?;
         outside.record(context, AuditKind::Http, &format!("POST knowledge base {dataset}"))?;
         let sent = outside.configured().send(request).await;
         let mut response = sent.map_err(|error| Outside::net_error(&error))?;

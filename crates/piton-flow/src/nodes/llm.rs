@@ -94,6 +94,7 @@ impl Llm {
             .and_then(|messages| from_value(messages.clone()).ok())
             .ok_or("its inputs have no messages")?;
         let mut request = self.model.request(messages);
+        request.key = context.next_key();
         request.stream = self.is_streamed;
         if let Some(form) = &self.form {
             request.format = form.clone();

@@ -73,6 +73,9 @@ pub(crate) use missing::missing;
 /// The kind whose outputs are the workflow's.
 pub(crate) const END: &str = "end";
 
+/// The kind that asks a person.
+pub(crate) const HUMAN_INPUT: &str = "human-input";
+
 /// The engine's own kinds.
 pub(crate) fn kinds() -> Kinds {
     let kinds = Kinds::default()
@@ -91,7 +94,7 @@ pub(crate) fn kinds() -> Kinds {
         .with("loop-start", marker::build)
         .with("loop-end", marker::build)
         .with("gather", gather::build)
-        .with("human-input", human_input::build)
+        .with(HUMAN_INPUT, human_input::build)
         .with("sub-workflow", sub_workflow::build)
         .with("command", command::build)
         .with("http-request", http_request::build)

@@ -187,6 +187,7 @@ impl ParameterExtractor {
         }
         let messages = vec![Message::text(Role::System, rules), Message::text(Role::User, text("query"))];
         let mut request = self.model.request(messages);
+        request.key = context.next_key();
         if self.by_function {
             let description = "Takes the values that were found.".to_owned();
             request.tools = vec![ToolSpec { name: FUNCTION.to_owned(), description, schema }];

@@ -140,6 +140,7 @@ impl QuestionClassifier {
         }
         messages.push(Message::text(Role::User, text("query")));
         let mut request = self.model.request(messages);
+        request.key = context.next_key();
         request.max_tokens.get_or_insert(256);
         request.parameters.entry("temperature".to_owned()).or_insert_with(|| 0.into());
         let said = outside.ask(context, &self.model.provider, &request, None).await?;

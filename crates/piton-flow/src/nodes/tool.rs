@@ -115,16 +115,17 @@ impl Tool {
         outside: &Outside,
     ) -> Result<NodeOutput, NodeError> {
         let arguments = inputs.field("arguments").ok_or("its inputs have no arguments")?;
+        let key = context.next_key();
         let output = match &self.owner {
             Owner::Builtin(tool) => outside.call_builtin(context, *tool, arguments).await?,
             Owner::Server(server) => {
                 let connected = outside.server(context, server).await?;
-                outside.call_tool(context, &*connected, &server.name, &self.tool, arguments).await?
+                outside.call_tool(context, &*connected, &server.name, &self.tool, arguments, key).await?
             }
             Owner::Provider(name) => {
                 let server = ServerRef::named(name, &Value::Null).map_err(|_| "it can't be named")?;
                 let connected = outside.server(context, &server).await?;
-                outside.call_tool(context, &*connected, name, &self.tool, arguments).await?
+                outside.call_tool(context, &*connected, name, &self.tool, arguments, key).await?
             }
         };
         if output.is_error {

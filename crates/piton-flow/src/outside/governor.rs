@@ -1,10 +1,10 @@
 //! How much a run may use, and what it has used. Asked before each use, told after.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use piton_model::chat::Usage;
-use piton_types::Value;
+use piton_types::{RunId, Value};
 use serde::{Deserialize, Serialize};
 
 use super::size;
@@ -87,11 +87,11 @@ impl From<LimitReached> for NodeError {
     }
 }
 
-/// Counts what a run uses.
+/// Counts what each run uses. The quotas are each run's.
 #[derive(Debug, Default)]
 pub struct Governor {
     quotas: Quotas,
-    used: Mutex<Used>,
+    used: Mutex<HashMap<RunId, Used>>,
 }
 
 impl Governor {
@@ -100,23 +100,31 @@ impl Governor {
         Self { quotas, used: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Used> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Used>> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has been used.
-    pub fn used(&self) -> Used {
-        *self.lock()
+    /// What a run has used.
+    pub fn used(&self, run: &RunId) -> Used {
+        self.lock().get(run).copied().unwrap_or_default()
     }
 
-    /// Counts on from what an earlier process used.
-    pub fn resume(&self, used: Used) {
-        *self.lock() = used;
+    /// Counts on from what a run used before, here or in an earlier process.
+    pub fn resume(&self, run: &RunId, used: Used) {
+        self.lock().insert(run.clone(), used);
+    }
+
+    fn count<T>(&self, run: &RunId, count: impl FnOnce(&mut Used) -> T) -> T {
+        let mut runs = self.lock();
+        match runs.get_mut(run) {
+            Some(used) => count(used),
+            None => count(runs.entry(run.clone()).or_default()),
+        }
     }
 
     /// Whether a model may be asked. What it will take isn't known before, so the last answer may go beyond.
-    pub(crate) fn may_ask(&self, model: &str, is_priced: bool) -> Result<(), LimitReached> {
-        let used = self.used();
+    pub(crate) fn may_ask(&self, run: &RunId, model: &str, is_priced: bool) -> Result<(), LimitReached> {
+        let used = self.used(run);
         if let Some(limit) = self.quotas.tokens.filter(|limit| used.tokens >= *limit) {
             return Err(LimitReached::Tokens { limit });
         }
@@ -128,30 +136,33 @@ impl Governor {
     }
 
     /// Counts what a model took.
-    pub(crate) fn asked(&self, usage: Usage, cost: Option<f64>) {
-        let mut used = self.lock();
-        used.tokens = used.tokens.saturating_add(usage.total());
-        used.cost += cost.unwrap_or_default();
+    pub(crate) fn asked(&self, run: &RunId, usage: Usage, cost: Option<f64>) {
+        self.count(run, |used| {
+            used.tokens = used.tokens.saturating_add(usage.total());
+            used.cost += cost.unwrap_or_default();
+        });
     }
 
     /// Takes one call of a tool.
-    pub(crate) fn take_tool_call(&self) -> Result<(), LimitReached> {
-        let mut used = self.lock();
-        if let Some(limit) = self.quotas.tool_calls.filter(|limit| used.tool_calls >= *limit) {
-            return Err(LimitReached::ToolCalls { limit });
-        }
-        used.tool_calls += 1;
-        Ok(())
+    pub(crate) fn take_tool_call(&self, run: &RunId) -> Result<(), LimitReached> {
+        self.count(run, |used| match self.quotas.tool_calls.filter(|limit| used.tool_calls >= *limit) {
+            Some(limit) => Err(LimitReached::ToolCalls { limit }),
+            None => {
+                used.tool_calls += 1;
+                Ok(())
+            }
+        })
     }
 
     /// Takes one request.
-    pub(crate) fn take_request(&self) -> Result<(), LimitReached> {
-        let mut used = self.lock();
-        if let Some(limit) = self.quotas.requests.filter(|limit| used.requests >= *limit) {
-            return Err(LimitReached::Requests { limit });
-        }
-        used.requests += 1;
-        Ok(())
+    pub(crate) fn take_request(&self, run: &RunId) -> Result<(), LimitReached> {
+        self.count(run, |used| match self.quotas.requests.filter(|limit| used.requests >= *limit) {
+            Some(limit) => Err(LimitReached::Requests { limit }),
+            None => {
+                used.requests += 1;
+                Ok(())
+            }
+        })
     }
 
     /// Whether a node may give so much.
@@ -176,16 +187,18 @@ mod tests {
             requests: Some(1),
             output: Some(100),
         });
-        assert_eq!(governor.may_ask("m", true), Ok(()));
-        assert_eq!(governor.may_ask("m", false), Err(LimitReached::Unpriced { model: "m".to_owned() }));
-        governor.asked(Usage { input: 1, output: 2 }, Some(2.0));
-        assert_eq!(governor.may_ask("m", true), Err(LimitReached::Cost { limit: 1.0 }));
-        governor.resume(Used { tokens: 10, ..Used::default() });
-        assert_eq!(governor.may_ask("m", true), Err(LimitReached::Tokens { limit: 10 }));
-        assert_eq!(governor.take_tool_call(), Ok(()));
-        assert_eq!(governor.take_tool_call(), Err(LimitReached::ToolCalls { limit: 1 }));
-        assert_eq!(governor.take_request(), Ok(()));
-        assert_eq!(governor.take_request(), Err(LimitReached::Requests { limit: 1 }));
+        let (run, other): (RunId, RunId) = ("a".parse().unwrap(), "b".parse().unwrap());
+        assert_eq!(governor.may_ask(&run, "m", true), Ok(()));
+        assert_eq!(governor.may_ask(&run, "m", false), Err(LimitReached::Unpriced { model: "m".to_owned() }));
+        governor.asked(&run, Usage { input: 1, output: 2 }, Some(2.0));
+        assert_eq!(governor.may_ask(&run, "m", true), Err(LimitReached::Cost { limit: 1.0 }));
+        governor.resume(&run, Used { tokens: 10, ..Used::default() });
+        assert_eq!(governor.may_ask(&run, "m", true), Err(LimitReached::Tokens { limit: 10 }));
+        assert_eq!(governor.take_tool_call(&run), Ok(()));
+        assert_eq!(governor.take_tool_call(&run), Err(LimitReached::ToolCalls { limit: 1 }));
+        assert_eq!(governor.take_request(&run), Ok(()));
+        assert_eq!(governor.take_request(&run), Err(LimitReached::Requests { limit: 1 }));
+        assert_eq!(governor.take_request(&other), Ok(()), "each run has its own");
         let large = BTreeMap::from([("x".to_owned(), Value::from("x".repeat(101)))]);
         assert_eq!(governor.admit(&large), Err(LimitReached::Output { limit: 100 }));
         assert_eq!(governor.admit(&BTreeMap::new()), Ok(()));

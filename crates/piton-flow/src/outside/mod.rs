@@ -213,7 +213,7 @@ impl Outside {
         if error.is_refusal() {
             NodeError::new("Refused", error.to_string())
         } else if error.is_retryable() {
-            NodeError::passing("HttpError", error.to_string())
+            NodeError { unanswered: true, ..NodeError::passing("HttpError", error.to_string()) }
         } else {
             NodeError::new("HttpError", error.to_string())
         }

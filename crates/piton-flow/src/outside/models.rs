@@ -1,5 +1,6 @@
 //! Asking a model: which provider, whether it may be asked, what it took, when to ask again.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use piton_model::chat::{ChatAnswer, ChatError, ChatRequest, ChatStream, Delta, Provider};
@@ -45,16 +46,22 @@ impl Outside {
     ) -> Result<Said, NodeError> {
         let provider = self.provider(provider_name)?;
         let model = provider.model(request).map_err(|error| chat_error(&error))?.to_owned();
-        self.governor.may_ask(&model, provider.prices.contains_key(&model))?;
+        self.governor.may_ask(context.run_id(), &model, provider.prices.contains_key(&model))?;
         self.record(context, AuditKind::Model, &format!("{provider_name} {model}"))?;
         let started = context.clock().monotonic();
-        let mut waits = 0;
+        let (mut waits, mut request) = (0, Cow::Borrowed(request));
         let stream = loop {
-            match provider.chat(self.configured(), request).await {
+            match provider.chat(self.configured(), &request).await {
                 Ok(stream) => break stream,
                 Err(error) => match error.retry_after().filter(|wait| *wait <= LONGEST_WAIT && waits < MOST_WAITS) {
                     Some(wait) => {
                         waits += 1;
+                        // It was answered, so this is another call.
+                        if let Some(key) = &request.key {
+                            let key = key.split('+').next().unwrap_or_default();
+                            let key = Some(format!("{key}+{waits}"));
+                            request = Cow::Owned(ChatRequest { key, ..request.into_owned() });
+                        }
                         context.sleep(wait).await;
                     }
                     None => return Err(chat_error(&error)),
@@ -64,7 +71,7 @@ impl Outside {
         let answer = self.listen(context, stream, variable).await?;
         let usage = answer.usage.unwrap_or_default();
         let cost = answer.usage.and_then(|usage| provider.cost(&model, usage));
-        self.governor.asked(usage, cost);
+        self.governor.asked(context.run_id(), usage, cost);
         let cost_known = cost.unwrap_or_default();
         context.used(TokenUsage { input: usage.input, output: usage.output, cost: cost_known });
         let seconds = context.clock().monotonic().saturating_sub(started).as_secs_f64();

@@ -28,8 +28,9 @@ pub trait ToolServer: Send + Sync {
     /// The tools.
     async fn tools(&self) -> Result<Vec<ToolSpec>, McpError>;
 
-    /// Calls one. A tool that says that it failed is an answer.
-    async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError>;
+    /// Calls one. A tool that says that it failed is an answer. A call that is made again, because nobody was told
+    /// what became of it, has the same key.
+    async fn call(&self, tool: &str, arguments: &Value, key: Option<&str>) -> Result<ToolOutput, McpError>;
 }
 
 #[async_trait]
@@ -38,8 +39,8 @@ impl ToolServer for Server {
         Self::tools(self).await
     }
 
-    async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError> {
-        Self::call(self, tool, arguments).await
+    async fn call(&self, tool: &str, arguments: &Value, key: Option<&str>) -> Result<ToolOutput, McpError> {
+        Self::call(self, tool, arguments, key).await
     }
 }
 
@@ -203,10 +204,11 @@ impl Outside {
         server_name: &str,
         tool: &str,
         arguments: &Value,
+        key: Option<String>,
     ) -> Result<ToolOutput, NodeError> {
-        self.governor.take_tool_call()?;
+        self.governor.take_tool_call(context.run_id())?;
         self.record(context, AuditKind::Tool, &format!("{server_name} {tool}"))?;
-        server.call(tool, arguments).await.map_err(|error| tool_error(&error))
+        server.call(tool, arguments, key.as_deref()).await.map_err(|error| tool_error(&error))
     }
 
     /// Calls a tool of our own.
@@ -216,13 +218,13 @@ impl Outside {
         tool: Builtin,
         arguments: &Value,
     ) -> Result<ToolOutput, NodeError> {
-        self.governor.take_tool_call()?;
+        self.governor.take_tool_call(context.run_id())?;
         self.record(context, AuditKind::Tool, &format!("builtin {}", tool.name()))?;
         let text = match tool {
             Builtin::CurrentTime => context.clock().now().to_string(),
             Builtin::Fetch => {
                 let url = arguments.field("url").and_then(Value::as_str).unwrap_or_default();
-                self.governor.take_request()?;
+                self.governor.take_request(context.run_id())?;
                 let sent = self.http().send(Request::new(Method::GET, url)).await;
                 let mut response = sent.map_err(|error| Self::net_error(&error))?.limited(MAX_PAGE);
                 let body = response.bytes().await.map_err(|error| Self::net_error(&error))?;

@@ -51,8 +51,7 @@ pub struct RunOutcome {
     pub outputs: Outputs,
     /// Why it failed.
     pub error: Option<String>,
-    /// What was used since it was started or gone on with, unless it failed; what nodes used that had finished before
-    /// isn't counted again.
+    /// What was used in all, in earlier processes too.
     pub usage: TokenUsage,
 }
 
@@ -172,10 +171,10 @@ async fn drive(
             status: RunStatus::Completed,
             outputs,
             error: None,
-            usage: TokenUsage::default(),
+            usage: crate::tally::Tally::read(run.tally()).usage(),
         });
     }
-    let (journal, ids) = (RunJournal::new(run), RandomIds(&*context.random));
+    let (journal, ids) = (RunJournal::new(run, flow, services, &*context.clock), RandomIds(&*context.random));
     let tell = |event: &piton_types::Event| events.tell(event);
     let host = Host {
         events: EventSink::Call(&tell),
@@ -186,14 +185,16 @@ async fn drive(
     let id = run.id().clone();
     let given = flow.accept(body.inputs.into(), host.services)?;
     match engine::drive(flow, given, &host).await {
-        Ok(engine::Finished { outputs, usage, .. }) => {
+        Ok(engine::Finished { outputs, .. }) => {
             run.complete(&outputs).await?;
+            let usage = journal.usage();
             Ok(RunOutcome { run: id, status: RunStatus::Completed, outputs, error: None, usage })
         }
         Err(error @ (FlowError::Node { .. } | FlowError::TooManySteps { .. } | FlowError::TooLong { .. })) => {
+            let step = if let FlowError::Node { node, .. } = &error { Some(node.to_string()) } else { None };
             let error = error.to_string();
-            run.fail(Failure::new("node", error.clone())).await?;
-            let (status, usage) = (RunStatus::Failed, TokenUsage::default());
+            run.fail(Failure { step, ..Failure::new("node", error.clone()) }).await?;
+            let (status, usage) = (RunStatus::Failed, journal.usage());
             Ok(RunOutcome { run: id, status, outputs: Outputs::new(), error: Some(error), usage })
         }
         // What the journal had to say is what the run said.

@@ -84,7 +84,7 @@ async fn checkpoints(store: &Arc<dyn Store>) -> Vec<(u32, String, BlobId)> {
     with_parts
         .map(|entry| {
             let parts: Vec<_> = entry.parts.iter().map(|(name, part)| (name.0.as_str(), part)).collect();
-            let [("variables", part)] = parts[..] else { panic!("{parts:?}") };
+            let [("engine", _), ("variables", part)] = parts[..] else { panic!("{parts:?}") };
             assert_eq!((part.schema.as_str(), part.version), ("piton.variables", 1));
             (entry.seq.0, entry.label.clone(), part.root)
         })
@@ -102,7 +102,7 @@ async fn a_node_is_one_commit_and_a_completed_run_is_only_read() {
     assert_eq!((outcome.status, outcome.error.clone()), (RunStatus::Completed, None));
     assert_eq!(outcome.outputs, inputs([("note", "paid 42\n".into()), ("ship", "done\n".into())]));
     let head = store.head(&id()).await.unwrap().unwrap();
-    assert_eq!(head.seq.0 + 1, 5 + 3, "five nodes, and created, claimed, completed");
+    assert_eq!(head.seq.0 + 1, 5 + 2 + 3, "five nodes, two intents, and created, claimed, completed");
 
     assert_eq!(run_durable(&process(&store), ledger.start()).await.unwrap(), outcome);
     assert_eq!(resume(&process(&store)).await.unwrap(), outcome);
@@ -119,8 +119,8 @@ async fn marked_nodes_are_checkpoints_with_the_variables_so_far() {
     run_durable(&process(&store), StartFlow { events, ..ledger.start() }).await.unwrap();
     let saved = checkpoints(&store).await;
     let places: Vec<_> = saved.iter().map(|(seq, node, _)| (*seq, node.as_str())).collect();
-    assert_eq!(places, [(3, "pay"), (5, "ship")], "in the entries of the nodes, and in no others");
-    assert_eq!(told.lock().unwrap()[3..7], ["begun pay", "finished pay", "saved order-7@3", "begun note"]);
+    assert_eq!(places, [(4, "pay"), (7, "ship")], "in the entries of the nodes, and in no others");
+    assert_eq!(told.lock().unwrap()[3..7], ["begun pay", "finished pay", "saved order-7@4", "begun note"]);
 
     let log = RunLog::open(Arc::clone(&store), &id()).await.unwrap();
     let command =
@@ -241,7 +241,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
             "skipped note",
             "begun ship",
             "finished ship",
-            "saved order-7@9",
+            "saved order-7@12",
             "begun out",
             "finished out",
             "succeeded",

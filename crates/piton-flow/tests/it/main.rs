@@ -6,6 +6,8 @@ mod commands;
 #[cfg(feature = "checkpoint")]
 mod durable;
 mod hostile;
+#[cfg(feature = "checkpoint")]
+mod journal;
 mod outside;
 mod runs;
 #[path = "../../../piton-model/tests/it/server.rs"]

@@ -413,7 +413,7 @@ impl ToolServer for Search {
         Ok(vec![ToolSpec { name: "search".to_owned(), description: "Searches.".to_owned(), schema }])
     }
 
-    async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError> {
+    async fn call(&self, tool: &str, arguments: &Value, _key: Option<&str>) -> Result<ToolOutput, McpError> {
         let q = arguments.field("q").and_then(Value::as_str).unwrap_or_default();
         let text = format!("{tool}:{q}");
         Ok(ToolOutput { text, content: vec![], structured: Some(1.into()), is_error: q == "fail" })

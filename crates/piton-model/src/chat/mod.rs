@@ -154,6 +154,8 @@ pub struct ChatRequest {
     pub parameters: BTreeMap<String, Value>,
     /// How long it may take, if that is less than the policy allows.
     pub timeout: Option<Duration>,
+    /// Sent as `Idempotency-Key`: the same if the request is made again because nobody was told what became of it.
+    pub key: Option<String>,
 }
 
 /// Why the model stopped.

@@ -111,6 +111,11 @@ impl Provider {
         let body = to_json(&body).map_err(|error| ChatError::Request(error.to_string()))?;
         let mut http = Request::new(Method::POST, format!("{}/{path}", self.base_url()));
         http.headers = self.headers()?;
+        if let Some(key) = &request.key {
+            let bad = |_| ChatError::Request("the idempotency key has characters that no header may have".to_owned());
+            let value = HeaderValue::from_str(key).map_err(bad)?;
+            http.headers.insert(HeaderName::from_static("idempotency-key"), value);
+        }
         http.body = body.to_string().into();
         http.timeout = request.timeout;
         let mut response = client.send(http).await?;

@@ -26,6 +26,9 @@ pub use error::McpError;
 use crate::chat::ToolSpec;
 use crate::net::Client;
 
+/// The field of a call's `_meta` by which a server recognises one that it had before.
+const IDEMPOTENCY_KEY: &str = "piton/idempotency-key";
+
 /// How many tools one server may have.
 const MAX_TOOLS: usize = 1000;
 
@@ -153,12 +156,19 @@ impl Server {
     /// # Errors
     ///
     /// If it doesn't answer in time, or answers nonsense. A tool that says that it failed is an answer.
-    pub async fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, McpError> {
+    ///
+    /// The key goes along as `_meta`, for servers that recognise a call which they had before.
+    pub async fn call(&self, tool: &str, arguments: &Value, key: Option<&str>) -> Result<ToolOutput, McpError> {
         let json = to_json(arguments).map_err(|error| McpError::Arguments(error.to_string()))?;
         let serde_json::Value::Object(json) = json else {
             return Err(McpError::Arguments(format!("{} isn't a map", arguments.kind())));
         };
-        let call = self.service.call_tool(CallToolRequestParams::new(tool.to_owned()).with_arguments(json));
+        let mut request = CallToolRequestParams::new(tool.to_owned()).with_arguments(json);
+        request.meta = key.map(|key| {
+            let entry = (IDEMPOTENCY_KEY.to_owned(), serde_json::Value::from(key));
+            serde_json::Map::from_iter([entry]).into()
+        });
+        let call = self.service.call_tool(request);
         let result = timeout(self.timeout, call).await.map_err(|_| McpError::Timeout { after: self.timeout })?;
         let result = result.map_err(|error| McpError::Call(error.to_string()))?;
         let mut texts = Vec::new();

@@ -56,17 +56,17 @@ async fn a_program_lists_and_runs_its_tools() {
     let tools = server.tools().await.unwrap();
     assert_eq!((tools.len(), tools[0].name.as_str(), tools[0].description.as_str()), (1, "echo", "Echoes"));
     assert_eq!(tools[0].schema.field("type"), Some(&Value::from("object")));
-    let output = server.call("echo", &Value::map([("q", "rust".into())])).await.unwrap();
+    let output = server.call("echo", &Value::map([("q", "rust".into())]), None).await.unwrap();
     assert_eq!((output.text.as_str(), output.is_error, output.content.len()), ("echo: rust\ntwo", false, 2));
     assert_eq!(output.structured, Some(Value::map([("n", 1.into())])));
-    assert!(server.call("echo", &doing("fail")).await.unwrap().is_error, "a tool's failure is an answer");
-    assert!(matches!(server.call("echo", &Value::from(1)).await, Err(McpError::Arguments(_))));
+    assert!(server.call("echo", &doing("fail"), None).await.unwrap().is_error, "a tool's failure is an answer");
+    assert!(matches!(server.call("echo", &Value::from(1), None).await, Err(McpError::Arguments(_))));
 }
 
 #[tokio::test]
 async fn a_program_sees_only_the_environment_that_it_is_given() {
     let server = Server::connect(&program(PROGRAM), &client()).await.unwrap();
-    let names = server.call("echo", &doing("env")).await.unwrap().text;
+    let names = server.call("echo", &doing("env"), None).await.unwrap().text;
     let names: Vec<&str> = names.split(',').filter(|name| *name != "LC_CTYPE").collect();
     assert_eq!(names, ["GIVEN"], "Python sets LC_CTYPE itself");
 }
@@ -78,12 +78,12 @@ async fn a_program_that_misbehaves_costs_an_error() {
     config.max_message = 1 << 20;
     let server = Server::connect(&config, &client()).await.unwrap();
     assert!(
-        matches!(server.call("echo", &doing("flood")).await, Err(McpError::Timeout { .. })),
+        matches!(server.call("echo", &doing("flood"), None).await, Err(McpError::Timeout { .. })),
         "a message too long is dropped"
     );
-    assert!(matches!(server.call("echo", &doing("sleep")).await, Err(McpError::Timeout { .. })));
+    assert!(matches!(server.call("echo", &doing("sleep"), None).await, Err(McpError::Timeout { .. })));
     let server = Server::connect(&config, &client()).await.unwrap();
-    assert!(matches!(server.call("echo", &doing("die")).await, Err(McpError::Call(_))));
+    assert!(matches!(server.call("echo", &doing("die"), None).await, Err(McpError::Call(_))));
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_program_that_is_no_server_says_why() {
 #[tokio::test]
 async fn a_program_dies_with_its_server() {
     let server = Server::connect(&program(PROGRAM), &client()).await.unwrap();
-    let pid = server.call("echo", &doing("pid")).await.unwrap().text;
+    let pid = server.call("echo", &doing("pid"), None).await.unwrap().text;
     let state = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
     assert!(state().is_ok());
     drop(server);
@@ -156,7 +156,7 @@ async fn an_endpoint_lists_and_runs_its_tools() {
     assert!(!format!("{config:?}").contains("canary"));
     let server = Server::connect(&config, &client()).await.unwrap();
     assert_eq!(server.tools().await.unwrap()[0].name, "echo");
-    assert_eq!(server.call("echo", &Value::map::<&str>([])).await.unwrap().text, "over http");
+    assert_eq!(server.call("echo", &Value::map::<&str>([]), None).await.unwrap().text, "over http");
     let call = endpoint.received().into_iter().find(|received| received.body.contains("tools/call")).unwrap();
     assert_eq!(
         (call.headers["authorization"].as_str(), call.headers["mcp-session-id"].as_str()),
@@ -187,6 +187,6 @@ async fn an_endpoint_that_floods_is_cut() {
     let mut config = http(endpoint.url("/mcp"));
     config.max_message = 1 << 20;
     let server = Server::connect(&config, &client()).await.unwrap();
-    let error = server.call("echo", &Value::map::<&str>([])).await.unwrap_err();
+    let error = server.call("echo", &Value::map::<&str>([]), None).await.unwrap_err();
     assert!(matches!(error, McpError::Call(_)), "{error:?}");
 }

@@ -1,7 +1,5 @@
 //! Checkpoints: parts are saved, kept and loaded.
 
-use std::time::Duration;
-
 use piton_runtime::{Recorded, Run, StepDone};
 use piton_store::{Content, DraftPart};
 use piton_types::{PartName, Seq, Timestamp, Value};
@@ -49,13 +47,8 @@ async fn a_state_goes_on_after_a_restart() {
 }
 
 fn done(path: &str, output: i64) -> StepDone {
-    StepDone {
-        path: path.parse().unwrap(),
-        input: Value::Null,
-        result: Ok(Value::from(output)),
-        started_at: Timestamp::from_millis(1),
-        duration: Duration::ZERO,
-    }
+    let started_at = Timestamp::from_millis(1);
+    StepDone { started_at, ..StepDone::new(path.parse().unwrap(), Value::Null, Ok(Value::from(output))) }
 }
 
 /// A step's entry can be a checkpoint in the same commit; other parts are carried on.

@@ -1,0 +1,75 @@
+//! What may run in a graph once something ended: an edge is taken or not when its source has ended; a node is ready
+//! when all its edges are decided and one of them is taken, and is passed over when none is.
+
+use std::collections::VecDeque;
+
+use crate::graph::{EdgeExit, Graph};
+use crate::node::Join;
+
+/// The nodes that may run, and what the others wait for.
+#[derive(Debug)]
+pub(crate) struct Ready<'a> {
+    graph: &'a Graph,
+    pub(crate) queue: VecDeque<usize>,
+    /// By node: edges that aren't decided yet.
+    undecided: Vec<usize>,
+    /// By node: how many edges to it were taken.
+    taken: Vec<usize>,
+    /// By node: it is in the queue, or was.
+    begun: Vec<bool>,
+    /// Nodes that will not run, as found by the last node that ended.
+    pub(crate) passed: Vec<usize>,
+    /// Nodes that are no longer wanted, likewise.
+    pub(crate) unwanted: Vec<usize>,
+}
+
+impl<'a> Ready<'a> {
+    pub(crate) fn new(graph: &'a Graph) -> Self {
+        Self {
+            graph,
+            queue: VecDeque::from([graph.start]),
+            undecided: graph.nodes.iter().map(|node| node.waits_for).collect(),
+            taken: vec![0; graph.nodes.len()],
+            begun: vec![false; graph.nodes.len()],
+            passed: Vec::new(),
+            unwanted: Vec::new(),
+        }
+    }
+
+    /// A node ended, by this exit. Afterwards `passed` has the nodes that will not run because of it.
+    pub(crate) fn done(&mut self, node: usize, exit: Option<&str>) {
+        self.passed.clear();
+        self.unwanted.clear();
+        let mut decided = 0;
+        self.decide(node, |edge| edge.is_taken(exit));
+        while let Some(&passed) = self.passed.get(decided) {
+            decided += 1;
+            self.decide(passed, |_| false);
+        }
+    }
+
+    fn decide(&mut self, source: usize, is_taken: impl Fn(&EdgeExit) -> bool) {
+        for edge in &self.graph.nodes[source].edges {
+            let target = edge.target;
+            self.taken[target] += usize::from(is_taken(&edge.exit));
+            self.undecided[target] -= 1;
+            let node = &self.graph.nodes[target];
+            let enough = match node.join {
+                Join::All => false,
+                Join::AtLeast { count, .. } => self.taken[target] >= count,
+            };
+            if self.begun[target] || !(enough || self.undecided[target] == 0) {
+                continue;
+            }
+            if self.taken[target] == 0 {
+                self.passed.push(target);
+                continue;
+            }
+            self.begun[target] = true;
+            self.queue.push_back(target);
+            if enough && self.undecided[target] > 0 {
+                self.unwanted.extend(&node.only_for_it);
+            }
+        }
+    }
+}

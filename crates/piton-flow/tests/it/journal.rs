@@ -1,0 +1,591 @@
+//! What the journal of a durable run keeps and when it is durable (decision 3, decision 4, F2 to F4, promise 10): crashed
+//! at every call of the store, resumed, and compared with a world outside of the run that counts.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use piton_flow::{
+    Beginning, Begun, Document, Flow, FlowError, Format, Found, Governor, Host, Inputs, Journal, JournalError, Kinds,
+    NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel, Services, StartFlow, ToolServer, Used,
+    resume_durable, run, run_durable,
+};
+use piton_model::SecretString;
+use piton_model::chat::{Provider, ToolSpec, Wire};
+use piton_model::mcp::{McpError, ToolOutput};
+use piton_runtime::{Context, EffectStatus, History, Listener, RunError, SystemClock, answer, this_process};
+use piton_store::{MemoryStore, RunLog, Store, StoreError};
+use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
+use piton_types::{CheckpointRef, Durability, Event, Holder, PartName, RunId, RunStatus, StepPath, Value};
+
+use crate::server::{Received, Server, Step, json};
+use crate::support::{Counter, tell};
+
+fn process(store: &Arc<dyn Store>) -> Context {
+    static NEXT: AtomicU32 = AtomicU32::new(6_000_000);
+    let pid = NEXT.fetch_add(1, Ordering::Relaxed);
+    Context {
+        store: Arc::clone(store),
+        clock: Arc::new(ManualClock::default()),
+        random: Arc::new(SeededRandom::new(pid.into())),
+        holder: Holder { pid, started: 1, ..this_process() },
+    }
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+fn id() -> RunId {
+    "r".parse().unwrap()
+}
+
+fn start(document: &str, services: &Services) -> StartFlow {
+    StartFlow {
+        document: document.to_owned(),
+        format: Format::Yaml,
+        inputs: Inputs::new(),
+        id: Some(id()),
+        name: "r".to_owned(),
+        folder: None,
+        durability: Durability::Durable,
+        events: Listener::default(),
+        services: services.clone(),
+    }
+}
+
+async fn go_on(store: &Arc<dyn Store>, services: &Services) -> Result<RunOutcome, FlowError> {
+    resume_durable(&process(store), &id(), Durability::Durable, Listener::default(), services).await
+}
+
+/// Runs the document on a store that dies at a call, then to its end, and returns what it came to.
+async fn crashed(document: &str, services: &Services, fault: Fault) -> (Arc<dyn Store>, RunOutcome) {
+    let below = memory();
+    let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), fault));
+    drop(run_durable(&process(&crashing), start(document, services)).await);
+    let outcome = match go_on(&below, services).await {
+        Err(FlowError::Run(RunError::Store(StoreError::NotFound { .. }))) => {
+            run_durable(&process(&below), start(document, services)).await
+        }
+        outcome => outcome,
+    };
+    (below, outcome.unwrap_or_else(|error| panic!("{fault:?}: {error}")))
+}
+
+/// How many calls of the store a run takes that nobody kills.
+async fn calls(document: &str, services: &Services) -> (u64, RunOutcome) {
+    let store = Arc::new(CrashStore::new(memory(), Fault::None));
+    let whole = run_durable(&process(&(Arc::clone(&store) as _)), start(document, services)).await.unwrap();
+    (store.calls(), whole)
+}
+
+async fn history(store: &Arc<dyn Store>) -> History {
+    History::of(&process(store), &id()).await.unwrap()
+}
+
+async fn part(store: &Arc<dyn Store>, name: &str) -> Value {
+    let log = RunLog::open(Arc::clone(store), &id()).await.unwrap();
+    let (_, parts) = history(store).await.checkpoint.unwrap();
+    log.load(parts[&PartName::from(name)].root).await.unwrap()
+}
+
+/// Six nodes, of which two are outward.
+const LINE: &str = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: t1, data: {type: template-transform, template: a, variables: []}}
+  - {id: c1, data: {type: command, command: [echo, '1']}}
+  - {id: t2, data: {type: template-transform, template: b, variables: []}}
+  - {id: c2, data: {type: command, command: [echo, '2']}}
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [c2, stdout]}]}}
+edges: [{source: s, target: t1}, {source: t1, target: c1}, {source: c1, target: t2}, {source: t2, target: c2}, {source: c2, target: e}]
+";
+
+/// Decision 3: what follows from other results isn't synced by itself; the intent of something outward is, if anything
+/// before it wasn't, and its result always is.
+#[tokio::test]
+async fn only_what_is_outward_is_synced() {
+    let store = Arc::new(CrashStore::new(memory(), Fault::None));
+    run_durable(&process(&(Arc::clone(&store) as _)), start(LINE, &Services::default())).await.unwrap();
+    let appends: Vec<_> = store.names().into_iter().filter(|name| name.starts_with("append")).collect();
+    let (durable, relaxed) = ("append", "append_relaxed");
+    let expected = [
+        durable, durable, // created, claimed
+        relaxed, relaxed, // s, t1
+        durable, durable, // c1: its intent makes both durable, then its result
+        relaxed, // t2
+        durable, durable, // c2
+        relaxed, // e
+        durable, // completed
+    ];
+    assert_eq!(appends, expected);
+}
+
+/// Two outward nodes in a row: nothing is unsynced before the second, so its intent needs no sync.
+#[tokio::test]
+async fn an_intent_costs_no_sync_of_its_own_where_nothing_waits_for_one() {
+    let document = LINE.replace(
+        "{source: c1, target: t2}, {source: t2, target: c2}",
+        "{source: c1, target: c2}, {source: s, target: t2}",
+    );
+    let store = Arc::new(CrashStore::new(memory(), Fault::None));
+    run_durable(&process(&(Arc::clone(&store) as _)), start(&document, &Services::default())).await.unwrap();
+    let relaxed = store.names().into_iter().filter(|name| *name == "append_relaxed").count();
+    assert_eq!(relaxed, 5, "s, t1, t2, the second intent, e");
+}
+
+/// A journal that keeps nothing, and counts who asks it all the same.
+struct Counting(RunId, AtomicU32);
+
+#[async_trait]
+impl Journal for Counting {
+    fn run(&self) -> &RunId {
+        &self.0
+    }
+    fn keeps(&self) -> bool {
+        false
+    }
+    async fn find(&self, _: &StepPath) -> Result<Found, JournalError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(Found::NOTHING)
+    }
+    async fn begin(&self, _: Beginning<'_>) -> Result<Begun, JournalError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(Begun::Go { key: None, checkpoint: None })
+    }
+    async fn record(&self, _: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(None)
+    }
+}
+
+/// Decision 15: without a store nothing is done for checkpoints.
+#[tokio::test]
+async fn without_a_store_the_journal_is_asked_for_nothing() {
+    let document = LINE.replace("type: command,", "type: command, checkpoint: true,");
+    let flow = Flow::build(&Document::parse(&document, Format::Yaml).unwrap(), &Kinds::builtin()).unwrap();
+    let (journal, clock, ids) = (Counting(id(), AtomicU32::new(0)), ManualClock::default(), Counter::default());
+    run(&flow, Inputs::new(), &Host::new(&journal, &clock, &ids)).await.unwrap();
+    assert_eq!(journal.1.into_inner(), 0);
+}
+
+/// A world that answers a key that it has seen as it did then, and counts what is new to it.
+#[derive(Default)]
+struct World {
+    answers: Mutex<BTreeMap<String, String>>,
+    paid: AtomicU32,
+}
+
+impl World {
+    fn answer(&self, key: &str, next: impl FnOnce(u32) -> String) -> String {
+        let mut answers = self.answers.lock().unwrap();
+        answers.entry(key.to_owned()).or_insert_with(|| next(self.paid.fetch_add(1, Ordering::SeqCst))).clone()
+    }
+}
+
+struct Search(Arc<World>);
+
+#[async_trait]
+impl ToolServer for Search {
+    async fn tools(&self) -> Result<Vec<ToolSpec>, McpError> {
+        let schema = Value::map([("type", "object".into())]);
+        Ok(vec![ToolSpec { name: "search".to_owned(), description: String::new(), schema }])
+    }
+
+    async fn call(&self, _: &str, arguments: &Value, key: Option<&str>) -> Result<ToolOutput, McpError> {
+        let q = arguments.field("q").and_then(Value::as_i64).unwrap_or_default();
+        let text = self.0.answer(key.expect("a durable run has keys"), |n| format!("found {q} as number {n}"));
+        Ok(ToolOutput { text, content: Vec::new(), structured: None, is_error: false })
+    }
+}
+
+const AGENT: &str = "
+nodes:
+  - {id: s, data: {type: start}}
+  - id: a
+    data: {type: agent, model: {provider: openai, name: small}, query: go, max_iterations: 6, tools: {mcp_server_refs: [mock]}}
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [a, text]}, {variable: n, value_selector: [a, tool_calls_count]}]}}
+edges: [{source: s, target: a}, {source: a, target: e}]
+";
+
+/// A model that calls the tool three times and then says what it heard; what it is asked is counted by key.
+async fn agent_world(quotas: Quotas) -> (Arc<World>, Arc<World>, Services) {
+    let (models, tools) = (Arc::new(World::default()), Arc::new(World::default()));
+    let asked = Arc::clone(&models);
+    let answer = move |received: &Received| -> Vec<Step> {
+        let heard = received.body.matches("\"role\":\"tool\"").count();
+        let body = asked.answer(&received.headers["idempotency-key"], |_| {
+            let message = if heard < 3 {
+                format!(r#"{{"content":"","tool_calls":[{{"id":"c{heard}","type":"function","function":{{"name":"search","arguments":"{{\"q\":{heard}}}"}}}}]}}"#)
+            } else {
+                r#"{"content":"done"}"#.to_owned()
+            };
+            format!(r#"{{"choices":[{{"message":{message},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":10,"completion_tokens":1}}}}"#)
+        });
+        json(200, &body)
+    };
+    let server = Server::start(answer).await;
+    let mut config = OutsideConfig::at(SecurityLevel::Standard);
+    let mut provider = Provider::new(Wire::OpenAi);
+    provider.base_url = Some(server.url("/v1"));
+    provider.api_key = Some(SecretString::from("sk".to_owned()));
+    config.providers.insert("openai".to_owned(), provider);
+    config.servers.add("mock", Arc::new(Search(Arc::clone(&tools))));
+    config.quotas = quotas;
+    (models, tools, Outside::new(config).unwrap().install(Services::default()))
+}
+
+/// Decision 13, promise 10: killed at any call of the store, an agent goes on in the turn that it was in; nothing is
+/// paid twice, because a repetition has its key; tokens are counted on.
+#[tokio::test]
+async fn an_agent_goes_on_in_the_turn_that_it_was_killed_in() {
+    let (_, _, services) = agent_world(Quotas::default()).await;
+    let (count, whole) = calls(AGENT, &services).await;
+    assert_eq!((whole.outputs["x"].clone(), whole.outputs["n"].clone()), ("done".into(), 3.into()));
+    assert_eq!((whole.usage.input, whole.usage.output), (40, 4));
+    let mut skipped = 0;
+    for at in 1..=count {
+        for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
+            let (models, tools, services) = agent_world(Quotas::default()).await;
+            let (store, outcome) = crashed(AGENT, &services, fault).await;
+            assert_eq!(outcome.outputs, whole.outputs, "{fault:?}");
+            let paid = (models.paid.load(Ordering::SeqCst), tools.paid.load(Ordering::SeqCst));
+            assert_eq!(paid, (4, 3), "{fault:?}: each turn and each call took place once");
+            // What was answered and not recorded is asked again, and so counted once.
+            assert_eq!((outcome.usage.input, outcome.usage.output), (40, 4), "{fault:?}");
+            let history = history(&store).await;
+            assert!(history.effects.iter().all(|effect| effect.status() == EffectStatus::Done), "{fault:?}");
+            skipped += history.steps.iter().filter(|step| step.attempt == 1).count();
+        }
+    }
+    assert!(skipped > 0);
+    println!("an agent crashed at {count} calls");
+}
+
+/// F4: quotas count on from where they were.
+#[tokio::test]
+async fn quotas_count_on_in_another_process() {
+    let quotas = Quotas { tokens: Some(22), ..Quotas::default() };
+    let (_, _, services) = agent_world(quotas).await;
+    let store = memory();
+    let failed = run_durable(&process(&store), start(AGENT, &services)).await.unwrap();
+    assert_eq!(failed.error.as_deref(), Some("node a failed: the limit of 22 tokens is reached"));
+    // Another process with services of its own has counted nothing yet, and the limit is reached all the same.
+    let (models, _, services) = agent_world(quotas).await;
+    let again = go_on(&store, &services).await.unwrap();
+    assert_eq!(again.error, failed.error);
+    assert_eq!(models.paid.load(Ordering::SeqCst), 0, "nothing was asked");
+    assert_eq!(again.usage, failed.usage);
+    let governor: &Governor = services.get::<Outside>().unwrap().governor();
+    assert_eq!(governor.used(&id()), Used { tokens: 22, tool_calls: 2, ..Used::default() });
+}
+
+const FLAKY: &str = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: c, data: {type: command, command: [sh, -c, 'echo x >> FILE; test $(wc -l < FILE) -ge 3'], retry_config: {max_retries: 3, retry_interval: 1, retry_on_retryable_only: true}}}
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [c, exit_code]}]}}
+edges: [{source: s, target: c}, {source: c, target: e}]
+";
+
+/// F4: retries are counted on: three attempts in all, whenever the process dies, and one more for the one in flight.
+#[tokio::test]
+async fn retries_count_on_in_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = |n: u64| FLAKY.replace("FILE", folder.path().join(n.to_string()).to_str().unwrap());
+    let (count, _) = calls(&document(0), &Services::default()).await;
+    for at in 1..=count {
+        let document = document(at);
+        let (store, outcome) = crashed(&document, &Services::default(), Fault::CrashBefore(at)).await;
+        assert_eq!(outcome.status, RunStatus::Completed, "{at}");
+        let attempts: Vec<_> = history(&store)
+            .await
+            .steps
+            .iter()
+            .filter(|step| step.path.as_str() == "c")
+            .map(|step| step.attempt)
+            .collect();
+        // An attempt whose failure wasn't recorded counts for the command, not for the log.
+        assert!([vec![1, 2, 3], vec![1, 2]].contains(&attempts), "{at}: {attempts:?}");
+    }
+    let never = FLAKY.replace("FILE", folder.path().join("never").to_str().unwrap()).replace("-ge 3", "-ge 99");
+    let (count, whole) = calls(&never, &Services::default()).await;
+    assert_eq!(whole.status, RunStatus::Failed);
+    for at in 1..=count {
+        let below = memory();
+        let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), Fault::CrashBefore(at)));
+        drop(run_durable(&process(&crashing), start(&never, &Services::default())).await);
+        if below.head(&id()).await.unwrap().is_none()
+            || below.summary(&id()).await.unwrap().unwrap().status == RunStatus::Failed
+        {
+            continue;
+        }
+        assert_eq!(go_on(&below, &Services::default()).await.unwrap().status, RunStatus::Failed, "{at}");
+        let attempts = history(&below).await.steps.iter().filter(|step| step.path.as_str() == "c").count();
+        assert_eq!(attempts, 4, "{at}: as many as without a crash");
+    }
+}
+
+/// An iteration goes on from failures of its rounds; the file `ok` would make them succeed later.
+const ROUNDS: &str = "
+nodes:
+  - {id: s, data: {type: start, variables: []}}
+  - {id: list, data: {type: code, code_language: javascript, code: 'function main() { return {xs: [0, 1, 2]}; }', outputs: {xs: {type: array}}, variables: []}}
+  - id: it
+    data:
+      type: iteration
+      input_selector: [list, xs]
+      error_handle_mode: continue_on_error
+      sub_graph:
+        nodes:
+          - {id: is, data: {type: start}}
+          - {id: ic, data: {type: command, command: [sh, -c, 'echo {{#it.item#}} >> DIR/ran; test {{#it.item#}} != 1 || test -e DIR/ok']}}
+          - {id: ie, data: {type: end, outputs: [{variable: code, value_selector: [ic, exit_code]}]}}
+        edges: [{source: is, target: ic}, {source: ic, target: ie}]
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [it, output]}]}}
+edges: [{source: s, target: list}, {source: list, target: it}, {source: it, target: e}]
+";
+
+/// Decision 5, first property: a failure that the run went on from stays one, even if the command would succeed now.
+#[tokio::test]
+async fn a_failure_inside_an_iteration_is_not_tried_again_by_a_resume() {
+    let run_at = async |at: Option<u64>| {
+        let folder = tempfile::tempdir().unwrap();
+        let document = ROUNDS.replace("DIR", folder.path().to_str().unwrap());
+        let services = Outside::new(OutsideConfig::default()).unwrap().install(Services::default());
+        let below = memory();
+        let fault = at.map_or(Fault::None, Fault::CrashBefore);
+        let crashing = Arc::new(CrashStore::new(Arc::clone(&below), fault));
+        drop(run_durable(&process(&(Arc::clone(&crashing) as _)), start(&document, &services)).await);
+        let failed_before = match below.head(&id()).await.unwrap() {
+            None => false,
+            Some(_) => history(&below).await.steps.iter().any(|step| step.path.as_str() == "it/1/ic"),
+        };
+        std::fs::write(folder.path().join("ok"), "").unwrap();
+        let outcome = run_durable(&process(&below), start(&document, &services)).await.unwrap();
+        let ran = std::fs::read_to_string(folder.path().join("ran")).unwrap();
+        (crashing.calls(), failed_before, outcome.outputs["x"].clone(), ran.lines().count())
+    };
+    let (count, _, whole, _) = run_at(None).await;
+    let ok = Value::map([("code", Value::from(0))]);
+    assert_eq!(whole, Value::List(vec![ok.clone(), Value::Null, ok.clone()]));
+    let mut kept = 0;
+    for at in 1..=count {
+        let (_, failed_before, outputs, ran) = run_at(Some(at)).await;
+        if failed_before {
+            kept += 1;
+            assert_eq!(outputs, whole, "{at}");
+        } else {
+            assert_eq!(outputs, Value::List(vec![ok.clone(), ok.clone(), ok.clone()]), "{at}");
+        }
+        assert!((3..=4).contains(&ran), "{at}: at most the round in flight ran twice, not {ran}");
+    }
+    assert!(kept > 0, "some crash came behind the failure");
+}
+
+/// Two branches set the same variable; the slow one last. It stays so when the run goes on.
+const RACE: &str = "
+conversation_variables: [{name: x, value_type: string, value: none}]
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: slow, data: {type: command, command: [sleep, '0.05']}}
+  - {id: a, data: {type: assigner, version: '2', items: [{variable_selector: [conversation, x], input_type: constant, operation: over-write, value: slow}]}}
+  - {id: fast, data: {type: command, command: ['true']}}
+  - {id: b, data: {type: assigner, version: '2', items: [{variable_selector: [conversation, x], input_type: constant, operation: over-write, value: fast}]}}
+  - {id: last, data: {type: command, checkpoint: true, command: [echo, '{{#conversation.x#}}']}}
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [last, stdout]}]}}
+edges: [{source: s, target: slow}, {source: s, target: fast}, {source: slow, target: a}, {source: fast, target: b}, {source: a, target: last}, {source: b, target: last}, {source: last, target: e}]
+";
+
+#[tokio::test]
+async fn what_ended_last_still_ended_last_when_the_run_goes_on() {
+    let (count, _) = calls(RACE, &Services::default()).await;
+    let mut both_ended = 0;
+    for at in 1..=count {
+        let below = memory();
+        let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), Fault::CrashBefore(at)));
+        drop(run_durable(&process(&crashing), start(RACE, &Services::default())).await);
+        if below.head(&id()).await.unwrap().is_none() {
+            continue;
+        }
+        let ended: Vec<_> = history(&below).await.steps.iter().map(|step| step.path.to_string()).collect();
+        let place = |step: &str| ended.iter().position(|other| other == step);
+        let outcome = go_on(&below, &Services::default()).await.unwrap();
+        let said = outcome.outputs["x"].as_str().unwrap().trim().to_owned();
+        if let (Some(a), Some(b)) = (place("a"), place("b")) {
+            both_ended += 1;
+            assert_eq!(said, if a > b { "slow" } else { "fast" }, "{at}: {ended:?}");
+        }
+        let conversation = Value::map([("x", said.as_str().into())]);
+        assert_eq!(part(&below, "variables").await.field("conversation"), Some(&conversation), "{at}");
+    }
+    assert!(both_ended > 0);
+}
+
+const PAY: &str = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: pay, data: {type: command, on_uncertain: WAY, command: [sh, -c, 'echo $PITON_IDEMPOTENCY_KEY >> FILE; echo paid']}}
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [pay, stdout]}]}}
+edges: [{source: s, target: pay}, {source: pay, target: e}]
+";
+
+/// A run that died between the intent and the end of `pay`.
+async fn died_while_paying(way: &str) -> (Arc<dyn Store>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let document = PAY.replace("WAY", way).replace("FILE", folder.path().join("paid").to_str().unwrap());
+    let below = memory();
+    // Created, claimed, s, the intent; then the result is lost.
+    let counting = Arc::new(CrashStore::new(memory(), Fault::None));
+    run_durable(&process(&(Arc::clone(&counting) as _)), start(&document, &Services::default())).await.unwrap();
+    let appends: Vec<_> = counting
+        .names()
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| name.starts_with("append"))
+        .map(|(n, _)| n as u64 + 1)
+        .collect();
+    std::fs::remove_file(folder.path().join("paid")).unwrap();
+    let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), Fault::CrashBefore(appends[4])));
+    run_durable(&process(&crashing), start(&document, &Services::default())).await.unwrap_err();
+    let effects = history(&below).await.effects;
+    assert_eq!(effects.iter().map(piton_runtime::EffectRecord::status).collect::<Vec<_>>(), [EffectStatus::Uncertain]);
+    (below, folder)
+}
+
+/// Decision 4: done again with the same key, or not at all, or as a person says.
+#[tokio::test]
+async fn work_in_flight_is_done_again_with_its_key_or_as_the_node_says() {
+    let (store, folder) = died_while_paying("retry").await;
+    assert_eq!(go_on(&store, &Services::default()).await.unwrap().outputs["x"], "paid\n".into());
+    let keys = std::fs::read_to_string(folder.path().join("paid")).unwrap();
+    let keys: Vec<_> = keys.lines().collect();
+    assert!(keys.len() == 2 && keys[0] == keys[1] && keys[0].len() == 64, "{keys:?}");
+    assert_eq!(keys[0], history(&store).await.effects[0].intent.key.to_string(), "the ledger says which");
+
+    let (store, folder) = died_while_paying("fail").await;
+    let failed = go_on(&store, &Services::default()).await.unwrap();
+    assert!(failed.error.unwrap().contains("it may have taken place"));
+    assert_eq!(std::fs::read_to_string(folder.path().join("paid")).unwrap().lines().count(), 1);
+
+    let services = Services::default();
+    for (said, outcome, lines) in [
+        (Value::from("not_done"), "paid\n", 2),
+        (Value::map([("done", Value::map([("stdout", "receipt 7".into())]))]), "receipt 7", 1),
+    ] {
+        let (store, folder) = died_while_paying("ask").await;
+        // The run stays and waits; somebody else answers.
+        let context = Context { clock: Arc::new(SystemClock::new()), ..process(&store) };
+        let run = id();
+        let waiting = resume_durable(&context, &run, Durability::Durable, Listener::default(), &services);
+        let answering = async {
+            loop {
+                match answer(&process(&store), &id(), None, &said, "ann").await {
+                    Err(RunError::NotAsked { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                    answered => break answered.unwrap(),
+                }
+            }
+        };
+        let (ended, question) = tokio::join!(waiting, answering);
+        assert_eq!(question.as_str(), "pay#?1");
+        assert_eq!(ended.unwrap().outputs["x"], outcome.into());
+        assert_eq!(std::fs::read_to_string(folder.path().join("paid")).unwrap().lines().count(), lines);
+    }
+}
+
+/// F4: what a checkpoint shows of where the run is.
+#[tokio::test]
+async fn a_checkpoint_says_where_the_run_is() {
+    let document = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: i, data: {type: if-else, cases: [{case_id: 'yes', logical_operator: and, conditions: [{variable_selector: [s, x], comparison_operator: 'not empty'}]}]}}
+  - {id: y, data: {type: template-transform, template: a, variables: []}}
+  - {id: n, data: {type: command, checkpoint: true, command: ['true']}}
+  - {id: z, data: {type: template-transform, template: b, variables: []}}
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [n, stdout]}]}}
+edges:
+  - {source: s, target: i}
+  - {source: i, target: y, sourceHandle: 'yes'}
+  - {source: i, target: n, sourceHandle: 'false'}
+  - {source: n, target: z}
+  - {source: y, target: z}
+  - {source: z, target: e}
+";
+    let store = memory();
+    run_durable(&process(&store), start(document, &Services::default())).await.unwrap();
+    let engine = part(&store, "engine").await;
+    let nodes = engine.field("nodes").unwrap();
+    let expected = [
+        ("s", "succeeded"),
+        ("i", "succeeded"),
+        ("n", "succeeded"),
+        ("y", "skipped"),
+        ("z", "pending"),
+        ("e", "pending"),
+    ];
+    assert_eq!(*nodes, Value::map(expected.map(|(node, state)| (node, Value::from(state)))));
+    let edges = [
+        ("s -> i", "taken"),
+        ("i[yes] -> y", "skipped"),
+        ("i[false] -> n", "taken"),
+        ("n -> z", "taken"),
+        ("y -> z", "skipped"),
+        ("z -> e", "pending"),
+    ];
+    assert_eq!(*engine.field("edges").unwrap(), Value::map(edges.map(|(edge, state)| (edge, Value::from(state)))));
+    assert_eq!(engine.field("ready"), Some(&Value::List(vec!["z".into()])));
+    assert_eq!(engine.field("running"), Some(&Value::List(Vec::new())));
+    assert_eq!(engine.field("last"), Some(&"n".into()));
+    assert_eq!(engine.field("counted").unwrap().field("steps"), Some(&Value::from(3)));
+}
+
+/// F2: a stream that wasn't finished is left out, and its producer runs again; one that was is its text.
+#[tokio::test]
+async fn an_unfinished_stream_runs_again_from_its_producer() {
+    let world = Arc::new(World::default());
+    let seen = Arc::clone(&world);
+    let server = Server::start(move |received| {
+        let said = seen.answer(&received.headers["idempotency-key"], |n| format!("text {n}"));
+        let chunk = |text: &str| format!(r#"{{"choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
+        crate::server::events(&[&chunk(&said[..4]), &chunk(&said[4..]), "[DONE]"])
+    })
+    .await;
+    let mut config = OutsideConfig::at(SecurityLevel::Standard);
+    let mut provider = Provider::new(Wire::OpenAi);
+    provider.base_url = Some(server.url("/v1"));
+    config.providers.insert("openai".to_owned(), provider);
+    let services = Outside::new(config).unwrap().install(Services::default());
+    let document = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: l, data: {type: llm, model: {provider: openai, name: m}, prompt_template: [{role: user, text: hi}], stream: true}}
+  - {id: a, data: {type: answer, answer: 'said: {{#l.text#}}'}}
+edges: [{source: s, target: l}, {source: l, target: a}]
+";
+    let (count, whole) = calls(document, &services).await;
+    assert_eq!(whole.outputs["answer"], "said: text 0".into());
+    for at in 1..=count {
+        let before = world.paid.load(Ordering::SeqCst);
+        // Another epoch of the world: keys of runs of the same name would be known to it.
+        world.answers.lock().unwrap().clear();
+        let (_, outcome) = crashed(document, &services, Fault::CrashBefore(at)).await;
+        assert_eq!(outcome.outputs["answer"], format!("said: text {before}").as_str().into(), "{at}");
+    }
+}
+
+/// The events of a resume name what was skipped, in the order in which it ended.
+#[tokio::test]
+async fn a_resume_tells_what_it_skips() {
+    let store = memory();
+    let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&store), Fault::None));
+    let failing = LINE.replace("[echo, '2']", "['false']");
+    run_durable(&process(&crashing), start(&failing, &Services::default())).await.unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let events = Listener::new(move |event: &Event| sink.lock().unwrap().push(tell(event)));
+    resume_durable(&process(&store), &id(), Durability::Durable, events, &Services::default()).await.unwrap();
+    assert_eq!(told.lock().unwrap()[1..6], ["skipped s", "skipped t1", "skipped c1", "skipped t2", "begun c2"]);
+}

@@ -1,0 +1,155 @@
+//! For engines that name their steps themselves, such as workflows: how a step stands, and that one which touches
+//! the world is about to begin. Others use [`step`](crate::Scope::step) and [`effect`](crate::Scope::effect).
+
+use std::time::Duration;
+
+use piton_types::{BlobId, Durability, StepPath, Value};
+
+use crate::effect::{EffectAnswer, Uncertain};
+use crate::line::Fact;
+use crate::record::{EffectStatus, IntentRecord, StepRecord};
+use crate::scope::hash;
+use crate::{Run, RunError};
+
+/// How a step stands in the log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepStanding {
+    /// It is to run: it never ended, or failed and is tried again.
+    Open {
+        /// How often it failed since it was last begun anew.
+        attempts: u32,
+        /// How long to wait before the next attempt.
+        wait: Duration,
+    },
+    /// It ended well.
+    Finished {
+        /// What it gave.
+        output: Value,
+        /// Its place in the order in which steps ended.
+        order: u64,
+    },
+    /// It failed for good, and whoever ran it dealt with that.
+    Failed {
+        /// Why.
+        error: String,
+        /// Its place in the order in which steps ended.
+        order: u64,
+    },
+}
+
+/// Whether a step that touches the world may begin.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Intended {
+    /// It may. The key is the same for every attempt that wasn't answered, in whichever process.
+    Go {
+        /// To be passed on to a service that recognises repetitions.
+        key: BlobId,
+    },
+    /// A person says that it took place and gave this.
+    Done(Value),
+    /// It may have taken place before, and isn't to be done again.
+    Unknown,
+}
+
+impl Run {
+    /// How a step of an engine stands.
+    pub fn standing(&self, path: &StepPath) -> StepStanding {
+        let core = self.core();
+        let known = core.known();
+        let line = &known.line;
+        let Some(step) = line.steps.get(path) else { return StepStanding::Open { attempts: 0, wait: Duration::ZERO } };
+        let order = line.order.get(path).copied().unwrap_or_default();
+        if step.is_finished() {
+            return StepStanding::Finished { output: step.output.clone(), order };
+        }
+        let begun = line.reopened.get(path).copied();
+        match &step.retry {
+            Some(due) => {
+                let attempts = step.attempt.saturating_sub(begun.unwrap_or_default());
+                StepStanding::Open { attempts, wait: due.left(&core.context) }
+            }
+            None if begun == Some(step.attempt) => StepStanding::Open { attempts: 0, wait: Duration::ZERO },
+            None => StepStanding::Failed { error: step.error.clone().unwrap_or_default(), order },
+        }
+    }
+
+    /// Goes through the newest attempt at every step, in the order in which they ended.
+    pub fn for_each_step(&self, mut look: impl FnMut(&StepRecord)) {
+        let known = self.core().known();
+        let mut steps: Vec<_> = known.line.steps.values().collect();
+        steps.sort_by_key(|step| known.line.order.get(&step.path).copied());
+        steps.into_iter().for_each(|step| look(step));
+    }
+
+    /// How often the run was tried again after it had failed.
+    pub fn retries(&self) -> u32 {
+        self.core().retries
+    }
+
+    /// What the engine had counted when the newest step ended; null if nothing.
+    pub fn tally(&self) -> Value {
+        self.core().known().line.tally.clone()
+    }
+
+    /// That a step may begin: as [`ready`](Self::ready), and in a run of one step only that one may.
+    pub async fn ready_for(&self, path: &StepPath) -> Result<(), RunError> {
+        self.core().check_alone(path)?;
+        self.ready().await
+    }
+
+    /// Puts into the log that a step which touches the world is about to begin; its [`record`](Self::record) is the
+    /// receipt. Until then it is uncertain, and `uncertain` says what becomes of such a one when the run goes on.
+    ///
+    /// With [`Durability::Durable`], everything before it is durable too when this returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`record`](Self::record), and what [`wait_for`](crate::Scope::wait_for) says if a person is asked.
+    pub async fn intend(
+        &self,
+        path: &StepPath,
+        input: &Value,
+        uncertain: Uncertain,
+        durability: Durability,
+    ) -> Result<Intended, RunError> {
+        let core = self.core();
+        let before = core.known().line.effects.get(path).cloned();
+        let (key, attempt, call) = match before {
+            None => (core.effect_key(path, 0), 1, 0),
+            Some(effect) => {
+                let (intent, receipt) = (&effect.intent, &effect.receipt);
+                match effect.status() {
+                    // The process died in the middle, or nobody answered.
+                    EffectStatus::Uncertain => {
+                        match uncertain {
+                            Uncertain::CallAgain => {}
+                            // What the node itself makes of a call without an answer is its own affair.
+                            _ if receipt.is_some() => {}
+                            Uncertain::GiveUp => return Ok(Intended::Unknown),
+                            Uncertain::Ask => match core.ask_about(intent).await?.0 {
+                                EffectAnswer::NotDone => {}
+                                EffectAnswer::Done(output) => return Ok(Intended::Done(output)),
+                                EffectAnswer::GiveUp => return Ok(Intended::Unknown),
+                            },
+                        }
+                        (intent.key, intent.attempt + 1, intent.call)
+                    }
+                    _ => (core.effect_key(path, intent.call + 1), intent.attempt + 1, intent.call + 1),
+                }
+            }
+        };
+        let intent = IntentRecord {
+            path: path.clone(),
+            place: None,
+            key,
+            input_hash: hash(input)?,
+            input: input.clone(),
+            compensation: None,
+            attempt,
+            call,
+        };
+        let mut writer = core.writer.lock().await;
+        core.commit_parts(&mut writer, Fact::Intent(intent), Vec::new(), durability).await?;
+        Ok(Intended::Go { key })
+    }
+}
