@@ -1,12 +1,14 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|relaxed|files|load|many|steps|flow|code [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|relaxed|cipher|file-store|files|load|many|steps|flow|code [--dir DIR]`
 
 mod alloc;
+mod cipher;
 mod code;
 mod conversation;
 mod corpus;
+mod file_store;
 mod files;
 mod flow;
 mod load;
@@ -32,13 +34,17 @@ fn main() -> anyhow::Result<()> {
         match what {
             "conversation" => conversation::run(scratch.path()).await,
             "relaxed" => conversation::relaxed(scratch.path()).await,
+            "cipher" => cipher::run(scratch.path()).await,
+            "file-store" => file_store::run(scratch.path()).await,
             "files" => files::run(scratch.path()),
             "load" => load::run(scratch.path()).await,
             "many" => many::run(scratch.path()).await,
             "flow" => flow::run(scratch.path()).await,
             "steps" => steps::run(scratch.path()).await,
             "code" => code::run().await,
-            _ => anyhow::bail!("usage: piton-bench conversation|relaxed|files|load|many|steps|flow|code [--dir DIR]"),
+            _ => anyhow::bail!(
+                "usage: piton-bench conversation|relaxed|cipher|file-store|files|load|many|steps|flow|code [--dir DIR]"
+            ),
         }
     })
 }

@@ -46,7 +46,8 @@ Documents:
   test     Run cases as data: documents with what should come out
 
 Store:
-  init     Set up the store of this folder and say where it is";
+  init     Set up the store of this folder and say where it is
+  key      The key of an encrypted store";
 
 const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
@@ -101,6 +102,9 @@ pub(crate) struct Global {
     /// The store to use, as in sqlite:/path/to/store.db
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// The key file of an encrypted store
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
     /// Work as if started in DIR
     #[arg(short = 'C', global = true, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
@@ -125,6 +129,7 @@ pub(crate) enum Verb {
     MergeFile(MergeFile),
     Checkpoint(Checkpoint),
     Init(Init),
+    Key(KeyArguments),
     Ls(Ls),
     Log(Log),
     Show(Show),
@@ -295,11 +300,46 @@ pub(crate) struct Cancel {
 /// The store is kept outside the folder, so that `git clean -fdx` or `rm -rf` doesn't take it away. If
 /// there is one already it is left as it is.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton init\n  piton init --here\n  piton init --store sqlite:/var/lib/team.db")]
+#[command(
+    after_help = "Examples:\n  piton init\n  piton init --here\n  piton init --store sqlite:/var/lib/team.db\n  piton init --encrypt --key-file ~/piton.key"
+)]
 pub(crate) struct Init {
     /// Keep the store in .piton/ inside the folder
     #[arg(long, conflicts_with = "store")]
     pub(crate) here: bool,
+    /// Encrypt the new store, with --key-file (made if it isn't there) or --passphrase
+    #[arg(long)]
+    pub(crate) encrypt: bool,
+    /// Let a passphrase open the store
+    #[arg(long, requires = "encrypt", conflicts_with = "key_file")]
+    pub(crate) passphrase: bool,
+}
+
+/// The key of an encrypted store
+#[derive(Debug, Args)]
+pub(crate) struct KeyArguments {
+    #[command(subcommand)]
+    pub(crate) verb: KeyVerb,
+}
+
+/// What to do about the key.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyVerb {
+    Rotate(RotateKey),
+}
+
+/// Put another key in the place of the present one
+///
+/// The records stay as they are: only the key that they are encrypted with is wrapped anew.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton key rotate --key-file old.key --new-key-file new.key")]
+pub(crate) struct RotateKey {
+    /// The new key; made if it isn't there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) new_key_file: Option<PathBuf>,
+    /// Let a passphrase open the store from now on
+    #[arg(long, required_unless_present = "new_key_file", conflicts_with = "new_key_file")]
+    pub(crate) new_passphrase: bool,
 }
 
 /// What happened, newest first: of this folder or one run

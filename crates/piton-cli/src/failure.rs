@@ -175,6 +175,11 @@ fn advice(error: &StoreError) -> (Exit, Option<String>) {
             UserFixable,
             "nothing was changed; a store belongs to one user. Check its owner, or name another with `--store URL`.",
         ),
+        StoreError::Locked { .. } => (
+            UserFixable,
+            "nothing was changed; name the right key with `--key-file FILE` or PITON_KEY_FILE, or give the passphrase \
+             in PITON_PASSPHRASE (its bytes count: a terminal with another encoding sends others).",
+        ),
         StoreError::Poisoned { .. } => (
             UserFixable,
             "everything that was acknowledged is safe. Check the disk, then run the command again: the store is opened anew.",

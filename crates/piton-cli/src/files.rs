@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Capture) -> Result<Workspace, Failure> {
     let root = &session.surroundings.folder;
     let url = store.url();
-    let database = url.strip_prefix("sqlite:").map(PathBuf::from);
+    let database = url.strip_prefix("sqlite:").or_else(|| url.strip_prefix("file:")).map(PathBuf::from);
     let state = match &database {
         Some(database) => {
             let absolute = std::path::absolute(database).unwrap_or_else(|_| database.clone());

@@ -14,6 +14,7 @@ mod drive;
 mod failure;
 mod file_arguments;
 mod files;
+mod keys;
 mod output;
 mod outside;
 mod place;
@@ -38,6 +39,7 @@ use clap::Parser as _;
 
 use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
+use keys::KeySources;
 use output::{Output, Verbosity};
 use place::Surroundings;
 use session::Session;
@@ -131,7 +133,13 @@ fn surroundings(global: Global) -> Result<Surroundings, Failure> {
     };
     let path = |name| env::var_os(name).map(PathBuf::from);
     let (state_home, home) = (path("XDG_STATE_HOME"), path("HOME"));
-    Ok(Surroundings { option: global.store, variable, state_home, home, folder, budget })
+    let keys = KeySources {
+        option: global.key_file,
+        file: path("PITON_KEY_FILE"),
+        command: env::var_os("PITON_KEY_COMMAND"),
+        passphrase: env::var_os("PITON_PASSPHRASE"),
+    };
+    Ok(Surroundings { option: global.store, variable, state_home, home, folder, budget, keys })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use piton::SystemClock;
 use piton::recovery::SystemEnvironment;
-use piton::{SqliteOptions, SqliteStore};
-use piton_store::{Driver, Registry, Store, StoreError};
+use piton::{SqliteOptions, SqliteStore, SystemRandom};
+use piton_store::{Driver, EncryptedStore, FileDriver, Registry, Store, StoreError};
 use piton_types::{Clock as _, Timestamp};
 
 use crate::failure::Failure;
@@ -84,15 +84,27 @@ impl Session {
         self.open(&place, true).await
     }
 
-    /// Opens the store at `place`.
+    /// Opens the store at `place`, with its key if it is encrypted.
     pub(crate) async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
+        let store = self.open_below(place, create).await?;
+        if !piton_store::is_encrypted(&*store).await? {
+            return Ok(store);
+        }
+        let key = self.surroundings.keys.key()?;
+        Ok(Arc::new(EncryptedStore::open(store, &key, Arc::new(SystemRandom)).await?))
+    }
+
+    /// Opens the store at `place` as it is, encrypted or not.
+    pub(crate) async fn open_below(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
         self.output.detail(&format!("store {}", place.url));
-        let registry = Registry::default().with("sqlite", SqliteDriver { create });
+        let registry = Registry::default().with("file", FileDriver { create }).with("sqlite", SqliteDriver { create });
         registry.open(&place.url).await.map_err(|error| match error {
             StoreError::Invalid { ref what, .. } if what.starts_with("store URL") => Failure::usage(error.to_string())
                 .hint(match place.origin {
-                    Origin::Variable => "PITON_STORE names it; a store is written as sqlite:/path/to/store.db.",
-                    _ => "a store is written as sqlite:/path/to/store.db.",
+                    Origin::Variable => {
+                        "PITON_STORE names it; a store is written as sqlite:/path/to/store.db or file:/path/to/folder."
+                    }
+                    _ => "a store is written as sqlite:/path/to/store.db or file:/path/to/folder.",
                 }),
             StoreError::NotFound { .. } if !create => match place.origin {
                 Origin::Here | Origin::State => no_store(&self.surroundings.folder),
@@ -104,6 +116,13 @@ impl Session {
             }
             error => Failure::from(error),
         })
+    }
+}
+
+impl Session {
+    /// There is no store for the folder.
+    pub(crate) fn no_store(&self) -> Failure {
+        no_store(&self.surroundings.folder)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use piton_types::Event;
+use piton_store::Redaction;
+use piton_types::{Event, from_value, to_value};
 
 /// Is told what happens to a run, in order, on the task that drives it: it should be quick.
 #[derive(Clone, Default)]
@@ -15,6 +16,20 @@ impl Listener {
     /// Calls `listen` with every event.
     pub fn new(listen: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(listen)))
+    }
+
+    /// Tells events without the secrets that the store's policy knows.
+    pub(crate) fn redacted(self, redaction: Option<&Arc<Redaction>>) -> Self {
+        let (Some(listen), Some(redaction)) = (&self.0, redaction) else { return self };
+        let (listen, redaction) = (Arc::clone(listen), Arc::clone(redaction));
+        Self::new(move |event| {
+            let shown = to_value(event).map(|value| redaction.shown_value(&value)).and_then(from_value);
+            match shown {
+                Ok(event) => listen(&event),
+                // Rather nothing than a secret.
+                Err(error) => tracing::error!(%error, "an event can't be redacted, and isn't told"),
+            }
+        })
     }
 
     /// Tells an event.

@@ -312,7 +312,7 @@ fn assemble(
         id: log.run().clone(),
         context: context.clone(),
         durability: open.durability,
-        events: open.events,
+        events: open.events.redacted(context.store.redaction()),
         input: history.input,
         retries: history.retries,
         retry: open.retry,

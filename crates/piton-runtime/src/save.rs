@@ -80,7 +80,7 @@ impl Run {
         if let Some(part) = writer.parts.get(&PartName::from(name)) {
             return Ok(writer.log.state(part.root));
         }
-        let mut state = State::new(writer.log.store().hashing(), value)?;
+        let mut state = writer.log.new_state(value)?;
         state.set_source(writer.log.source());
         Ok(state)
     }

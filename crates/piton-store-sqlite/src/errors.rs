@@ -85,15 +85,7 @@ fn out_of_inodes(path: &Path) -> bool {
 
 /// The store's error for one of the file system's.
 pub(crate) fn from_io(error: &std::io::Error, path: &Path) -> StoreError {
-    use std::io::ErrorKind;
-    let what = path.display().to_string();
-    match error.kind() {
-        ErrorKind::NotFound => StoreError::NotFound { what },
-        ErrorKind::PermissionDenied => StoreError::Denied { what, detail: error.to_string() },
-        ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly { what },
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full { what, detail: error.to_string() },
-        _ => StoreError::Unavailable { detail: format!("{what}: {error}") },
-    }
+    StoreError::from_io(error, path)
 }
 
 #[cfg(test)]

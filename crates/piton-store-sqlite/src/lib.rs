@@ -16,6 +16,7 @@
 
 mod append;
 mod blobs;
+mod checkpoints;
 mod connect;
 mod counters;
 mod errors;
@@ -41,6 +42,7 @@ mod vfs;
 mod wal_scan;
 mod writer;
 
+pub use checkpoints::SqliteCheckpointStore;
 pub use counters::Counters;
 pub use options::{DamagedWal, SqliteOptions};
 pub use store::SqliteStore;

@@ -151,7 +151,8 @@ impl std::fmt::Display for SegmentInfo {
 }
 
 /// One of the three sections of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Section {
     /// The sealed entries.
     Entries,
@@ -406,6 +407,11 @@ pub trait Store: Log + Blobs + RunIndex + Upkeep {
 
     /// How its blobs are named and cut. Fixed for the life of the store.
     fn hashing(&self) -> &Hashing;
+
+    /// The policy by which secrets are taken out of values before they are encoded, if there is one.
+    fn redaction(&self) -> Option<&std::sync::Arc<crate::Redaction>> {
+        None
+    }
 
     /// The store's URL, as a person would write it.
     fn url(&self) -> String;

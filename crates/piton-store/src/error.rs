@@ -111,6 +111,15 @@ pub enum StoreError {
         detail: String,
     },
 
+    /// It is encrypted, and the key is missing or another one. Nothing was changed.
+    #[error("{what} is encrypted: {detail}")]
+    Locked {
+        /// The store.
+        what: String,
+        /// What is wrong with the key.
+        detail: String,
+    },
+
     /// An earlier write failed in a way that leaves unknown what reached the disk, so this handle
     /// takes no more writes. What was acknowledged is safe; open the store again to go on.
     #[error("the store takes no more writes after a failed one: {cause}")]
@@ -149,6 +158,19 @@ impl StoreError {
     /// Damage found in `what`.
     pub fn corrupt(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::Corrupt { what: what.into(), detail: detail.into() }
+    }
+
+    /// What a failed call of the file system means for `path`.
+    pub fn from_io(error: &std::io::Error, path: &std::path::Path) -> Self {
+        use std::io::ErrorKind;
+        let what = path.display().to_string();
+        match error.kind() {
+            ErrorKind::NotFound => Self::NotFound { what },
+            ErrorKind::PermissionDenied => Self::Denied { what, detail: error.to_string() },
+            ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { what },
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full { what, detail: error.to_string() },
+            _ => Self::Unavailable { detail: format!("{what}: {error}") },
+        }
     }
 
     /// A run that isn't there.

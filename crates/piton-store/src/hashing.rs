@@ -7,7 +7,7 @@ use piton_types::{BlobId, EntryHash};
 const MIX: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
 
 /// The hash functions of a store.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Hashing {
     key: Option<[u8; 32]>,
     seed: u64,
@@ -22,6 +22,11 @@ impl Hashing {
         let seed = blake3::keyed_hash(&key, b"piton boundary seed");
         let seed = u64::from_le_bytes(seed.as_bytes()[..8].try_into().expect("eight bytes"));
         Self { key: Some(key), seed }
+    }
+
+    /// Whether names and cuts depend on a key, as in an encrypted store.
+    pub fn is_keyed(&self) -> bool {
+        self.key.is_some()
     }
 
     /// The name of a blob.

@@ -1,14 +1,18 @@
 //! Piton's store: the traits that a store implements, the encoding of state, and the typed log of a
 //! run that is built on both.
 //!
-//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]: opaque bytes in order. [`MemoryStore`] is one.
+//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]: opaque bytes in order. [`MemoryStore`] is one,
+//!   [`FileStore`] another.
 //! - [`state`]: values as Merkle trees, edited by path, saved at the cost of the change.
 //! - [`RunLog`]: the log of one run, with its entries, hashes, states and folding.
 //! - [`ContentWriter`] and [`ContentReader`]: contents of files, in compressed packs.
 //! - [`CheckpointStore`]: three methods for embedders, and [`EmbeddedStore`], which makes a store of them.
+//! - [`EncryptedStore`]: any of them, encrypted.
+//! - [`RedactedStore`]: any of them, without the secrets in values.
 //! - [`Registry`]: stores by URL.
 
 mod backend;
+mod checked;
 mod checkpoint_store;
 mod codec;
 #[cfg(feature = "conformance")]
@@ -17,11 +21,15 @@ pub mod conformance;
 mod contents;
 mod difference;
 mod embedded;
+mod encrypted;
 mod error;
+mod file;
 mod framed;
 mod hashing;
+mod log_checkpoints;
 mod memory;
 mod pack;
+mod redaction;
 mod registry;
 mod run_log;
 mod sealed;
@@ -38,9 +46,13 @@ pub use backend::{
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
 pub use contents::{ContentReader, ContentWriter};
 pub use embedded::EmbeddedStore;
+pub use encrypted::{EncryptedStore, Key, is_encrypted};
 pub use error::StoreError;
+pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore};
 pub use hashing::Hashing;
+pub use log_checkpoints::LogCheckpointStore;
 pub use memory::MemoryStore;
+pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy};
 pub use registry::{Driver, Registry};
 pub use run_log::{Content, Draft, DraftPart, NewPart, NewRun, Receipt, RunLog};
 pub use sealed::SealedEntry;

@@ -267,6 +267,10 @@ impl Store for CrashStore {
         self.inner.hashing()
     }
 
+    fn redaction(&self) -> Option<&Arc<piton_store::Redaction>> {
+        self.inner.redaction()
+    }
+
     fn url(&self) -> String {
         self.inner.url()
     }

@@ -112,8 +112,10 @@ pub use piton_runtime::{
 };
 pub use piton_store::state;
 pub use piton_store::{
-    Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, Expected, MemoryCheckpointStore,
-    MemoryStore, RunQuery, Saved, Store, StoreError, async_trait,
+    Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, EncryptedStore, Expected,
+    FileCheckpointStore, FileOptions, FileStore, Key, LogCheckpointStore, MemoryCheckpointStore, MemoryStore,
+    RedactedStore, Redaction, RedactionError, RedactionPolicy, RunQuery, Saved, Store, StoreError, async_trait,
+    is_encrypted,
 };
 pub use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder,
@@ -132,7 +134,7 @@ pub use piton_flow::{
 };
 
 #[cfg(feature = "sqlite")]
-pub use piton_store_sqlite::{SqliteOptions, SqliteStore};
+pub use piton_store_sqlite::{SqliteCheckpointStore, SqliteOptions, SqliteStore};
 
 /// Snapshots of a working folder, what changed in it, and the way back.
 #[cfg(feature = "workspace")]

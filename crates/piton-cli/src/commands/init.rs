@@ -1,10 +1,15 @@
 //! `piton init`: makes the store of a folder if there is none, and says where it is.
 
+use std::sync::Arc;
+
+use piton::SystemRandom;
+use piton_store::{EncryptedStore, Store};
 use serde_json::json;
 
 use crate::arguments::Init;
 use crate::failure::{Exit, Failure};
-use crate::place::{Found, Origin};
+use crate::keys::read_or_make;
+use crate::place::{Found, Origin, Place};
 use crate::session::Session;
 use crate::table;
 
@@ -16,9 +21,17 @@ pub(crate) async fn execute(session: &Session, arguments: &Init) -> Result<Exit,
     } else {
         surroundings.find_or_create(&session.now().to_string())?
     };
-    let store = session.open(&place, true).await?;
+    let encrypted = match arguments.encrypt {
+        true => encrypt(session, arguments, &place).await?,
+        false => None,
+    };
+    let store = match encrypted {
+        Some(store) => store,
+        None => session.open(&place, true).await?,
+    };
     let usage = store.usage().await?;
     let url = store.url();
+    let encrypted = store.hashing().is_keyed();
     store.close().await?;
 
     if output.is_json() {
@@ -27,6 +40,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Init) -> Result<Exit,
             "location": location(place.origin),
             "bytes": usage.bytes,
             "runs": usage.runs,
+            "encrypted": encrypted,
         }))?;
     } else {
         output.data(&format!("store  {url}\nsize   {}\nruns   {}", table::size(usage.bytes), usage.runs))?;
@@ -40,6 +54,38 @@ pub(crate) async fn execute(session: &Session, arguments: &Init) -> Result<Exit,
         }
     }
     Ok(Exit::Done)
+}
+
+/// Turns encryption on in the new store. `None` if it is on already.
+async fn encrypt(session: &Session, arguments: &Init, place: &Place) -> Result<Option<Arc<dyn Store>>, Failure> {
+    let keys = &session.surroundings.keys;
+    if !arguments.passphrase && keys.named_file().is_none() {
+        return Err(Failure::usage("--encrypt needs a key")
+            .hint("name a file for it with `--key-file FILE` (made if it isn't there), or say `--passphrase`."));
+    }
+    let below = session.open_below(place, true).await?;
+    if piton_store::is_encrypted(&*below).await? {
+        return Ok(None);
+    }
+    // Looked at before a key file is made.
+    if below.usage().await?.runs > 0 {
+        return Err(Failure::refused(format!("{} holds runs that aren't encrypted", below.url()))
+            .hint("make a new store with `--store URL --encrypt`, and copy them there."));
+    }
+    let key = match keys.named_file() {
+        Some(path) if !arguments.passphrase => {
+            let (key, made) = read_or_make(path)?;
+            if made {
+                let shown = path.display();
+                session.output.note(&format!(
+                    "{shown} is the new key. Without it the store can't be read: keep a copy elsewhere."
+                ));
+            }
+            key
+        }
+        _ => keys.new_passphrase()?,
+    };
+    Ok(Some(Arc::new(EncryptedStore::create(below, &key, Arc::new(SystemRandom)).await?)))
 }
 
 /// The word that programs get for why the store is where it is.

@@ -11,6 +11,7 @@ mod fork;
 mod graph;
 mod guard;
 mod init;
+mod key;
 mod lease;
 mod log;
 mod ls;
@@ -46,6 +47,7 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::MergeFile(arguments) => merge_file::execute(session, &arguments),
         Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,
         Verb::Init(arguments) => init::execute(session, &arguments).await,
+        Verb::Key(arguments) => key::execute(session, &arguments).await,
         Verb::Ls(arguments) => ls::execute(session, &arguments).await,
         Verb::Log(arguments) => log::execute(session, &arguments).await,
         Verb::Show(arguments) => show::execute(session, &arguments).await,

@@ -11,6 +11,7 @@ mod records;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::keys::KeySources;
 use records::Records;
 
 /// The folder that `init --here` makes.
@@ -33,6 +34,8 @@ pub(crate) struct Surroundings {
     pub(crate) folder: PathBuf,
     /// `PITON_BUDGET`: how many bytes the store may take.
     pub(crate) budget: Option<u64>,
+    /// Where the key of an encrypted store comes from.
+    pub(crate) keys: KeySources,
 }
 
 /// Why the store is where it is.

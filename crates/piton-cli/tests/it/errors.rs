@@ -33,23 +33,23 @@ fn a_wrong_store_url_is_wrong_usage() {
     let world = World::new();
     insta::assert_snapshot!(world.piton(["log", "--store", "mongodb://x"]).whole(), @r#"
     --- stderr
-    error: store URL "mongodb://x" is not valid: mongodb: is not known here, only memory:, sqlite:
+    error: store URL "mongodb://x" is not valid: mongodb: is not known here, only file:, memory:, sqlite:
 
-    hint: a store is written as sqlite:/path/to/store.db.
+    hint: a store is written as sqlite:/path/to/store.db or file:/path/to/folder.
     --- exit 2
     "#);
     insta::assert_snapshot!(world.piton(["log", "--store", "sqlite:"]).whole(), @r#"
     --- stderr
     error: store URL "sqlite:" is not valid: the path is missing
 
-    hint: a store is written as sqlite:/path/to/store.db.
+    hint: a store is written as sqlite:/path/to/store.db or file:/path/to/folder.
     --- exit 2
     "#);
     insta::assert_snapshot!(world.piton(["log", "--store", "sqlite:///x.db"]).whole(), @r#"
     --- stderr
     error: store URL "sqlite:///x.db" is not valid: the path follows the colon at once, with no slashes of its own
 
-    hint: a store is written as sqlite:/path/to/store.db.
+    hint: a store is written as sqlite:/path/to/store.db or file:/path/to/folder.
     --- exit 2
     "#);
     let said = world.command(["log"]).env("PITON_STORE", "/x.db").output().unwrap();

@@ -44,15 +44,17 @@ fn all_verbs() {
 
     Store:
       init     Set up the store of this folder and say where it is
+      key      The key of an encrypted store
 
     Options:
-          --json         Print JSON: one object, or one per line for lists
-          --store <URL>  The store to use, as in sqlite:/path/to/store.db
-      -C <DIR>           Work as if started in DIR
-      -q, --quiet        Say nothing but errors and warnings on stderr
-      -v, --verbose      Say more on stderr
-      -h, --help         Print help (see more with '--help')
-      -V, --version      Print version
+          --json             Print JSON: one object, or one per line for lists
+          --store <URL>      The store to use, as in sqlite:/path/to/store.db
+          --key-file <FILE>  The key file of an encrypted store
+      -C <DIR>               Work as if started in DIR
+      -q, --quiet            Say nothing but errors and warnings on stderr
+      -v, --verbose          Say more on stderr
+      -h, --help             Print help (see more with '--help')
+      -V, --version          Print version
 
     References:
       @                  the newest checkpoint here
@@ -79,20 +81,24 @@ fn all_verbs() {
     Usage: piton init [OPTIONS]
 
     Options:
-          --here  Keep the store in .piton/ inside the folder
-      -h, --help  Print help (see more with '--help')
+          --here        Keep the store in .piton/ inside the folder
+          --encrypt     Encrypt the new store, with --key-file (made if it isn't there) or --passphrase
+          --passphrase  Let a passphrase open the store
+      -h, --help        Print help (see more with '--help')
 
     Options of every verb:
-          --json         Print JSON: one object, or one per line for lists
-          --store <URL>  The store to use, as in sqlite:/path/to/store.db
-      -C <DIR>           Work as if started in DIR
-      -q, --quiet        Say nothing but errors and warnings on stderr
-      -v, --verbose      Say more on stderr
+          --json             Print JSON: one object, or one per line for lists
+          --store <URL>      The store to use, as in sqlite:/path/to/store.db
+          --key-file <FILE>  The key file of an encrypted store
+      -C <DIR>               Work as if started in DIR
+      -q, --quiet            Say nothing but errors and warnings on stderr
+      -v, --verbose          Say more on stderr
 
     Examples:
       piton init
       piton init --here
       piton init --store sqlite:/var/lib/team.db
+      piton init --encrypt --key-file ~/piton.key
     --- exit 0
     ");
     insta::assert_snapshot!(world.piton(["log", "-h"]).whole(), @r"
@@ -110,11 +116,12 @@ fn all_verbs() {
       -h, --help         Print help (see more with '--help')
 
     Options of every verb:
-          --json         Print JSON: one object, or one per line for lists
-          --store <URL>  The store to use, as in sqlite:/path/to/store.db
-      -C <DIR>           Work as if started in DIR
-      -q, --quiet        Say nothing but errors and warnings on stderr
-      -v, --verbose      Say more on stderr
+          --json             Print JSON: one object, or one per line for lists
+          --store <URL>      The store to use, as in sqlite:/path/to/store.db
+          --key-file <FILE>  The key file of an encrypted store
+      -C <DIR>               Work as if started in DIR
+      -q, --quiet            Say nothing but errors and warnings on stderr
+      -v, --verbose          Say more on stderr
 
     Examples:
       piton log
@@ -137,11 +144,12 @@ fn all_verbs() {
       -h, --help   Print help (see more with '--help')
 
     Options of every verb:
-          --json         Print JSON: one object, or one per line for lists
-          --store <URL>  The store to use, as in sqlite:/path/to/store.db
-      -C <DIR>           Work as if started in DIR
-      -q, --quiet        Say nothing but errors and warnings on stderr
-      -v, --verbose      Say more on stderr
+          --json             Print JSON: one object, or one per line for lists
+          --store <URL>      The store to use, as in sqlite:/path/to/store.db
+          --key-file <FILE>  The key file of an encrypted store
+      -C <DIR>               Work as if started in DIR
+      -q, --quiet            Say nothing but errors and warnings on stderr
+      -v, --verbose          Say more on stderr
 
     Examples:
       piton show
@@ -166,11 +174,12 @@ fn all_verbs() {
       -h, --help   Print help (see more with '--help')
 
     Options of every verb:
-          --json         Print JSON: one object, or one per line for lists
-          --store <URL>  The store to use, as in sqlite:/path/to/store.db
-      -C <DIR>           Work as if started in DIR
-      -q, --quiet        Say nothing but errors and warnings on stderr
-      -v, --verbose      Say more on stderr
+          --json             Print JSON: one object, or one per line for lists
+          --store <URL>      The store to use, as in sqlite:/path/to/store.db
+          --key-file <FILE>  The key file of an encrypted store
+      -C <DIR>               Work as if started in DIR
+      -q, --quiet            Say nothing but errors and warnings on stderr
+      -v, --verbose          Say more on stderr
 
     Examples:
       piton diff
@@ -196,11 +205,12 @@ fn all_verbs() {
       -h, --help               Print help (see more with '--help')
 
     Options of every verb:
-          --json         Print JSON: one object, or one per line for lists
-          --store <URL>  The store to use, as in sqlite:/path/to/store.db
-      -C <DIR>           Work as if started in DIR
-      -q, --quiet        Say nothing but errors and warnings on stderr
-      -v, --verbose      Say more on stderr
+          --json             Print JSON: one object, or one per line for lists
+          --store <URL>      The store to use, as in sqlite:/path/to/store.db
+          --key-file <FILE>  The key file of an encrypted store
+      -C <DIR>               Work as if started in DIR
+      -q, --quiet            Say nothing but errors and warnings on stderr
+      -v, --verbose          Say more on stderr
 
     Examples:
       piton run flow.yml -i topic=bees
@@ -223,11 +233,12 @@ fn all_verbs() {
       -h, --help              Print help (see more with '--help')
 
     Options of every verb:
-          --json         Print JSON: one object, or one per line for lists
-          --store <URL>  The store to use, as in sqlite:/path/to/store.db
-      -C <DIR>           Work as if started in DIR
-      -q, --quiet        Say nothing but errors and warnings on stderr
-      -v, --verbose      Say more on stderr
+          --json             Print JSON: one object, or one per line for lists
+          --store <URL>      The store to use, as in sqlite:/path/to/store.db
+          --key-file <FILE>  The key file of an encrypted store
+      -C <DIR>               Work as if started in DIR
+      -q, --quiet            Say nothing but errors and warnings on stderr
+      -v, --verbose          Say more on stderr
 
     Examples:
       piton resume RUN

@@ -5,6 +5,7 @@ mod cases;
 mod errors;
 mod files;
 mod help;
+mod keys;
 mod kill;
 mod look;
 mod models;

@@ -18,6 +18,7 @@ mod notify;
 mod parts;
 mod questions;
 mod recovery;
+mod redaction;
 mod retries;
 mod steps;
 mod stopping;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use piton_store::conformance::Fixture;
-use piton_store::{Store, async_trait};
-use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_store::{CheckpointStore, EncryptedStore, Key, Store, async_trait, is_encrypted};
+use piton_store_sqlite::{SqliteCheckpointStore, SqliteOptions, SqliteStore};
+use piton_testing::SeededRandom;
 use tempfile::TempDir;
 
 struct Sqlite(TempDir);
@@ -17,3 +18,32 @@ impl Fixture for Sqlite {
 }
 
 piton_store::conformance!(Sqlite(tempfile::tempdir().unwrap()));
+
+mod encrypted {
+    use super::*;
+
+    struct Encrypted(Sqlite, Key);
+
+    #[async_trait]
+    impl Fixture for Encrypted {
+        async fn open(&self) -> Arc<dyn Store> {
+            let (below, random) = (self.0.open().await, Arc::new(SeededRandom::new(5)));
+            Arc::new(match is_encrypted(&*below).await.unwrap() {
+                true => EncryptedStore::open(below, &self.1, random).await.unwrap(),
+                false => EncryptedStore::create(below, &self.1, random).await.unwrap(),
+            })
+        }
+    }
+
+    piton_store::conformance!(Encrypted(Sqlite(tempfile::tempdir().unwrap()), Key::weak_passphrase(b"open")));
+}
+
+/// F10.
+#[test]
+fn checkpoints_of_embedders_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || -> Arc<dyn CheckpointStore> {
+        Arc::new(SqliteCheckpointStore::open(folder.path().join("c.db"), SqliteOptions::default()).unwrap())
+    };
+    piton_store::conformance::runtime().block_on(piton_store::conformance::checkpoint_store_behaves(&open));
+}

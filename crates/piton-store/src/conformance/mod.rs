@@ -19,6 +19,7 @@
 //! ```
 
 mod append;
+mod checkpoints;
 mod index;
 mod log;
 mod segments;
@@ -36,6 +37,7 @@ use piton_types::{
 use crate::{Commit, Hashing, Head, Store};
 
 pub use append::*;
+pub use checkpoints::{Reopen, checkpoint_store_behaves};
 pub use index::*;
 pub use log::*;
 pub use segments::*;

@@ -1,5 +1,6 @@
 //! Appending: values become nodes, nodes a pack, the entry is sealed, and all of it is one commit.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -104,11 +105,11 @@ pub(super) struct Accepted {
 /// Appends entry 0 of a new run.
 pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &NewRun) -> Result<Head, StoreError> {
     let (fence, durability) = (new.fence, new.durability);
-    let mut nodes = whole(encode(store.hashing(), &new.body)?.nodes);
+    let mut nodes = whole(encode(store.hashing(), &incoming(&**store, &new.body))?.nodes);
     let top = nodes.pop().expect("the root comes last").node;
     let mut parts = Parts::new();
     for (name, part) in &new.parts {
-        let encoded = encode(store.hashing(), &part.value)?;
+        let encoded = encode(store.hashing(), &incoming(&**store, &part.value))?;
         nodes.extend(whole(encoded.nodes));
         parts.insert(name.clone(), Part { schema: part.schema.clone(), version: part.version, root: encoded.root });
     }
@@ -163,6 +164,14 @@ pub(super) const GROUP: u32 = 16;
 /// what a difference needs.
 fn group(store: &dyn Store, seq: Seq) -> Option<u32> {
     store.capabilities().history.then_some(seq.0 / GROUP)
+}
+
+/// A value as it may be stored.
+fn incoming<'v>(store: &dyn Store, value: &'v Value) -> Cow<'v, Value> {
+    match store.redaction() {
+        Some(redaction) => Cow::Owned(redaction.value(value)),
+        None => Cow::Borrowed(value),
+    }
 }
 
 fn whole(nodes: Vec<(BlobId, Bytes)>) -> Vec<Fresh> {
@@ -239,7 +248,8 @@ impl RunLog {
         }
         let (hashing, home) = (self.store.hashing(), self.home());
         let group = group(&*self.store, self.head.seq.next());
-        let mut nodes = whole(encode(hashing, &draft.body)?.nodes);
+        let redaction = self.store.redaction();
+        let mut nodes = whole(encode(hashing, &incoming(&*self.store, &draft.body))?.nodes);
         let top = nodes.pop().expect("the root comes last").node;
         let (mut parts, mut saved) = (Parts::new(), Vec::new());
         let mut unlimited = 0;
@@ -247,8 +257,14 @@ impl RunLog {
             let before = nodes.len();
             let root = match &mut part.content {
                 Content::Stored(root) => *root,
+                Content::State(state) if !state.fits(hashing, redaction) => {
+                    // It was made for another store, or for none in particular.
+                    **state = State::redacted(hashing, redaction, &state.value().await?)?;
+                    nodes.extend(whole(state.unsaved()));
+                    state.root()
+                }
                 Content::State(state) if state.is_foreign(&home) => {
-                    nodes.extend(whole(encode(hashing, &state.value().await?)?.nodes));
+                    nodes.extend(whole(encode(hashing, &incoming(&*self.store, &state.value().await?))?.nodes));
                     state.root()
                 }
                 Content::State(state) => {
@@ -259,7 +275,7 @@ impl RunLog {
                     state.root()
                 }
                 Content::Value(value) => {
-                    let encoded = encode(hashing, value)?;
+                    let encoded = encode(hashing, &incoming(&*self.store, value))?;
                     let known = self.known.get(&part.name).map_or(&[][..], Vec::as_slice);
                     let new = encoded.nodes.iter().filter(|(id, _)| known.binary_search(id).is_err());
                     nodes.extend(new.map(|(id, node)| Fresh::whole(*id, node.clone())));
@@ -294,12 +310,19 @@ impl RunLog {
         let at = draft.at.max(self.at);
         let fence = draft.fence.unwrap_or(self.head.fence);
         let seq = self.head.seq.next();
+        let (mut label, mut index) = (Cow::Borrowed(draft.label.as_str()), draft.index.clone());
+        if let Some(redaction) = redaction {
+            label = redaction.shown(&draft.label);
+            if let Some(row) = &mut index {
+                row.name = redaction.shown(&row.name).into_owned();
+            }
+        }
         let fields = Fields {
             parent: self.head.hash,
             fence,
             at,
             kind: draft.kind,
-            label: &draft.label[..draft.label.floor_char_boundary(MAX_LABEL)],
+            label: &label[..label.floor_char_boundary(MAX_LABEL)],
             parts: &parts,
             body: &top,
         };
@@ -317,7 +340,7 @@ impl RunLog {
             pack: bytes,
             staged,
             era: draft.era,
-            index: draft.index.clone(),
+            index,
             durability: draft.durability,
         };
         Ok((commit, Accepted { head: Head { seq, hash, fence }, at, pack, saved }))

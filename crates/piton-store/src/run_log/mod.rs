@@ -106,7 +106,10 @@ impl RunLog {
     pub async fn create(store: Arc<dyn Store>, new: NewRun) -> Result<Self, StoreError> {
         let summary = RunSummary {
             id: new.id.clone(),
-            name: new.name.clone(),
+            name: match store.redaction() {
+                Some(redaction) => redaction.shown(&new.name).into_owned(),
+                None => new.name.clone(),
+            },
             kind: new.kind,
             status: new.status,
             created_at: new.at,
@@ -307,17 +310,31 @@ impl RunLog {
 
     /// The body of an entry.
     pub async fn body(&self, entry: &SealedEntry) -> Result<Value, StoreError> {
-        self.blobs.load_inline(entry.body.clone()).await
+        self.blobs.load_inline(entry.body.clone()).await.map(|value| self.outgoing(value))
     }
 
     /// A whole value by its root.
     pub async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
-        self.blobs.load(root).await
+        self.blobs.load(root).await.map(|value| self.outgoing(value))
+    }
+
+    /// A value as whoever reads it gets it.
+    fn outgoing(&self, value: Value) -> Value {
+        match self.store.redaction() {
+            Some(redaction) => redaction.resolve(value),
+            None => value,
+        }
+    }
+
+    /// A new state for this log, of which nothing is stored.
+    pub fn new_state(&self, value: &Value) -> Result<State, StoreError> {
+        State::redacted(self.store.hashing(), self.store.redaction(), value)
     }
 
     /// A value by its root, of which parts are loaded as they are needed.
     pub fn state(&self, root: BlobId) -> State {
         let mut state = State::open(self.store.hashing().clone(), root, None);
+        state.set_redaction(self.store.redaction());
         state.settle(self.home(), self.source());
         state
     }

@@ -1,11 +1,12 @@
 //! A value that lives in its encoded form and is edited by path.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Path, RunId, Seq, Value};
+use piton_types::{BlobId, Path, RunId, Segment, Seq, Value};
 
 use super::cache::{Cache, IdMap, IdSet};
 use super::cut::Sink;
@@ -16,7 +17,7 @@ use super::load::{NodeSource, load_node};
 use super::node::{Entries, Node};
 use super::splice::{Fail, Shelf};
 use crate::difference::Base;
-use crate::{Hashing, StoreError};
+use crate::{Hashing, Redaction, StoreError};
 
 /// Nodes that edits left behind are dropped when the unsaved ones have grown by this much and doubled.
 const SWEEP_MIN: usize = 1 << 20;
@@ -60,6 +61,8 @@ pub struct State {
     source: Option<Arc<dyn NodeSource>>,
     /// The log that has what was saved, if it is one.
     home: Option<Home>,
+    /// What takes secrets out of what comes in, and puts them back into what is read.
+    redaction: Option<Arc<Redaction>>,
 }
 
 /// Which log has the stored nodes of a state: the address of its open store, and the run.
@@ -214,7 +217,48 @@ impl State {
             cache: Arc::default(),
             source: None,
             home: None,
+            redaction: None,
         })
+    }
+
+    /// A new state for a store with this policy: secrets are taken out as they come in.
+    pub(crate) fn redacted(
+        hashing: &Hashing,
+        redaction: Option<&Arc<Redaction>>,
+        value: &Value,
+    ) -> Result<Self, StoreError> {
+        match redaction {
+            None => Self::new(hashing, value),
+            Some(redaction) => {
+                let state = Self::new(hashing, &redaction.value(value))?;
+                Ok(Self { redaction: Some(Arc::clone(redaction)), ..state })
+            }
+        }
+    }
+
+    /// Whether it is made for a store with this hashing and this policy.
+    pub(crate) fn fits(&self, hashing: &Hashing, redaction: Option<&Arc<Redaction>>) -> bool {
+        let same = match (&self.redaction, redaction) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        };
+        same && self.hashing == *hashing
+    }
+
+    /// Says by which policy its content was redacted, and what comes in is to be.
+    pub(crate) fn set_redaction(&mut self, redaction: Option<&Arc<Redaction>>) {
+        self.redaction = redaction.cloned();
+    }
+
+    /// The value that goes in at the end of `path`.
+    fn incoming<'v>(&self, path: Option<&Path>, value: &'v Value) -> Cow<'v, Value> {
+        let Some(redaction) = &self.redaction else { return Cow::Borrowed(value) };
+        let key = match path.and_then(|path| path.segments().last()) {
+            Some(Segment::Key(key)) => Some(&**key),
+            _ => None,
+        };
+        Cow::Owned(redaction.entry(key, value))
     }
 
     /// A stored state. Nothing is loaded before it is needed, and then it is checked against its id.
@@ -229,6 +273,7 @@ impl State {
             cache: Arc::default(),
             source,
             home: None,
+            redaction: None,
         }
     }
 
@@ -264,14 +309,22 @@ impl State {
     /// The value at `path`. Only what is on the way and below is loaded.
     pub async fn get(&self, path: &Path) -> Result<Option<Value>, StoreError> {
         match self.find(path).await? {
-            Some(node) => load_node(self, node).await.map(Some),
+            Some(node) => load_node(self, node).await.map(|value| Some(self.outgoing(value))),
             None => Ok(None),
         }
     }
 
     /// The whole value.
     pub async fn value(&self) -> Result<Value, StoreError> {
-        load_node(self, self.fetch(self.root).await?).await
+        load_node(self, self.fetch(self.root).await?).await.map(|value| self.outgoing(value))
+    }
+
+    /// A value as whoever reads it gets it.
+    fn outgoing(&self, value: Value) -> Value {
+        match &self.redaction {
+            Some(redaction) => redaction.resolve(value),
+            None => value,
+        }
     }
 
     /// How many items or entries the list or map at `path` has; `None` if there is none.
@@ -286,6 +339,7 @@ impl State {
     /// Replaces what is at `path`, or creates it: an entry of a map, or the item behind the last of a
     /// list. What is around it must exist. The empty path replaces the whole state.
     pub async fn set(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
+        let value = self.incoming(Some(path), &value);
         if path.segments().is_empty() {
             let mut encoder = Encoder::new(&self.hashing);
             let mut slot = Vec::new();
@@ -311,7 +365,7 @@ impl State {
         let mut slot = Vec::new();
         for value in &values {
             slot.clear();
-            encoder.slot(value, path.segments().len() + 1, &mut slot)?;
+            encoder.slot(&self.incoming(None, value), path.segments().len() + 1, &mut slot)?;
             entries.push_slot(&slot);
         }
         let nodes = encoder.finish();
@@ -321,6 +375,7 @@ impl State {
 
     /// Puts an item into a list at the index that ends `path`; those from there on move up.
     pub async fn insert(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
+        let value = self.incoming(None, &value);
         let slot = self.slot(&value, path.segments().len())?;
         self.edit(path, &Edit::Insert(slot)).await.map(drop)
     }
@@ -333,6 +388,12 @@ impl State {
 
     /// Appends to the string at `path`. Of a long one the last few kilobytes are cut anew.
     pub async fn append_text(&mut self, path: &Path, text: &str) -> Result<(), StoreError> {
+        if self.redaction.is_some()
+            && let Some(Value::String(before)) = self.get(path).await?
+        {
+            // A secret may come in pieces, so the whole is looked at again.
+            return self.set(path, Value::from(before + text)).await;
+        }
         self.edit(path, &Edit::AppendText(text)).await.map(drop)
     }
 
@@ -409,6 +470,10 @@ impl State {
     /// # }
     /// ```
     pub fn saved_before(&mut self, copy: &Self, nodes: &[(BlobId, Bytes)]) {
+        if !copy.fits(&self.hashing, self.redaction.as_ref()) {
+            // The copy was made anew for its store: nothing of this one was stored.
+            return;
+        }
         if let Some(source) = &copy.source {
             self.set_source(Arc::clone(source));
         }

@@ -1,0 +1,42 @@
+//! `piton key rotate`: another key for an encrypted store. No record is touched.
+
+use piton_store::EncryptedStore;
+use serde_json::json;
+
+use crate::arguments::{KeyArguments, KeyVerb};
+use crate::failure::{Exit, Failure};
+use crate::keys::read_or_make;
+use crate::place::Found;
+use crate::session::Session;
+
+pub(crate) async fn execute(session: &Session, arguments: &KeyArguments) -> Result<Exit, Failure> {
+    let KeyVerb::Rotate(arguments) = &arguments.verb;
+    let Found::Place(place) = session.surroundings.find()? else { return Err(session.no_store()) };
+    let store = session.open_below(&place, false).await?;
+    if !piton_store::is_encrypted(&*store).await? {
+        return Err(Failure::fixable(format!("{} isn't encrypted", store.url()))
+            .hint("`piton init --encrypt` makes a new store that is."));
+    }
+    let old = session.surroundings.keys.key()?;
+    let (new, made) = match &arguments.new_key_file {
+        Some(path) => read_or_make(path)?,
+        None => (session.surroundings.keys.new_passphrase()?, false),
+    };
+    EncryptedStore::rotate(&*store, &old, &new, &piton::SystemRandom).await?;
+    let url = store.url();
+    store.close().await?;
+    if session.output.is_json() {
+        session.output.object(&json!({"store": url, "rotated": true}))?;
+    } else {
+        session.output.data("the store has another key; the old one opens it no longer")?;
+    }
+    if let (true, Some(path)) = (made, &arguments.new_key_file) {
+        session
+            .output
+            .note(&format!("{} is new. Without it the store can't be read: keep a copy elsewhere.", path.display()));
+    }
+    session
+        .output
+        .note("Copies from before are still opened by the old key, and its traces may stay on the disk for a while.");
+    Ok(Exit::Done)
+}

@@ -1,0 +1,128 @@
+//! Encrypted stores and stores of files, from outside. F11, promises 22, 26 and 28.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crate::world::{THREE_NODES, World};
+
+/// Every file below, with its content.
+fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push((path.clone(), std::fs::read(path).unwrap())),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn mentions(files: &[(std::path::PathBuf, Vec<u8>)], text: &str) -> bool {
+    files.iter().any(|(_, bytes)| bytes.windows(text.len()).any(|window| window == text.as_bytes()))
+}
+
+/// The whole way with a key file: made, needed, wrong, rotated; on SQLite and on files.
+#[test]
+fn an_encrypted_store_needs_its_key() {
+    for store in ["sqlite:../s/store.db", "file:../s"] {
+        let world = World::new();
+        std::fs::create_dir(world.root().join("s")).unwrap();
+        std::fs::set_permissions(world.root().join("s"), std::fs::Permissions::from_mode(0o700)).unwrap();
+        world.write("flow.yml", THREE_NODES);
+        let piton = |arguments: &[&str]| {
+            let mut all = arguments.to_vec();
+            all.extend(["--store", store]);
+            world.piton(all)
+        };
+        let made = piton(&["init", "--encrypt", "--key-file", "../key", "--json"]);
+        assert_eq!((made.code, made.json()["encrypted"].as_bool()), (Some(0), Some(true)), "{}", made.stderr);
+        let key = world.root().join("key");
+        assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+        let run = piton(&["run", "flow.yml", "-i", "name=Aurelia", "--id", "secret-run", "--key-file", "../key"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let before = files(&world.root().join("s"));
+        assert!(!mentions(&before, "Aurelia") && !mentions(&before, "flow.yml"));
+
+        let bare = piton(&["log"]);
+        assert_eq!(bare.code, Some(1));
+        assert!(bare.stderr.contains("encrypted, and no key was given"), "{}", bare.stderr);
+        assert_eq!(piton(&["init", "--encrypt", "--key-file", "../key"]).code, Some(0), "it is left as it is");
+        world.piton(["init", "--store", "sqlite:../other.db", "--encrypt", "--key-file", "../other"]);
+        let wrong = piton(&["log", "--key-file", "../other"]);
+        assert_eq!(wrong.code, Some(1));
+        assert!(wrong.stderr.contains("this key doesn't open it"), "{}", wrong.stderr);
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let open = piton(&["log", "--key-file", "../key"]);
+        assert!(open.code == Some(1) && open.stderr.contains("mode 644"), "{}", open.stderr);
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+
+        let rotated = piton(&["key", "rotate", "--key-file", "../key", "--new-key-file", "../new"]);
+        assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
+        assert_eq!(piton(&["log", "--key-file", "../key"]).code, Some(1));
+        let shown = piton(&["show", "secret-run", "--key-file", "../new", "--json"]);
+        assert_eq!(shown.json()["status"], "completed");
+    }
+}
+
+/// Passphrases from a variable and a program, in bytes of any encoding.
+#[test]
+fn a_passphrase_may_be_any_bytes_and_come_from_a_program() {
+    let world = World::new();
+    let store = ["--store", "sqlite:../s.db"];
+    let latin = std::ffi::OsStr::from_bytes(b"gr\xfc\xdfe");
+    let run = |arguments: &[&str], name: &str, value: &std::ffi::OsStr| {
+        let output = world.command(arguments.iter().chain(&store)).env(name, value).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let made = run(&["init", "--encrypt", "--passphrase"], "PITON_PASSPHRASE", latin);
+    assert_eq!(made.0, Some(0), "{}", made.1);
+    assert_eq!(run(&["log"], "PITON_PASSPHRASE", latin).0, Some(0));
+    let unicode = run(&["log"], "PITON_PASSPHRASE", "grüße".as_ref());
+    assert!(unicode.0 == Some(1) && unicode.1.contains("this passphrase doesn't open it"), "{}", unicode.1);
+    let program = "printf 'gr\\374\\337e\\n'";
+    assert_eq!(run(&["log"], "PITON_KEY_COMMAND", program.as_ref()).0, Some(0));
+    let failing = run(&["log"], "PITON_KEY_COMMAND", "exit 3".as_ref());
+    assert!(failing.0 == Some(1) && failing.1.contains("PITON_KEY_COMMAND failed"), "{}", failing.1);
+    let nothing = world.piton(["init", "--encrypt", "--store", "sqlite:../t.db"]);
+    assert_eq!(nothing.code, Some(2), "{}", nothing.stderr);
+    assert!(!world.root().join("t.db").exists());
+}
+
+/// A store of files can be read with any tool, holds the folder's checkpoints too, and is its owner's alone.
+#[test]
+fn a_store_of_files_can_be_read() {
+    let world = World::new();
+    world.write("flow.yml", THREE_NODES);
+    let store = ["--store", "file:../runs"];
+    let piton = |arguments: &[&str]| world.piton(arguments.iter().chain(&store));
+    assert_eq!(piton(&["run", "flow.yml", "-i", "name=Ada", "--id", "First"]).code, Some(0));
+    assert_eq!(piton(&["show", "First", "--json"]).json()["status"], "completed");
+    let folder = world.root().join("runs/runs/~first");
+    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("state.json")).unwrap()).unwrap();
+    assert_eq!(state["run"]["status"], "completed");
+    let history = std::fs::read_to_string(folder.join("history.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["kind"], "created");
+    assert_eq!(lines.last().unwrap()["seq"], lines.len() - 1);
+    let saved = piton(&["save", "-m", "files too"]);
+    assert_eq!(saved.code, Some(0), "{}", saved.stderr);
+    world.write("flow.yml", "changed");
+    let restored = piton(&["restore", "@", "--yes"]);
+    assert_eq!(restored.code, Some(0), "{}", restored.stderr);
+    assert_eq!(std::fs::read_to_string(world.work().join("flow.yml")).unwrap(), THREE_NODES);
+    for (path, _) in files(&world.root().join("runs")) {
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0, "{}", path.display());
+    }
+    for (url, message) in [("file:", "the path is missing"), ("file://x", "no slashes of its own")] {
+        let said = world.piton(["log", "--store", url]);
+        assert!(said.code == Some(2) && said.stderr.contains(message), "{}", said.stderr);
+    }
+    assert_eq!(world.piton(["log", "--store", "file:../none"]).code, Some(1));
+    let foreign = world.piton(["init", "--store", "file:."]);
+    assert!(foreign.code == Some(1) && foreign.stderr.contains("something else"), "{}", foreign.stderr);
+}

@@ -1,0 +1,98 @@
+//! JSON that says of itself whether it is whole: the first field is the checksum of all that follows it,
+//! byte for byte. So it can be read with any tool, and a changed byte is found all the same.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::StoreError;
+
+const BEFORE: &str = "{\"checksum\":\"";
+const AFTER: &str = "\",";
+/// Where what the checksum covers begins.
+const START: usize = BEFORE.len() + 64 + AFTER.len();
+
+/// The newest version of every kind of file.
+pub(crate) const FORMAT: u32 = 1;
+
+/// One line of JSON, which must be an object with fields.
+pub(crate) fn seal(record: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    let failed = |error: serde_json::Error| StoreError::Invalid { what: "a record".into(), detail: error.to_string() };
+    let mut line = vec![0; START - 1];
+    serde_json::to_writer(&mut line, record).map_err(failed)?;
+    line.push(b'\n');
+    let checksum = blake3::hash(&line[START..]).to_hex();
+    // The brace that the record began with becomes the comma behind the checksum.
+    line[..START].copy_from_slice(format!("{BEFORE}{checksum}{AFTER}").as_bytes());
+    Ok(line)
+}
+
+#[derive(serde::Deserialize)]
+struct Versioned {
+    format: u32,
+}
+
+/// What [`seal`] wrote, from bytes that are exactly that.
+pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String) -> Result<T, StoreError> {
+    let corrupt = |detail: &str| StoreError::corrupt(what(), detail);
+    let Some(line) = bytes.strip_suffix(b"\n").filter(|line| line.len() > START) else {
+        return Err(corrupt("it is cut off"));
+    };
+    let checksum = blake3::hash(&bytes[START..]).to_hex();
+    if !bytes.starts_with(format!("{BEFORE}{checksum}{AFTER}").as_bytes()) {
+        return Err(corrupt("its checksum doesn't fit its content"));
+    }
+    let broken = |error: serde_json::Error| corrupt(&error.to_string());
+    let Versioned { format } = serde_json::from_slice(line).map_err(broken)?;
+    if format != FORMAT {
+        return Err(StoreError::TooNew { what: what(), found: format.into(), known: FORMAT.into() });
+    }
+    serde_json::from_slice(line).map_err(broken)
+}
+
+/// Bytes as text.
+pub(crate) mod base64 {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use bytes::Bytes;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        STANDARD.decode(text.as_bytes()).map(Bytes::from).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Sample {
+        format: u32,
+        text: String,
+    }
+
+    #[test]
+    fn any_changed_byte_is_found() {
+        let sample = Sample { format: FORMAT, text: "a \"text\"\n".into() };
+        let line = seal(&sample).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(json["text"], "a \"text\"\n");
+        let read = |bytes: &[u8]| open::<Sample>(bytes, || "it".into());
+        assert_eq!(read(&line).unwrap(), sample);
+        for at in 0..line.len() {
+            let mut damaged = line.clone();
+            damaged[at] ^= 1 << (at % 8);
+            assert!(read(&damaged).is_err(), "byte {at}");
+            assert!(read(&line[..at]).is_err(), "cut at {at}");
+        }
+        let newer = seal(&Sample { format: 2, text: String::new() }).unwrap();
+        assert!(matches!(read(&newer), Err(StoreError::TooNew { found: 2, known: 1, .. })));
+    }
+}

@@ -1,0 +1,310 @@
+//! Encryption at rest, for every store: a decorator that seals what goes down and opens what comes up.
+//!
+//! Sealed are entries, packs, segments, and the names and folders of runs. In clear stay what a store needs to do
+//! its work and what sizes give away anyway: ids, states, kinds and times of runs, numbers and fences of entries,
+//! who holds a lease, how many records there are and how long each is. Names of blobs, hashes of entries and the
+//! places where values are cut depend on the key, so that nobody can tell by them whether a known content is stored.
+//!
+//! Invariant: a record that doesn't open under the store's key, at exactly its place, is `Corrupt`. Nothing is
+//! ever read as plaintext.
+
+mod cipher;
+mod key;
+mod ring;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use bytes::Bytes;
+use piton_types::{BlobId, Fence, Holder, Random, RunId, RunSummary, Timestamp};
+
+pub use key::Key;
+pub use ring::is_encrypted;
+
+use crate::{
+    Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
+    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
+};
+use cipher::{Cipher, Place};
+
+/// A store whose content is encrypted.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::sync::Arc;
+/// use piton_store::{EncryptedStore, Key, MemoryStore, Store as _, StoreError};
+/// # struct Fixed; impl piton_types::Random for Fixed { fn fill(&self, b: &mut [u8]) { b.fill(7) } }
+/// # let random = Arc::new(Fixed);
+///
+/// let below = Arc::new(MemoryStore::new());
+/// let key = Key::generate(&*random);
+/// EncryptedStore::create(below.clone(), &key, random.clone()).await.unwrap();
+/// let store = EncryptedStore::open(below.clone(), &key, random.clone()).await.unwrap();
+/// assert_eq!(store.usage().await.unwrap().runs, 0);
+///
+/// let other = Key::passphrase("a guess").unwrap();
+/// let refused = EncryptedStore::open(below, &other, random).await;
+/// assert!(matches!(refused, Err(StoreError::Locked { .. })));
+/// # });
+/// ```
+pub struct EncryptedStore {
+    inner: Arc<dyn Store>,
+    cipher: Cipher,
+    hashing: Hashing,
+}
+
+impl EncryptedStore {
+    /// Turns encryption on in a store that holds nothing yet, for good, and opens it. `random` must be unpredictable:
+    /// keys are made of it.
+    pub async fn create(inner: Arc<dyn Store>, key: &Key, random: Arc<dyn Random>) -> Result<Self, StoreError> {
+        if !inner.capabilities().fold {
+            return Err(StoreError::Unsupported { store: "a store without history", what: "be encrypted" });
+        }
+        ring::create(&*inner, key, &*random).await?;
+        Self::open(inner, key, random).await
+    }
+
+    /// Opens an encrypted store. With a wrong key that is `Locked`; a store that isn't encrypted is `Invalid`.
+    /// Neither changes anything.
+    pub async fn open(inner: Arc<dyn Store>, key: &Key, random: Arc<dyn Random>) -> Result<Self, StoreError> {
+        if !is_encrypted(&*inner).await? {
+            return Err(StoreError::Invalid { what: inner.url(), detail: "it isn't encrypted".to_owned() });
+        }
+        let opened = ring::open(&*inner, key).await?;
+        let (cipher, hashing) = Cipher::new(&opened.data, opened.store, random);
+        Ok(Self { inner, cipher, hashing })
+    }
+
+    /// Puts `new` in the place of `old`. No record is touched: only the store's own key is wrapped anew. Whoever has
+    /// a copy of the store from before can still open that with `old`, and whoever has had the store's own key
+    /// still has it.
+    pub async fn rotate(inner: &dyn Store, old: &Key, new: &Key, random: &dyn Random) -> Result<(), StoreError> {
+        ring::rotate(inner, old, new, random).await
+    }
+
+    /// The ring isn't a run of the store's user.
+    fn check(run: &RunId) -> Result<(), StoreError> {
+        match *run == ring::run() {
+            false => Ok(()),
+            true => Err(StoreError::no_run(run)),
+        }
+    }
+
+    fn seal_text(&self, place: Place<'_>, text: &str) -> String {
+        STANDARD_NO_PAD.encode(self.cipher.seal(place, text.as_bytes()))
+    }
+
+    fn open_text(&self, place: Place<'_>, text: &str) -> Result<String, StoreError> {
+        // What isn't base64 isn't sealed either.
+        let sealed = STANDARD_NO_PAD.decode(text).unwrap_or_default();
+        let plain = self.cipher.open(place, &sealed)?;
+        String::from_utf8(plain.into()).map_err(|_| StoreError::corrupt("an index row", "a text isn't Unicode"))
+    }
+
+    fn seal_row(&self, row: RunSummary) -> RunSummary {
+        let name = self.seal_text(Place::Name(&row.id), &row.name);
+        let folder = row.folder.as_ref().map(|folder| self.seal_text(Place::Folder(&row.id), folder));
+        RunSummary { name, folder, ..row }
+    }
+
+    fn open_row(&self, row: RunSummary) -> Result<RunSummary, StoreError> {
+        let name = self.open_text(Place::Name(&row.id), &row.name)?;
+        let folder = row.folder.as_ref().map(|folder| self.open_text(Place::Folder(&row.id), folder)).transpose()?;
+        Ok(RunSummary { name, folder, ..row })
+    }
+}
+
+#[async_trait]
+impl Log for EncryptedStore {
+    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
+        let run = &commit.run;
+        if *run == ring::run() {
+            let detail = "an encrypted store keeps its keys under this id".to_owned();
+            return Err(StoreError::Invalid { what: format!("run id {run}"), detail });
+        }
+        let entry = self.cipher.seal(Place::Entry(run, commit.seq), &commit.entry);
+        let pack = match commit.pack.is_empty() {
+            true => Bytes::new(),
+            false => self.cipher.seal(Place::Pack(run, commit.seq), &commit.pack),
+        };
+        let index = commit.index.clone().map(|row| self.seal_row(row));
+        self.inner.append(Commit { entry, pack, index, ..commit }).await
+    }
+
+    async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
+        match Self::check(run) {
+            Ok(()) => self.inner.head(run).await,
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
+        Self::check(run)?;
+        let open = |record: Record| {
+            let entry = self.cipher.open(Place::Entry(run, record.seq), &record.entry)?;
+            let pack = match record.pack.is_empty() {
+                true => Bytes::new(),
+                false => self.cipher.open(Place::Pack(run, record.seq), &record.pack)?,
+            };
+            Ok(Record { entry, pack, ..record })
+        };
+        self.inner.read(run, span).await?.into_iter().map(open).collect()
+    }
+
+    async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
+        Self::check(run)?;
+        self.inner.segments(run).await
+    }
+
+    async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
+        Self::check(run)?;
+        let sealed = self.inner.section(run, segment, section).await?;
+        self.cipher.open(Place::Section(run, segment, section), &sealed)
+    }
+
+    async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
+        Self::check(run)?;
+        let info = segment.info;
+        let seal = |section, plain: &Bytes| self.cipher.seal(Place::Section(run, info, section), plain);
+        let entries = seal(Section::Entries, &segment.entries);
+        let index = seal(Section::Index, &segment.index);
+        let nodes = seal(Section::Nodes, &segment.nodes);
+        self.inner.fold(run, Segment { info, entries, index, nodes }).await
+    }
+}
+
+#[async_trait]
+impl Blobs for EncryptedStore {
+    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
+        self.inner.stage(self.cipher.seal(Place::Staged, &pack), ids).await
+    }
+
+    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
+        self.inner.locate(ids).await
+    }
+
+    async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
+        self.cipher.open(Place::Staged, &self.inner.pack(pack).await?)
+    }
+
+    async fn era(&self) -> Result<Era, StoreError> {
+        self.inner.era().await
+    }
+}
+
+#[async_trait]
+impl Upkeep for EncryptedStore {
+    async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
+        Self::check(run)?;
+        self.inner.remove(run, head).await
+    }
+
+    async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
+        let mut infos = self.inner.packs(after, limit).await?;
+        infos.iter_mut().for_each(|info| info.size = info.size.saturating_sub(cipher::OVERHEAD as u64));
+        Ok(infos)
+    }
+
+    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
+        self.inner.pack_ids(pack).await
+    }
+
+    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
+        Self::check(run)?;
+        self.inner.rely(run, head, reliance).await
+    }
+
+    async fn next_era(&self) -> Result<Era, StoreError> {
+        self.inner.next_era().await
+    }
+
+    async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
+        self.inner.condemn(packs, at).await
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.inner.sweep(sweep).await
+    }
+
+    async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
+        let sealed = self.inner.note(key).await?;
+        sealed.map(|sealed| self.cipher.open(Place::Note(key), &sealed)).transpose()
+    }
+
+    async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {
+        let sealed = note.map(|note| self.cipher.seal(Place::Note(key), &note));
+        self.inner.set_note(key, sealed).await
+    }
+
+    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
+        self.inner.inspect().await
+    }
+}
+
+#[async_trait]
+impl RunIndex for EncryptedStore {
+    async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
+        match Self::check(run) {
+            Ok(()) => self.inner.summary(run).await?.map(|row| self.open_row(row)).transpose(),
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
+        let limit = query.limit;
+        // One more than wanted, in case the ring is among them.
+        let query = RunQuery { limit: limit.map(|limit| limit.saturating_add(1)), ..query };
+        let rows = self.inner.list(query).await?;
+        let own = rows.into_iter().filter(|row| Self::check(&row.id).is_ok());
+        own.take(limit.unwrap_or(usize::MAX)).map(|row| self.open_row(row)).collect()
+    }
+
+    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
+        self.inner.lease(run).await
+    }
+
+    async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
+        Self::check(run)?;
+        self.inner.beat(run, fence, holder).await
+    }
+
+    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
+        self.inner.release(run, fence).await
+    }
+}
+
+#[async_trait]
+impl Store for EncryptedStore {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn hashing(&self) -> &Hashing {
+        &self.hashing
+    }
+
+    fn redaction(&self) -> Option<&Arc<crate::Redaction>> {
+        self.inner.redaction()
+    }
+
+    fn url(&self) -> String {
+        self.inner.url()
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        let usage = self.inner.usage().await?;
+        Ok(Usage { runs: usage.runs.saturating_sub(1), ..usage })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.inner.close().await
+    }
+}
+
+impl std::fmt::Debug for EncryptedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EncryptedStore").field("url", &self.url()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! Names of users as names of files: every text has exactly one, no two share one, also where the file
+//! system doesn't tell `A` from `a`, and none is `..`, hidden, or leads elsewhere.
+
+/// How long a name may become. File systems end at 255 bytes; something is added before and behind.
+const LONGEST: usize = 160;
+
+/// The name of the file for `text`: small letters, digits, `.`, `_` and `-` stand for themselves, a capital
+/// is `~` and the small letter, any other byte `=` and two hex digits. What gets too long ends in its hash.
+pub(crate) fn escape(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for (place, byte) in text.bytes().enumerate() {
+        match byte {
+            b'.' if place == 0 => name.push_str("=2e"),
+            b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' => name.push(char::from(byte)),
+            b'A'..=b'Z' => name.extend(['~', char::from(byte.to_ascii_lowercase())]),
+            _ => name.push_str(&format!("={byte:02x}")),
+        }
+    }
+    if name.is_empty() {
+        // No escape begins so.
+        return "=empty".to_owned();
+    }
+    if name.len() > LONGEST {
+        // Nor so: an h is no hex digit.
+        name.truncate(64);
+        name.push_str("=h");
+        name.push_str(&blake3::hash(text.as_bytes()).to_hex());
+    }
+    name
+}
+
+/// The text that a name stands for; `None` if no text has this name, or if it can't be had back.
+pub(crate) fn unescape(name: &str) -> Option<String> {
+    let mut text = Vec::with_capacity(name.len());
+    let mut bytes = name.bytes();
+    while let Some(byte) = bytes.next() {
+        text.push(match byte {
+            b'~' => bytes.next()?.to_ascii_uppercase(),
+            b'=' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    let text = String::from_utf8(text).ok()?;
+    (escape(&text) == name).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Promise 22.
+    #[test]
+    fn names_are_harmless_and_their_own() {
+        let long = "x".repeat(300);
+        let texts = [
+            "", "run-7", "Run-7", "RUN-7", "..", ".", "../../x", "a/b", "a\0b", "a\nb", "-rf", "*", "=2e", "~a", "A",
+            "é", "\u{202e}", "con ", &long,
+        ];
+        let mut folded = HashSet::new();
+        for text in texts {
+            let name = escape(text);
+            assert!(!name.is_empty() && name.len() < 200 && !name.starts_with('.'), "{text:?}: {name}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/'), "{text:?}: {name}");
+            assert!(folded.insert(name.to_lowercase()), "{text:?} has another's name: {name}");
+            if name.len() < 100 && !text.is_empty() {
+                assert_eq!(unescape(&name).as_deref(), Some(text));
+            }
+        }
+        for foreign in ["A", "=2E", "~", "=", "=zz", ".x", "a b", "=61"] {
+            assert_eq!(unescape(foreign), None, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The suite that every store must pass, on the stores of this crate.
+
+use std::sync::Arc;
+
+use piton_store::conformance::Fixture;
+use piton_store::{EncryptedStore, FileOptions, FileStore, Key, MemoryStore, Store, async_trait, is_encrypted};
+use piton_testing::SeededRandom;
+use tempfile::TempDir;
+
+struct Memory(Arc<MemoryStore>);
+
+#[async_trait]
+impl Fixture for Memory {
+    async fn open(&self) -> Arc<dyn Store> {
+        self.0.clone()
+    }
+}
+
+struct Files(TempDir);
+
+#[async_trait]
+impl Fixture for Files {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(FileStore::open(self.0.path().join("store"), FileOptions::default()).unwrap())
+    }
+}
+
+mod memory {
+    use super::*;
+
+    piton_store::conformance!(Memory(Arc::new(MemoryStore::new())));
+}
+
+mod file {
+    use super::Files;
+
+    piton_store::conformance!(Files(tempfile::tempdir().unwrap()));
+}
+
+/// Any store, encrypted.
+struct Encrypted<F> {
+    below: F,
+    key: Key,
+    random: Arc<SeededRandom>,
+}
+
+impl<F: Fixture> Encrypted<F> {
+    fn new(below: F) -> Self {
+        let random = Arc::new(SeededRandom::new(7));
+        Self { below, key: Key::generate(&*random), random }
+    }
+}
+
+#[async_trait]
+impl<F: Fixture> Fixture for Encrypted<F> {
+    async fn open(&self) -> Arc<dyn Store> {
+        let (below, random) = (self.below.open().await, self.random.clone());
+        Arc::new(match is_encrypted(&*below).await.unwrap() {
+            true => EncryptedStore::open(below, &self.key, random).await.unwrap(),
+            false => EncryptedStore::create(below, &self.key, random).await.unwrap(),
+        })
+    }
+}
+
+mod encrypted_memory {
+    use super::*;
+
+    piton_store::conformance!(Encrypted::new(Memory(Arc::new(MemoryStore::new()))));
+}
+
+mod encrypted_file {
+    use super::*;
+
+    piton_store::conformance!(Encrypted::new(Files(tempfile::tempdir().unwrap())));
+}
+
+mod checkpoint_stores {
+    use piton_store::conformance::{checkpoint_store_behaves, runtime};
+    use piton_store::{CheckpointStore, FileCheckpointStore, LogCheckpointStore, MemoryCheckpointStore};
+
+    use super::*;
+
+    /// F10, on each of this crate's.
+    #[test]
+    fn of_memory_behave() {
+        let store: Arc<dyn CheckpointStore> = Arc::new(MemoryCheckpointStore::new());
+        runtime().block_on(checkpoint_store_behaves(&|| Arc::clone(&store)));
+    }
+
+    #[test]
+    fn of_files_behave() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Arc::new(FileCheckpointStore::open(folder.path().join("c")).unwrap()) as Arc<dyn CheckpointStore>;
+        runtime().block_on(checkpoint_store_behaves(&open));
+    }
+
+    #[test]
+    fn over_any_store_behave() {
+        let below: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        runtime().block_on(checkpoint_store_behaves(&|| Arc::new(LogCheckpointStore::new(Arc::clone(&below)))));
+    }
+
+    /// Promise 5: a flipped byte of a saved checkpoint is found.
+    #[test]
+    fn of_files_notice_damage() {
+        use piton_testing::flip::{Outcome, Sweep};
+        let folder = tempfile::tempdir().unwrap();
+        let check = |folder: &std::path::Path| {
+            runtime().block_on(async { FileCheckpointStore::open(folder).unwrap().load("id").await })
+        };
+        let saved = runtime().block_on(async {
+            let store = FileCheckpointStore::open(folder.path()).unwrap();
+            store.save("id", "some bytes".into(), piton_store::Expected::Absent).await.unwrap();
+            store.load("id").await.unwrap().unwrap()
+        });
+        let tally = Sweep::default().run(folder.path(), |folder, _| match check(folder) {
+            Ok(Some(loaded)) if loaded == saved => Outcome::Same,
+            Ok(other) => Outcome::Silent(format!("{other:?}")),
+            Err(error) => Outcome::Detected(error.to_string().chars().take(20).collect()),
+        });
+        println!("a file checkpoint: {tally}");
+        assert_eq!((tally.same, tally.lost, tally.silent), (0, 0, 0), "{tally}");
+        assert!(tally.detected > 100);
+    }
+}
