@@ -2,6 +2,9 @@
 //!
 //! The tree is made of the sources of the crates that this workspace is built from, copied with a line of
 //! their own until there are enough, or given with `PITON_BENCH_TREE`. Every figure is of the whole command.
+//!
+//! Beside the time by the clock stands the time that the processors were at work for it: on a machine that
+//! others use too, only that says something.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,14 +53,14 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
     for peer in &mut peers {
         peer.save()?;
     }
-    let mut times: BTreeMap<(&'static str, &'static str), Samples> = BTreeMap::new();
-    let mut status = Samples::default();
+    let mut times: BTreeMap<(&'static str, &'static str), Cost> = BTreeMap::new();
     let mut round = 0;
     for _ in 0..ROUNDS {
         for peer in &mut peers {
-            times.entry((peer.name(), "none")).or_default().time(|| peer.save())?;
+            times.entry((peer.name(), "none")).or_default().of(|| peer.save())?;
+            times.entry((peer.name(), "add")).or_default().of(|| peer.add())?;
+            times.entry((peer.name(), "status")).or_default().of(|| peer.status())?;
         }
-        status.time(|| peers[2].status())?;
     }
     for (what, count, rounds) in [("10", 10, ROUNDS), ("1000", 1_000, 3)] {
         for _ in 0..rounds {
@@ -65,7 +68,7 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
             touch(&files, count, round)?;
             std::thread::sleep(Duration::from_millis(50));
             for peer in &mut peers {
-                times.entry((peer.name(), what)).or_default().time(|| peer.save())?;
+                times.entry((peer.name(), what)).or_default().of(|| peer.save())?;
             }
         }
     }
@@ -76,7 +79,7 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
             let damaged = touch(&files, 1_000, round)?;
             damaged.iter().skip(500).try_for_each(std::fs::remove_file)?;
             std::thread::sleep(Duration::from_millis(50));
-            times.entry((peer.name(), "restore")).or_default().time(|| peer.restore())?;
+            times.entry((peer.name(), "restore")).or_default().of(|| peer.restore())?;
             ensure!(damaged.iter().all(|file| file.exists()), "{} brought not all back", peer.name());
         }
         // What one of them brought back is newer than the snapshot of the others.
@@ -84,25 +87,30 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
             peer.save()?;
         }
     }
-    let median = |peer: &'static str, what: &'static str| {
-        times.get(&(peer, what)).map_or(f64::NAN, |samples| samples.quantile(0.5))
-    };
-    let ms = |micros: f64| format!("{:.1} ms", micros / 1_000.0);
     for (peer, time) in &first {
         report(&format!("first snapshot, {peer}"), &seconds(*time), "");
     }
-    for (peer, what) in times.keys() {
-        report(&format!("changed {what}, {peer}"), &ms(median(peer, what)), "");
+    for ((peer, what), cost) in times.iter().filter(|(_, cost)| cost.wall() > 100.0) {
+        let figure = format!("{:.1} ms, cpu {:.1} ms", cost.wall() / 1_000.0, cost.cpu() / 1_000.0);
+        report(&format!("{what}, {peer}"), &figure, "");
     }
-    report("tuned git status", &ms(status.quantile(0.5)), "");
+    let cost = |peer: &'static str, what: &'static str| &times[&(peer, what)];
+    let compare = |what: &str, (a, b): (&Cost, &Cost), bound: &str| {
+        report(what, &format!("{}, cpu {}", ratio(a.wall(), b.wall()), ratio(a.cpu(), b.cpu())), bound);
+    };
     let (piton, tuned) = ("piton", "git tuned");
-    report("no change / tuned git add -A and commit", &ratio(median(piton, "none"), median(tuned, "none")), "0.35 x");
-    report("no change / tuned git status", &ratio(median(piton, "none"), status.quantile(0.5)), "0.7 x");
-    report("10 changed - no change", &ms(median(piton, "10") - median(piton, "none")), "10 ms");
-    report("1,000 changed / tuned git", &ratio(median(piton, "1000"), median(tuned, "1000")), "0.6 x");
+    compare("no change / tuned git add -A", (cost(piton, "none"), cost(tuned, "add")), "0.35 x");
+    compare("no change / tuned git add -A, write-tree, commit-tree", (cost(piton, "none"), cost(tuned, "none")), "");
+    compare("no change / tuned git status", (cost(piton, "none"), cost(tuned, "status")), "0.7 x");
+    let more = |count: &'static str| {
+        let (some, none) = (cost(piton, count), cost(piton, "none"));
+        format!("{:.1} ms, cpu {:.1} ms", (some.wall() - none.wall()) / 1_000.0, (some.cpu() - none.cpu()) / 1_000.0)
+    };
+    report("10 changed - no change", &more("10"), "10 ms");
+    compare("1,000 changed / tuned git", (cost(piton, "1000"), cost(tuned, "1000")), "0.6 x");
     let limit = limit.as_secs_f64();
     report("first / reading, hashing, compressing", &ratio(first["piton"].as_secs_f64(), limit), "1.5 x");
-    report("restore of 1,000 / tuned git", &ratio(median(piton, "restore"), median(tuned, "restore")), "0.7 x");
+    compare("restore of 1,000 / tuned git", (cost(piton, "restore"), cost(tuned, "restore")), "0.7 x");
     let sizes: BTreeMap<_, _> = peers.iter().map(|peer| (peer.name(), size(&peer.store()))).collect();
     for (peer, bytes) in &sizes {
         report(&format!("store, {peer}"), &format!("{:.1} MB", *bytes as f64 / 1e6), "");
@@ -112,6 +120,44 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
     }
     memory(scratch, &tree, files.len())?;
     tiny(scratch)
+}
+
+/// What one operation took, each time.
+#[derive(Default)]
+struct Cost {
+    wall: Samples,
+    cpu: Vec<Duration>,
+}
+
+impl Cost {
+    fn of(&mut self, call: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let before = cpu()?;
+        self.wall.time(call)?;
+        self.cpu.push(cpu()?.saturating_sub(before));
+        Ok(())
+    }
+
+    /// The median by the clock, in microseconds.
+    fn wall(&self) -> f64 {
+        self.wall.quantile(0.5)
+    }
+
+    /// The mean of the processors' time, in microseconds: the system counts it in steps of 10 ms, which only
+    /// the mean evens out.
+    fn cpu(&self) -> f64 {
+        let sum: Duration = self.cpu.iter().sum();
+        sum.as_secs_f64() * 1e6 / self.cpu.len() as f64
+    }
+}
+
+/// What the processes that this one started and that have ended took of the processors.
+fn cpu() -> anyhow::Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name of the program, in parentheses, may have anything in it.
+    let rest = stat.rsplit_once(')').context("no name in /proc/self/stat")?.1;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks: u64 = fields[13].parse::<u64>()? + fields[14].parse::<u64>()?;
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 fn seconds(time: Duration) -> String {
@@ -232,6 +278,11 @@ trait Peer {
     fn restore(&mut self) -> anyhow::Result<()>;
     fn store(&self) -> PathBuf;
 
+    /// The part of a save that looks at the folder, where that is a command of its own.
+    fn add(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     fn status(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -279,6 +330,10 @@ impl Peer for Piton {
 
     fn restore(&mut self) -> anyhow::Result<()> {
         execute(&mut self.command(&["restore", "--yes", "-q", &self.last])).map(drop)
+    }
+
+    fn status(&mut self) -> anyhow::Result<()> {
+        execute(&mut self.command(&["status", "-q"])).map(drop)
     }
 
     fn store(&self) -> PathBuf {
@@ -351,6 +406,10 @@ impl Peer for Git {
 
     fn store(&self) -> PathBuf {
         self.store.clone()
+    }
+
+    fn add(&mut self) -> anyhow::Result<()> {
+        execute(&mut self.command(&["add", "-A", "--ignore-errors", "."])).map(drop)
     }
 
     fn status(&mut self) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use piton_types::{RunId, StepPath, Value, from_json};
 
 use crate::agent_arguments::Lease;
 use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
-use crate::reference::Reference;
+use crate::reference::{InvalidReference, Reference};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
 const GROUPS: &str = "\
@@ -26,7 +26,7 @@ Files:
 
 Look:
   ls       The runs of this folder, newest first
-  log      What happened, newest first: of this folder or one run
+  log      What happened, newest first: of this folder, one run or a path
   show     A run, checkpoint, step or blob
   diff     What differs between two checkpoints
   events   What happens to a run, oldest first; -f to follow
@@ -47,7 +47,11 @@ Documents:
 
 Store:
   init     Set up the store of this folder and say where it is
-  key      The key of an encrypted store";
+  key      The key of an encrypted store
+
+Shell:
+  completions
+           What a shell needs to complete commands of piton";
 
 const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
@@ -145,6 +149,7 @@ pub(crate) enum Verb {
     Validate(Validate),
     Graph(Graph),
     Test(Test),
+    Completions(Completions),
 }
 
 /// What verbs take that change something for good.
@@ -342,24 +347,61 @@ pub(crate) struct RotateKey {
     pub(crate) new_passphrase: bool,
 }
 
-/// What happened, newest first: of this folder or one run
+/// What happened, newest first: of this folder, one run or a path
 ///
 /// Shows the entries of the log; those that carry state are checkpoints. From a reference such as RUN@7
-/// it goes back from there.
+/// it goes back from there. Of files and folders it shows the checkpoints in which they changed; behind `--`
+/// come paths only, also those that are gone.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton log\n  piton log RUN\n  piton log RUN@7 -n 5\n  piton log --checkpoints --json"
+    after_help = "Examples:\n  piton log\n  piton log RUN\n  piton log RUN@7 -n 5\n  piton log src/\n  piton log RUN -- a.rs\n  piton log --checkpoints --json"
 )]
 pub(crate) struct Log {
-    /// A run, or the checkpoint or step to go back from
-    #[arg(value_name = "RUN|REF")]
-    pub(crate) reference: Option<Reference>,
+    /// A run, the checkpoint or step to go back from, or a path
+    #[arg(value_name = "RUN|REF|PATH")]
+    pub(crate) subject: Option<Subject>,
+    /// Only where these files and folders changed
+    #[arg(value_name = "PATH", last = true)]
+    pub(crate) paths: Vec<PathBuf>,
     /// Show at most N
     #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
     /// Only checkpoints
     #[arg(long)]
     pub(crate) checkpoints: bool,
+}
+
+/// What the log of is wanted.
+#[derive(Debug, Clone)]
+pub(crate) enum Subject {
+    /// A run, an entry or a step; or a path that reads like one, if there is no such run.
+    Reference(Reference),
+    /// What can only be a path: no reference begins with a dot or a slash.
+    Path(PathBuf),
+}
+
+impl std::str::FromStr for Subject {
+    type Err = InvalidReference;
+
+    fn from_str(text: &str) -> Result<Self, InvalidReference> {
+        match text.starts_with(['.', '/']) {
+            true => Ok(Self::Path(PathBuf::from(text))),
+            false => text.trim_end_matches('/').parse().map(Self::Reference),
+        }
+    }
+}
+
+/// What a shell needs to complete commands of piton
+///
+/// Prints a script; put it where the shell looks for such.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton completions bash > ~/.local/share/bash-completion/completions/piton\n  piton completions zsh > ~/.zfunc/_piton\n  piton completions fish > ~/.config/fish/completions/piton.fish"
+)]
+pub(crate) struct Completions {
+    /// Which shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub(crate) shell: clap_complete::Shell,
 }
 
 /// A run, checkpoint, step or blob

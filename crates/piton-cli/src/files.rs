@@ -50,7 +50,7 @@ pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Cap
         budget: session.surroundings.budget,
     };
     let workspace = Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), root, options)?;
-    if let Some(recovered) = workspace.recover(&Arc::default()).await? {
+    if let Some(recovered) = watched(session, async |progress| workspace.recover(&progress).await).await? {
         session.output.warn(&format!("a restore that was cut short has been finished: {}", recovered.restore));
         for (path, why) in &recovered.left {
             session.output.warn(&format!("{} was left as it is: {why}", clean(&path.to_string())));
@@ -121,11 +121,22 @@ async fn ticking<T>(mut work: std::pin::Pin<&mut impl Future<Output = T>>, progr
                 return done;
             }
             Err(_) => {
-                let (files, bytes) = (progress.files.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
-                let _ = write!(std::io::stderr(), "\r\x1b[K{files} files read, {}", table::size(bytes));
+                let _ = write!(std::io::stderr(), "\r\x1b[K{}", so_far(progress));
                 shown = true;
             }
         }
+    }
+}
+
+/// How far it has come, in words.
+fn so_far(progress: &Progress) -> String {
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let (files, written) = (count(&progress.files), count(&progress.written));
+    match (progress.waiting.load(Ordering::Relaxed), files, written) {
+        (true, _, _) => "waiting for another piton to be done with this folder".to_owned(),
+        (_, 0, 0) => "looking at the files".to_owned(),
+        (_, _, 0) => format!("{files} files read, {}", table::size(count(&progress.bytes))),
+        _ => format!("{files} files read, {written} written"),
     }
 }
 
@@ -172,5 +183,23 @@ impl From<WorkspaceError> for Failure {
             },
             _ => failure(Exit::Internal).hint(REPORT),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_says_what_there_is_to_say() {
+        let progress = Progress::default();
+        assert_eq!(so_far(&progress), "looking at the files");
+        progress.files.store(3, Ordering::Relaxed);
+        progress.bytes.store(2_000, Ordering::Relaxed);
+        assert_eq!(so_far(&progress), "3 files read, 2.0 KB");
+        progress.written.store(2, Ordering::Relaxed);
+        assert_eq!(so_far(&progress), "3 files read, 2 written");
+        progress.waiting.store(true, Ordering::Relaxed);
+        assert!(so_far(&progress).starts_with("waiting for another piton"));
     }
 }

@@ -170,7 +170,7 @@ impl ContentReader {
             give(id, blob)
         };
         match &*opened {
-            Opened::Framed(framed) => framed.read(|id| wanted.contains(id), &mut counted)?,
+            Opened::Framed(framed) => framed.read(&wanted, &mut counted)?,
             Opened::Plain(plain) => {
                 // A node that stands there as a difference is no content.
                 for id in &wanted {

@@ -4,6 +4,7 @@
 //! The checksum covers everything behind it, compressed as it is. A pack is built, opened again from the
 //! bytes that will be stored, and every blob in it hashed, before anybody may rely on it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use piton_types::BlobId;
 
 use crate::codec::{Reader, put_varint};
 use crate::pack::MAX_INFLATED;
+use crate::state::{IdMap, IdSet};
 use crate::{Hashing, StoreError};
 
 /// First byte of such a pack.
@@ -112,6 +114,8 @@ impl FrameBuilder {
 pub(crate) struct FramedPack {
     bytes: Bytes,
     frames: Vec<Frame>,
+    /// The frame of each blob: a pack of nodes has thousands, and is asked for a few of them again and again.
+    places: IdMap<usize>,
 }
 
 #[derive(Debug)]
@@ -148,6 +152,7 @@ impl FramedPack {
             sizes.push((reader.varint()?, reader.varint()?));
         }
         let mut frames = Vec::with_capacity(sizes.len());
+        let mut places = IdMap::with_capacity_and_hasher(count, Default::default());
         let mut blobs = blobs.into_iter();
         for (count, packed) in sizes {
             let start = bytes.len() - reader.rest().len();
@@ -155,6 +160,7 @@ impl FramedPack {
             let mut frame = Frame { place, length: 0, blobs: Vec::new() };
             for _ in 0..count {
                 let (id, length) = blobs.next().ok_or_else(|| corrupt("its frames claim more blobs than it has"))?;
+                places.insert(id, frames.len());
                 frame.blobs.push((id, frame.length..frame.length + length));
                 frame.length += length;
             }
@@ -164,38 +170,59 @@ impl FramedPack {
             return Err(corrupt("blobs are in none of its frames"));
         }
         reader.end()?;
-        Ok(Self { bytes, frames })
+        Ok(Self { bytes, frames, places })
     }
 
     /// Inflates the frames that hold a wanted blob, and gives each of those blobs.
     pub(crate) fn read(
         &self,
-        wanted: impl Fn(&BlobId) -> bool,
+        wanted: &IdSet,
         mut give: impl FnMut(BlobId, Bytes) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let corrupt = |detail: String| StoreError::corrupt("a pack of file contents", detail);
-        for frame in self.frames.iter().filter(|frame| frame.blobs.iter().any(|(id, _)| wanted(id))) {
-            let plain = zstd::bulk::decompress(&self.bytes[frame.place.clone()], frame.length)
-                .map_err(|error| corrupt(error.to_string()))?;
-            if plain.len() != frame.length {
-                return Err(corrupt("a frame's length isn't the one it claims".to_owned()));
-            }
-            let plain = Bytes::from(plain);
-            for (id, range) in frame.blobs.iter().filter(|(id, _)| wanted(id)) {
-                give(*id, plain.slice(range.clone()))?;
+        let mut frames: BTreeMap<usize, usize> = BTreeMap::new();
+        for frame in wanted.iter().filter_map(|id| self.places.get(id)) {
+            *frames.entry(*frame).or_default() += 1;
+        }
+        for (frame, mut missing) in frames {
+            let frame = &self.frames[frame];
+            let plain = self.inflate(frame)?;
+            for (id, range) in &frame.blobs {
+                if missing > 0 && wanted.contains(id) {
+                    missing -= 1;
+                    give(*id, plain.slice(range.clone()))?;
+                }
             }
         }
         Ok(())
     }
 
+    /// Gives every blob.
+    pub(crate) fn read_all(
+        &self,
+        mut give: impl FnMut(BlobId, Bytes) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        for frame in &self.frames {
+            let plain = self.inflate(frame)?;
+            frame.blobs.iter().try_for_each(|(id, range)| give(*id, plain.slice(range.clone())))?;
+        }
+        Ok(())
+    }
+
+    fn inflate(&self, frame: &Frame) -> Result<Bytes, StoreError> {
+        let corrupt = |detail: String| StoreError::corrupt("a pack of file contents", detail);
+        let plain = zstd::bulk::decompress(&self.bytes[frame.place.clone()], frame.length)
+            .map_err(|error| corrupt(error.to_string()))?;
+        if plain.len() != frame.length {
+            return Err(corrupt("a frame's length isn't the one it claims".to_owned()));
+        }
+        Ok(Bytes::from(plain))
+    }
+
     fn verify(&self, hashing: &Hashing) -> Result<(), StoreError> {
-        self.read(
-            |_| true,
-            |id, blob| match hashing.blob(&blob) == id {
-                true => Ok(()),
-                false => Err(StoreError::corrupt(format!("blob {id}"), "its content doesn't have that hash")),
-            },
-        )
+        self.read_all(|id, blob| match hashing.blob(&blob) == id {
+            true => Ok(()),
+            false => Err(StoreError::corrupt(format!("blob {id}"), "its content doesn't have that hash")),
+        })
     }
 }
 
@@ -222,13 +249,10 @@ mod tests {
         assert_eq!(pack.frames.len(), 2);
         for (id, blob) in &blobs {
             let mut given = Vec::new();
-            pack.read(
-                |wanted| wanted == id,
-                |id, bytes| {
-                    given.push((id, bytes.to_vec()));
-                    Ok(())
-                },
-            )
+            pack.read(&[*id].into_iter().collect(), |id, bytes| {
+                given.push((id, bytes.to_vec()));
+                Ok(())
+            })
             .unwrap();
             assert_eq!(given, [(*id, blob.clone())]);
         }
@@ -240,13 +264,10 @@ mod tests {
         builder.retain(|id| *id != blobs[3].0);
         let pack = FramedPack::open(&HASHING, builder.seal(&HASHING, 1).unwrap()).unwrap();
         let mut ids = Vec::new();
-        pack.read(
-            |_| true,
-            |id, _| {
-                ids.push(id);
-                Ok(())
-            },
-        )
+        pack.read_all(|id, _| {
+            ids.push(id);
+            Ok(())
+        })
         .unwrap();
         let expected: Vec<_> = blobs.iter().map(|(id, _)| *id).filter(|id| *id != blobs[3].0).collect();
         assert_eq!(ids, expected);

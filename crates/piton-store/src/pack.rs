@@ -134,7 +134,7 @@ impl Pack {
             body.extend_from_slice(&node);
             Ok(())
         };
-        FramedPack::open(hashing, bytes)?.read(|_| true, &mut add)?;
+        FramedPack::open(hashing, bytes)?.read_all(&mut add)?;
         Ok(Self { body: body.into(), nodes, places })
     }
 

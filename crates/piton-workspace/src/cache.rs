@@ -4,7 +4,8 @@
 //! It is believed only if it is whole (a checksum covers every byte), belongs to this store, this folder
 //! and these rules, and names a checkpoint that is in the log: a cache can be ahead of a store that was
 //! put back or lost, and must not make a snapshot refer to contents that nobody has. Anything else is as
-//! good as no cache. It is replaced as a whole, by renaming.
+//! good as no cache. It is mapped, and all of it is hashed before any of it is believed, in pieces on several
+//! threads. It lies in a private folder and is replaced as a whole, never written to or shortened in place.
 //!
 //! Records have a fixed size. A folder's entries lie together, and so do all records of everything below
 //! a folder: a subtree that hasn't changed is copied in three pieces.
@@ -12,16 +13,20 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use memmap2::Mmap;
 use piton_types::{BlobId, EntryHash, RunId, Seq};
+use rayon::prelude::*;
 use rustix::fs::FileType;
 
 use crate::system::Stat;
 use crate::tree::{Content, Reason};
 
-const MAGIC: &[u8; 8] = b"PITONSC1";
+const MAGIC: &[u8; 8] = b"PITONSC2";
 /// The magic number and the checksum.
 const SUMMED: usize = 40;
 const HEADER: usize = SUMMED + 32 * 5 + 8 * 4 + 4 * 4 + 1 + RunId::MAX_LEN + 7;
+/// Each part is hashed in pieces of this size.
+const PIECE: usize = 1 << 19;
 const FOLDER: usize = 144;
 const ENTRY: usize = 80;
 
@@ -67,7 +72,7 @@ impl std::ops::AddAssign for Totals {
 
 /// A cache that is believed.
 pub(crate) struct Cache {
-    bytes: Vec<u8>,
+    bytes: Mmap,
     pub(crate) base: Base,
     /// When the scan began, by the clock that files are stamped with.
     pub(crate) taken_at: i64,
@@ -138,11 +143,19 @@ fn id_at(bytes: &[u8], at: usize) -> [u8; 32] {
 impl Cache {
     /// Reads the cache at `path` if it can be believed, as far as can be said without the log.
     pub(crate) fn read(path: &Path, binding: &Binding) -> Option<Self> {
-        let bytes = std::fs::read(path).ok()?;
+        let bytes = map(path).ok()?;
         if bytes.len() < HEADER || &bytes[..8] != MAGIC {
             return None;
         }
-        if blake3::hash(&bytes[SUMMED..]).as_bytes() != &bytes[8..SUMMED] {
+        let (folders, entries, names) =
+            (u32_at(&bytes, 236) as usize, u32_at(&bytes, 240) as usize, u32_at(&bytes, 244) as usize);
+        if bytes.len() != HEADER + folders * FOLDER + entries * ENTRY + names || folders == 0 {
+            return None;
+        }
+        let (head, rest) = bytes.split_at(HEADER);
+        let (folder_bytes, rest) = rest.split_at(folders * FOLDER);
+        let (entry_bytes, name_bytes) = rest.split_at(entries * ENTRY);
+        if checksum([&head[SUMMED..], folder_bytes, entry_bytes, name_bytes]).as_bytes() != &head[8..SUMMED] {
             return None;
         }
         let bound = Binding {
@@ -162,11 +175,6 @@ impl Cache {
             tree: BlobId::new(id_at(&bytes, 104)),
             times: BlobId::new(id_at(&bytes, 136)),
         };
-        let (folders, entries, names) =
-            (u32_at(&bytes, 236) as usize, u32_at(&bytes, 240) as usize, u32_at(&bytes, 244) as usize);
-        if bytes.len() != HEADER + folders * FOLDER + entries * ENTRY + names || folders == 0 {
-            return None;
-        }
         let taken_at = u64_at(&bytes, 216).cast_signed();
         Some(Self { bytes, base, taken_at, folders, entries, names })
     }
@@ -379,36 +387,56 @@ impl CacheWriter {
 
     /// Replaces the cache at `path`. It need not survive a power cut: what is torn isn't believed.
     pub(crate) fn write(self, path: &Path, binding: &Binding, base: &Base, taken_at: i64) -> std::io::Result<()> {
-        let size = HEADER + self.folders.len() + self.entries.len() + self.names.len();
-        let mut out = Vec::with_capacity(size);
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&[0; 32]);
+        let mut head = Vec::with_capacity(HEADER);
+        head.extend_from_slice(MAGIC);
+        head.extend_from_slice(&[0; 32]);
         for id in [&binding.store, &binding.rules, base.tree.as_bytes(), base.times.as_bytes(), base.hash.as_bytes()] {
-            out.extend_from_slice(id);
+            head.extend_from_slice(id);
         }
         for number in [binding.root.0, binding.root.1, taken_at.cast_unsigned(), 0] {
-            out.extend_from_slice(&number.to_le_bytes());
+            head.extend_from_slice(&number.to_le_bytes());
         }
-        out.extend_from_slice(&base.seq.0.to_le_bytes());
+        head.extend_from_slice(&base.seq.0.to_le_bytes());
         for count in [self.folders.len() / FOLDER, self.entries.len() / ENTRY, self.names.len()] {
             let Ok(count) = index(count) else { return Ok(()) };
-            out.extend_from_slice(&count.to_le_bytes());
+            head.extend_from_slice(&count.to_le_bytes());
         }
         let run = base.run.as_str().as_bytes();
-        out.push(u8::try_from(run.len()).expect("run ids have at most 64 bytes"));
-        out.extend_from_slice(run);
-        out.resize(HEADER, 0);
-        out.extend_from_slice(&self.folders);
-        out.extend_from_slice(&self.entries);
-        out.extend_from_slice(&self.names);
-        let checksum = blake3::hash(&out[SUMMED..]);
-        out[8..SUMMED].copy_from_slice(checksum.as_bytes());
+        head.push(u8::try_from(run.len()).expect("run ids have at most 64 bytes"));
+        head.extend_from_slice(run);
+        head.resize(HEADER, 0);
+        let sum = checksum([&head[SUMMED..], &self.folders, &self.entries, &self.names]);
+        head[8..SUMMED].copy_from_slice(sum.as_bytes());
         let beside = path.with_extension("new");
         let mut file = std::fs::File::create(&beside)?;
-        file.write_all(&out)?;
+        for part in [&head, &self.folders, &self.entries, &self.names] {
+            file.write_all(part)?;
+        }
         drop(file);
+        // Some file systems write a file out at once if it is renamed over another, which takes as long as all the
+        // rest. Whoever comes at this very moment finds none, and takes longer.
+        let _ = std::fs::remove_file(path);
         std::fs::rename(&beside, path)
     }
+}
+
+/// The checksum of all parts: that of the checksums of their pieces.
+fn checksum(parts: [&[u8]; 4]) -> blake3::Hash {
+    let pieces: Vec<&[u8]> = parts.into_iter().flat_map(|part| part.chunks(PIECE)).collect();
+    let sums: Vec<blake3::Hash> = pieces.into_par_iter().map(blake3::hash).collect();
+    let mut whole = blake3::Hasher::new();
+    sums.iter().for_each(|sum| {
+        whole.update(sum.as_bytes());
+    });
+    whole.finalize()
+}
+
+#[expect(unsafe_code, reason = "the system can't say that nobody else will shorten a file that is mapped")]
+fn map(path: &Path) -> std::io::Result<Mmap> {
+    let file = std::fs::File::open(path)?;
+    // SAFETY: the file is only ever replaced by renaming (`CacheWriter::write`), in a folder that no other user
+    // can enter. Somebody who cuts it with other tools while it is used ends this process, and harms nothing.
+    unsafe { Mmap::map(&file) }
 }
 
 fn shift(bytes: &mut [u8], at: usize, by: u32) {

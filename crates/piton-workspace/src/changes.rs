@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::scan::Progress;
 use crate::snapshot::{Looked, Snapshot};
-use crate::tree::{Difference, Entry, Overlay, Reason, StoredNodes, diff, walk};
+use crate::tree::{Difference, Entry, Overlay, Reason, diff, walk};
 use crate::workspace::blocking;
 use crate::{RelPath, Workspace, WorkspaceError, content};
 
@@ -74,12 +74,9 @@ impl Workspace {
             Side::Stored(snapshot) => Looked { snapshot, nodes: HashMap::new() },
         };
         let new = looked.snapshot;
-        let reader = self.reader();
-        let differences = blocking(move || {
-            let stored = StoredNodes::new(&reader);
-            diff(&Overlay { new: &looked.nodes, below: &stored }, old.tree, new.tree)
-        })
-        .await?;
+        let stored = self.nodes();
+        let differences =
+            blocking(move || diff(&Overlay { new: &looked.nodes, below: &stored }, old.tree, new.tree)).await?;
         Ok(Changes { changes: classify(differences), new })
     }
 
@@ -103,10 +100,10 @@ impl Workspace {
 
     /// What a snapshot saw and didn't capture.
     pub async fn excluded(&self, snapshot: Snapshot) -> Result<Vec<(RelPath, Reason)>, WorkspaceError> {
-        let reader = self.reader();
+        let nodes = self.nodes();
         blocking(move || {
             let mut found = Vec::new();
-            walk(&StoredNodes::new(&reader), snapshot.tree, &RelPath::default(), &mut |path, entry| {
+            walk(&nodes, snapshot.tree, &RelPath::default(), &mut |path, entry| {
                 if let Entry::Excluded(reason) = entry {
                     found.push((path, *reason));
                 }

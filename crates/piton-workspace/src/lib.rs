@@ -7,6 +7,7 @@ mod changes;
 mod chat;
 mod content;
 mod error;
+mod history;
 mod merge;
 mod optimistic;
 mod path;
@@ -37,7 +38,7 @@ pub use reservation::{
     IsDead, RESERVED_FOR, Reservation, ReservationError, Reservations, ReserveMode, Take, WriteRight,
 };
 pub use restore::{
-    Ask, Conflict, ConflictResolution, Goal, NobodyToAsk, Plan, PlannedChange, Recovered, RestoreOptions,
+    Ask, Conflict, ConflictResolution, Goal, LineDelta, NobodyToAsk, Plan, PlannedChange, Recovered, RestoreOptions,
     RestoreResult, Selection,
 };
 pub use rules::OuterRules;

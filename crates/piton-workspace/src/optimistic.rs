@@ -14,6 +14,7 @@
 //! somebody else wrote at that very moment: that is kept as `NAME.recovered` and reported.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use piton_types::BlobId;
@@ -119,7 +120,7 @@ impl OptimisticLock {
 
     /// Writes `content` if the file is still that version. When it returns, the new content is on disk.
     pub async fn check_and_commit(&self, base: &FileVersion, content: impl Into<Bytes>) -> Result<Written, WriteError> {
-        let lock = self.workspace.lock().await?;
+        let lock = self.workspace.lock(&Arc::default()).await?;
         self.workspace.refuse_unfinished()?;
         let (this, base, content) = (self.clone(), base.clone(), content.into());
         run(move || {

@@ -8,8 +8,8 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use piton_types::BlobId;
@@ -36,6 +36,10 @@ const ATTEMPTS: usize = 3;
 /// Folders with more names than this are asked for by several threads.
 const WIDE: u32 = 512;
 
+/// A folder with at most this much below it is asked for by paths from the one above, and not opened. Each name
+/// on the way costs some, but to open and close a folder costs as much as fifteen of them.
+const SMALL_FOLDER: u64 = 16;
+
 /// What a restore writes beside the files that it replaces.
 pub(crate) const TEMPORARY: &[u8] = b".piton-tmp-";
 
@@ -44,6 +48,7 @@ pub(crate) struct Scanner<'a> {
     pub(crate) root: &'a Path,
     pub(crate) folder: &'a OwnedFd,
     pub(crate) cache: Option<&'a Cache>,
+    pub(crate) pool: &'a rayon::ThreadPool,
     pub(crate) sink: &'a dyn Sink,
     pub(crate) include_ignored: bool,
     pub(crate) outer: &'a OuterRules,
@@ -54,13 +59,17 @@ pub(crate) struct Scanner<'a> {
     pub(crate) progress: &'a Progress,
 }
 
-/// How far a scan has come, for whoever shows it.
+/// How far a save or a restore has come, for whoever shows it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Files that were read.
     pub files: AtomicU64,
     /// Bytes that were read.
     pub bytes: AtomicU64,
+    /// Files that were written.
+    pub written: AtomicU64,
+    /// Another process has the folder, and it is waited for.
+    pub waiting: AtomicBool,
 }
 
 /// What a scan found.
@@ -165,7 +174,7 @@ impl Scanner<'_> {
         let root = system::open_below(self.folder, &RelPath::default()).map_err(fail)?;
         let known = self.cache.map(|_| 0);
         let spot = Spot { path: RelPath::default(), rules: &rules, known, fresh: false, ignored: false };
-        let looked = pool()?.install(|| walk.folder(root, spot, 0))?;
+        let looked = self.pool.install(|| walk.folder(root, spot, 0))?;
         let root = match looked {
             Looked::At(root) => root,
             Looked::Vanished | Looked::Excluded(_) => return Err(fail(Errno::ACCESS)),
@@ -180,15 +189,6 @@ impl Scanner<'_> {
 fn belongs(own: &RelPath, path: &RelPath) -> bool {
     let rest = path.as_bytes().strip_prefix(own.as_bytes());
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'-')))
-}
-
-/// Threads with room for deep folders.
-pub(crate) fn pool() -> Result<rayon::ThreadPool, WorkspaceError> {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(8)))
-        .stack_size(64 << 20)
-        .build()
-        .map_err(|error| WorkspaceError::file("start threads for", PathBuf::from("."), std::io::Error::other(error)))
 }
 
 impl Walk<'_> {
@@ -301,6 +301,9 @@ impl Walk<'_> {
         let folders: Vec<_> = folders.collect();
         let below = |(entry, number): (u32, u32)| -> Result<(u32, Looked), WorkspaceError> {
             let name = self.cache().name(entry);
+            if self.is_plain(spot) && self.is_small(number) && self.looks_same(fd, &mut name.to_vec(), number) {
+                return Ok((entry, Looked::At(FolderScan::Same { number })));
+            }
             Ok((entry, self.subfolder(fd, &spot.path, rules, name, Some(number), spot.fresh, spot.ignored, depth)?))
         };
         let looked: Vec<(u32, Looked)> = match folders.len() {
@@ -337,6 +340,52 @@ impl Walk<'_> {
             pending.extend(todo.map(|todo| (name.to_vec(), todo)));
         }
         self.complete(fd, *stat, &spot.path, rules, pending, spot.fresh, spot.ignored, depth)
+    }
+
+    /// Whether nothing but the cache decides what is in the folder.
+    fn is_plain(&self, spot: &Spot<'_>) -> bool {
+        !spot.fresh && !spot.ignored && self.scanner.forced.is_empty()
+    }
+
+    fn is_small(&self, number: u32) -> bool {
+        let folder = self.cache().folder(number);
+        folder.totals.files + folder.totals.excluded + u64::from(folder.end - number) <= SMALL_FOLDER
+    }
+
+    /// Whether the folder at `path` from `fd` on and all below it look as the cache has them. If not, it is looked
+    /// at properly. A link that somebody puts in the place of a folder meanwhile is followed here; what lies behind
+    /// it doesn't have the inodes and times of the cache, and nothing is opened.
+    fn looks_same(&self, fd: &OwnedFd, path: &mut Vec<u8>, number: u32) -> bool {
+        let cache = self.cache();
+        let cached = cache.folder(number);
+        let Ok(stat) = system::stat(fd, path) else { return false };
+        let same = stat.kind == FileType::Directory
+            && stat.dev == self.dev
+            && (cached.mtime, cached.ctime, cached.ino, cached.mode) == (stat.mtime, stat.ctime, stat.ino, stat.mode)
+            && self.is_settled(stat.mtime, stat.ctime);
+        let length = path.len();
+        path.push(b'/');
+        let same = same
+            && (cached.first..cached.first + cached.count).all(|entry| {
+                path.truncate(length + 1);
+                path.extend_from_slice(cache.name(entry));
+                let known = cache.entry(entry);
+                if matches!(cache.name(entry), GITIGNORE | PITONIGNORE) && !matches!(known, Known::File { .. }) {
+                    return false;
+                }
+                match known {
+                    Known::File { stat, .. } => {
+                        system::stat(fd, path).is_ok_and(|now| is_file(&now) && self.is_same(&stat, &now))
+                    }
+                    Known::Link { stat } => system::stat(fd, path)
+                        .is_ok_and(|now| now.kind == FileType::Symlink && self.is_same(&stat, &now)),
+                    Known::Folder(number) => self.looks_same(fd, path, number),
+                    Known::Excluded(Reason::IgnoredFile | Reason::Unreadable) => false,
+                    Known::Excluded(_) => true,
+                }
+            });
+        path.truncate(length);
+        same
     }
 
     /// Whether an entry of a folder whose names are known has to be looked at more closely.

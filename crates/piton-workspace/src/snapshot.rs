@@ -160,7 +160,7 @@ impl Workspace {
         kind: EntryKind,
         progress: &Arc<Progress>,
     ) -> Result<Option<Saved>, WorkspaceError> {
-        let _lock = self.lock().await?;
+        let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
         self.refuse_over_budget().await?;
         let staged = self.stage(&HashSet::new(), progress).await?;
@@ -215,7 +215,7 @@ impl Workspace {
         blocking(move || {
             let writer = || ContentWriter::new(Arc::clone(&inner.store), runtime.clone());
             let sink = Stage { hashing: inner.store.hashing().clone(), contents: writer(), nodes: writer() };
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, &progress).scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, &progress)?.scan()?;
             let mut packs = sink.contents.finish()?;
             packs.extend(sink.nodes.finish()?);
             Ok(Staged { scanned, packs, cache })
@@ -229,7 +229,7 @@ impl Workspace {
         let (inner, progress) = (Arc::clone(&self.0), Arc::clone(progress));
         blocking(move || {
             let sink = Look { hashing: inner.store.hashing().clone(), nodes: Mutex::default() };
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &HashSet::new(), &progress).scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &HashSet::new(), &progress)?.scan()?;
             let snapshot = Snapshot::new(&scanned);
             Ok(Looked { snapshot, nodes: sink.nodes.into_inner().unwrap_or_else(PoisonError::into_inner) })
         })
@@ -238,8 +238,9 @@ impl Workspace {
 
     /// The cache, if the log has the checkpoint that it names.
     async fn believed_cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
-        let (path, binding) = (self.cache_path(), self.0.binding.clone());
-        let Some(cache) = blocking(move || Ok(Cache::read(&path, &binding))).await? else { return Ok(None) };
+        let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
+        let read = blocking(move || Ok(inner.pool()?.install(|| Cache::read(&path, &inner.binding))));
+        let Some(cache) = read.await? else { return Ok(None) };
         let Base { run, seq, hash, .. } = &cache.base;
         if self.0.store.summary(run).await?.is_none() {
             return Ok(None);
@@ -262,10 +263,11 @@ impl Workspace {
         let head = log.head();
         let Scanned { tree, times, taken_at, .. } = staged.scanned;
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
-        let (path, binding) = (self.cache_path(), self.0.binding.clone());
+        let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
         let written = blocking(move || {
+            let pool = inner.pool()?;
             if let Ok(writer) = staged.scanned.root.to_cache(staged.cache.as_deref())
-                && let Err(error) = writer.write(&path, &binding, &base, taken_at)
+                && let Err(error) = pool.install(|| writer.write(&path, &inner.binding, &base, taken_at))
             {
                 tracing::warn!(%error, "the stat cache can't be written; the next snapshot takes longer");
             }
@@ -291,16 +293,17 @@ fn scanner<'a>(
     sink: &'a dyn Sink,
     forced: &'a HashSet<RelPath>,
     progress: &'a Progress,
-) -> Scanner<'a> {
-    Scanner {
+) -> Result<Scanner<'a>, WorkspaceError> {
+    Ok(Scanner {
         root: &inner.root,
         folder: &inner.folder,
         cache,
+        pool: inner.pool()?,
         sink,
         include_ignored: inner.options.include_ignored,
         outer: &inner.options.outer,
         own: &inner.own,
         forced,
         progress,
-    }
+    })
 }

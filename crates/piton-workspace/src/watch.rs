@@ -13,7 +13,7 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-use crate::tree::{Entry, StoredNodes, walk};
+use crate::tree::{Entry, walk};
 use crate::workspace::blocking;
 use crate::{RelPath, Workspace, WorkspaceError};
 
@@ -54,10 +54,10 @@ impl Watcher {
 
     /// Watches every folder of a tree that isn't watched yet.
     pub(crate) async fn watch(mut self, workspace: &Workspace, tree: BlobId) -> Result<Self, WorkspaceError> {
-        let (reader, root) = (workspace.reader(), workspace.root().to_owned());
+        let (nodes, root) = (workspace.nodes(), workspace.root().to_owned());
         blocking(move || {
             let mut folders = vec![RelPath::default()];
-            walk(&StoredNodes::new(&reader), tree, &RelPath::default(), &mut |path, entry| {
+            walk(&nodes, tree, &RelPath::default(), &mut |path, entry| {
                 if matches!(entry, Entry::Folder { .. }) {
                     folders.push(path);
                 }

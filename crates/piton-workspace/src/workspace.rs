@@ -3,19 +3,23 @@
 //! Outside means a private folder beside the store, with the stat cache, the lock, and the mark of a
 //! restore that is under way. Saving and restoring take the lock, so two of them never interleave.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use piton_store::{ContentReader, NewRun, RunLog, Store, StoreError};
 use piton_types::{Clock, Durability, Queued, RunId, RunKind, RunState, RunStatus, Timestamp, Value, to_value};
+use rayon::ThreadPool;
 use tokio::runtime::Handle;
 
 use crate::cache::Binding;
 use crate::rules::OuterRules;
+use crate::scan::Progress;
+use crate::tree::{KeptNodes, StoredNodes};
 use crate::{RelPath, WorkspaceError, system};
 
 /// How a folder is to be treated.
@@ -50,6 +54,24 @@ pub(crate) struct Inner {
     pub(crate) binding: Binding,
     pub(crate) own: Vec<RelPath>,
     pub(crate) options: WorkspaceOptions,
+    nodes: Arc<KeptNodes>,
+    pool: OnceLock<ThreadPool>,
+}
+
+impl Inner {
+    /// Threads for walking and for reading and writing files, with room for deep folders; started when they are
+    /// first needed.
+    pub(crate) fn pool(&self) -> Result<&ThreadPool, WorkspaceError> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(pool);
+        }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(8)))
+            .stack_size(64 << 20)
+            .build()
+            .map_err(|error| WorkspaceError::file("start threads for", &self.root, std::io::Error::other(error)))?;
+        Ok(self.pool.get_or_init(|| pool))
+    }
 }
 
 impl Workspace {
@@ -100,7 +122,8 @@ impl Workspace {
             rules: *rules.finalize().as_bytes(),
             root: (stat.dev, stat.ino),
         };
-        Ok(Self(Arc::new(Inner { store, clock, root: root.to_owned(), folder, binding, own, options })))
+        let (root, nodes, pool) = (root.to_owned(), Arc::default(), OnceLock::new());
+        Ok(Self(Arc::new(Inner { store, clock, root, folder, binding, own, options, nodes, pool })))
     }
 
     /// The folder.
@@ -155,12 +178,21 @@ impl Workspace {
     }
 
     /// Takes the right to change the folder, or waits for it.
-    pub(crate) async fn lock(&self) -> Result<Lock, WorkspaceError> {
+    pub(crate) async fn lock(&self, progress: &Arc<Progress>) -> Result<Lock, WorkspaceError> {
         let path = self.0.options.state.join("lock");
+        let progress = Arc::clone(progress);
         blocking(move || {
             let fail = |error| WorkspaceError::file("lock", &path, error);
             let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
-            file.lock().map_err(fail)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::Error(error)) => return Err(fail(error)),
+                Err(TryLockError::WouldBlock) => {
+                    progress.waiting.store(true, Ordering::Relaxed);
+                    file.lock().map_err(fail)?;
+                    progress.waiting.store(false, Ordering::Relaxed);
+                }
+            }
             Ok(Lock { _file: file })
         })
         .await
@@ -168,6 +200,11 @@ impl Workspace {
 
     pub(crate) fn reader(&self) -> ContentReader {
         ContentReader::new(Arc::clone(&self.0.store), Handle::current())
+    }
+
+    /// The nodes of trees in the store.
+    pub(crate) fn nodes(&self) -> StoredNodes {
+        StoredNodes::new(self.reader(), Arc::clone(&self.0.nodes))
     }
 
     /// The time of the next checkpoint: later than that of any other of this folder, whatever its run, so that

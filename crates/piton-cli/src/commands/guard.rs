@@ -45,13 +45,14 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     };
     let code = exit_code(status);
     let outcome = if code == 0 { Ok(Value::from(0)) } else { Err(format!("the program ended with {code}")) };
-    let end = guarded.end(outcome).await?;
+    let end = watched(session, async |_| guarded.end(outcome).await).await?;
     if let Some(problem) = problem {
         session.output.warn(&format!("a checkpoint in between could not be made: {problem}"));
     }
     let rolled_back = if code != 0 && arguments.rollback_on_failure && end.before.tree != end.after.tree {
         let goal = Goal::Undo(Some(end.closed.clone()));
-        Some(workspace.restore(&goal, &RestoreOptions::default(), &std::sync::Arc::default()).await?)
+        let options = RestoreOptions::default();
+        Some(watched(session, async |progress| workspace.restore(&goal, &options, &progress).await).await?)
     } else {
         None
     };

@@ -2,13 +2,15 @@
 //! a folder the newest entries of as few runs as have them.
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton_store::{RunLog, SealedEntry, Span, Store};
 use piton_types::{RunId, Seq};
 use serde_json::Value as Json;
 
-use crate::arguments::Log;
+use crate::arguments::{Log, Subject};
+use crate::commands::path_log;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::resolve::{Target, resolve};
@@ -22,19 +24,34 @@ const PAGE: usize = 64;
 
 pub(crate) async fn execute(session: &Session, arguments: &Log) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let entries = match &arguments.reference {
-        None => of_store(&store, arguments).await?,
-        Some(reference) => {
-            let (log, to) = match resolve(&store, reference).await? {
-                Target::Run(log) => (log, Seq(u32::MAX)),
-                Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry.seq),
-                Target::Blob(..) => {
-                    return Err(Failure::usage(format!("{reference} is a value, which has no log"))
-                        .hint(format!("`piton show {reference}` shows it.")));
+    let mut paths = arguments.paths.clone();
+    let mut of = None;
+    match &arguments.subject {
+        None => {}
+        Some(Subject::Path(path)) => paths.push(path.clone()),
+        Some(Subject::Reference(reference)) => match resolve(&store, reference).await {
+            Ok(Target::Run(log)) => of = Some((log, Seq(u32::MAX))),
+            Ok(Target::Entry(log, entry) | Target::Step(log, entry)) => of = Some((log, entry.seq)),
+            Ok(Target::Blob(..)) => {
+                return Err(Failure::usage(format!("{reference} is a value, which has no log"))
+                    .hint(format!("`piton show {reference}` shows it.")));
+            }
+            Err(unknown) => {
+                // `a.rs` could be the beginning of a run's id, and `src/a.rs` a step of one.
+                let path = PathBuf::from(reference.to_string());
+                if session.surroundings.folder.join(&path).symlink_metadata().is_err() {
+                    return Err(unknown);
                 }
-            };
-            of_run(&log, to, arguments, |_| true).await?
-        }
+                paths.push(path);
+            }
+        },
+    }
+    if !paths.is_empty() {
+        return path_log::execute(session, &store, arguments, of, &paths).await;
+    }
+    let entries = match of {
+        None => of_store(&store, arguments).await?,
+        Some((log, to)) => of_run(&log, to, arguments, |_| true).await?,
     };
     store.close().await?;
     show(session, &entries)?;

@@ -4,6 +4,7 @@
 mod answer;
 mod cancel;
 mod checkpoint;
+mod completions;
 mod diff;
 mod events;
 mod file_diff;
@@ -16,6 +17,7 @@ mod lease;
 mod log;
 mod ls;
 mod merge_file;
+mod path_log;
 mod restore;
 mod restore_state;
 mod resume;
@@ -63,5 +65,6 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Fork(arguments) => fork::execute(session, arguments).await,
         Verb::Stop(arguments) => stop::execute(session, &arguments).await,
         Verb::Cancel(arguments) => cancel::execute(session, &arguments).await,
+        Verb::Completions(arguments) => completions::execute(session, &arguments),
     }
 }

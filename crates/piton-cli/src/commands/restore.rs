@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use piton::workspace::{
-    Ask, Conflict as Contested, ConflictResolution, Entry, Goal, Plan, PlannedChange, RelPath, RestoreKind,
+    Ask, Conflict as Contested, ConflictResolution, Entry, Goal, LineDelta, Plan, PlannedChange, RelPath, RestoreKind,
     RestoreOptions, RestoreResult, Selection, Workspace,
 };
 use piton_types::CheckpointRef;
@@ -85,12 +85,12 @@ pub(crate) async fn carry_out(
         let (kind, plan) =
             watched(session, async |progress| workspace.preview_restore(goal, &options, &progress).await).await?;
         if change.dry_run {
-            show_plan(session, workspace, &kind, &plan, true)?;
+            show_plan(session, workspace, &kind, &plan, true).await?;
             let refused = if plan.conflicts.is_empty() { Exit::Done } else { Exit::Refused };
             return Ok(refused);
         }
         if plan.conflicts.is_empty() && !plan.changes.is_empty() {
-            show_plan(session, workspace, &kind, &plan, false)?;
+            show_plan(session, workspace, &kind, &plan, false).await?;
             confirm(&plan)?;
         }
     }
@@ -123,7 +123,7 @@ fn verb(change: &PlannedChange) -> &'static str {
     }
 }
 
-fn show_plan(
+async fn show_plan(
     session: &Session,
     workspace: &Workspace,
     kind: &RestoreKind,
@@ -132,18 +132,31 @@ fn show_plan(
 ) -> Result<(), Failure> {
     let output = &session.output;
     if output.is_json() {
-        return if is_data { output.object(&plan_json(kind, plan)) } else { Ok(()) };
+        if !is_data {
+            return Ok(());
+        }
+        let mut object = plan_json(kind, plan);
+        for (place, change) in plan.changes.iter().enumerate() {
+            if let Some(LineDelta { added, removed }) = workspace.line_delta(plan, change).await? {
+                object["changes"][place]["added"] = json!(added);
+                object["changes"][place]["removed"] = json!(removed);
+            }
+        }
+        return output.object(&object);
     }
     let mut lines = vec![format!("{} in {}:", kind.as_words(), clean(&workspace.root().to_string_lossy()))];
     if plan.is_empty() {
         lines.push("  nothing to change".to_owned());
     }
-    let paths = plan.changes.iter().map(|change| {
+    for change in plan.changes.iter().take(if is_data { usize::MAX } else { NAMED }) {
         let slash =
             if matches!(change.then.as_ref().or(change.now.as_ref()), Some(Entry::Folder { .. })) { "/" } else { "" };
-        format!("  {:7} {}{slash}", verb(change), clean(&change.path.to_string()))
-    });
-    lines.extend(paths.take(if is_data { usize::MAX } else { NAMED }));
+        let delta = match workspace.line_delta(plan, change).await? {
+            Some(LineDelta { added, removed }) => format!("  +{added} -{removed}"),
+            None => String::new(),
+        };
+        lines.push(format!("  {:7} {}{slash}{delta}", verb(change), clean(&change.path.to_string())));
+    }
     if !is_data && plan.changes.len() > NAMED {
         lines.push(format!("  … and {} more", plan.changes.len() - NAMED));
     }

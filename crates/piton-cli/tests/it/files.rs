@@ -1,12 +1,11 @@
 //! The verbs that work on files, as a user meets them.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use piton_testing::strace::{self, CHANGING, KillAt};
+use piton_testing::strace;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{World, without_ages};
@@ -92,8 +91,10 @@ fn save_status_diff_and_restore() {
     let plan = world.piton(["restore", "@", "--dry-run", "--json"]).json();
     assert_eq!(
         plan["changes"].to_string(),
-        r#"[{"action":"write","path":"a.txt"},{"action":"delete","path":"b.txt"}]"#
+        r#"[{"action":"write","added":1,"path":"a.txt","removed":1},{"action":"delete","added":0,"path":"b.txt","removed":1}]"#
     );
+    let plan = world.piton(["restore", "@", "--dry-run"]).stdout;
+    assert!(plan.ends_with(" in [ROOT]/work:\n  write   a.txt  +1 -1\n  delete  b.txt  +0 -1\n"), "{plan}");
     let before = look(&world.work());
     assert_eq!(world.piton(["restore", "@", "a.txt", "-q"]).code, Some(0));
     assert_eq!(std::fs::read_to_string(world.work().join("a.txt")).unwrap(), "one\ntwo\n");
@@ -131,7 +132,9 @@ fn the_repository_is_byte_identical_after_every_verb() {
         &["checkpoint", "create", "x"],
         &["checkpoint", "list"],
         &["log"],
+        &["log", "src/main.rs"],
         &["show"],
+        &["ls"],
     ] {
         let said = world.piton(arguments);
         assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.stderr);
@@ -227,125 +230,34 @@ fn unchanged_files_are_not_opened() {
     assert_eq!(opened(&["restore", "@", "--yes"]), ["d1/1"], "only what is overwritten is read, for the backup");
 }
 
-const RESTORE: [&str; 5] = ["restore", "--yes", "--exact", "-q", "@~0"];
-
-/// A world with a checkpoint and a folder that differs from it in every way, kept to begin again from.
-struct Stage {
-    world: World,
-    copy: PathBuf,
-    then: BTreeMap<PathBuf, (u32, Vec<u8>)>,
-    now: BTreeMap<PathBuf, (u32, Vec<u8>)>,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let world = World::new();
-        let work = world.work();
-        for (name, text) in [("same", "0"), ("changed", "0"), ("gone", "0"), ("d/gone", "0"), ("kind", "0")] {
-            std::fs::create_dir_all(work.join(name).parent().unwrap()).unwrap();
-            world.write(name, text);
-        }
-        symlink("same", work.join("link")).unwrap();
-        assert_eq!(world.piton(["save"]).code, Some(0));
-        let then = look(&work);
-        world.write("changed", "1");
-        std::fs::remove_file(work.join("gone")).unwrap();
-        std::fs::remove_dir_all(work.join("d")).unwrap();
-        std::fs::remove_file(work.join("link")).unwrap();
-        symlink("changed", work.join("link")).unwrap();
-        std::fs::remove_file(work.join("kind")).unwrap();
-        std::fs::create_dir(work.join("kind")).unwrap();
-        world.write("kind/new", "1");
-        let now = look(&work);
-        let copy = world.root().join("copy");
-        let stage = Self { world, copy, then, now };
-        stage.copy(&stage.world.root().join("work"), "work");
-        stage.copy(&stage.world.root().join("home"), "home");
-        stage
-    }
-
-    fn copy(&self, from: &Path, name: &str) {
-        std::fs::create_dir_all(&self.copy).unwrap();
-        let done = Command::new("cp").arg("-a").arg(from).arg(self.copy.join(name)).status().unwrap();
-        assert!(done.success());
-    }
-
-    /// Puts everything back.
-    fn reset(&self) {
-        for name in ["work", "home"] {
-            let place = self.world.root().join(name);
-            std::fs::remove_dir_all(&place).unwrap();
-            assert!(Command::new("cp").arg("-a").arg(self.copy.join(name)).arg(&place).status().unwrap().success());
-        }
-    }
-
-    /// The points to kill at: every call that changes something in the folder or the store.
-    fn points(&self) -> Vec<KillAt> {
-        self.reset();
-        let trace = strace::trace(&self.world.command(RESTORE), CHANGING, 0);
-        assert!(trace.finished.success(), "{}", trace.finished.stderr);
-        assert_eq!(look(&self.world.work()), self.then);
-        let found = trace.kill_points(&self.world.root());
-        assert!(found.points.len() > 40, "{} points", found.points.len());
-        found.points
-    }
-
-    /// Kills at a point, lets the next command find it, and says what the folder is then.
-    fn after_kill(&self, point: &KillAt, recover: bool) -> Option<BTreeMap<PathBuf, (u32, Vec<u8>)>> {
-        self.reset();
-        if !strace::run(&self.world.command(RESTORE), point.clone()).killed() {
-            return None;
-        }
-        if !recover {
-            // The negative control: nobody knows that there was a restore.
-            let mark = Command::new("find").arg(self.world.state()).args(["-name", "restoring", "-delete"]).status();
-            assert!(mark.unwrap().success());
-        }
-        let said = self.world.piton(["status", "-q"]);
-        assert_eq!(said.code, Some(0), "{point:?}: {}", said.stderr);
-        Some(look(&self.world.work()))
-    }
-}
-
-fn sampled(points: Vec<KillAt>) -> Vec<KillAt> {
-    let most = match std::env::var("PITON_TEST").as_deref() {
-        Ok("full") => usize::MAX,
-        Ok("quick") => 12,
-        _ => 60,
+#[test]
+fn the_log_of_a_path_has_the_checkpoints_in_which_it_changed() {
+    let world = repository();
+    world.piton(["save", "-m", "first"]);
+    world.write("src/other.rs", "x\n");
+    world.piton(["save", "-m", "other"]);
+    let guarded = world.piton(["guard", "--json", "--", "sh", "-c", "echo y > src/main.rs; echo x > new"]).json();
+    std::fs::remove_file(world.work().join("src/main.rs")).unwrap();
+    world.piton(["save", "-m", "gone"]);
+    let log = |arguments: &[&str]| -> Vec<(String, String)> {
+        let said = world.piton([&["log", "--json"], arguments].concat());
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let entries = said.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        entries.map(|entry| (text(&entry["label"]), entry["changes"].to_string())).collect()
     };
-    let step = points.len().div_ceil(most).max(1);
-    points.into_iter().step_by(step).collect()
-}
-
-/// Promise 17: killed at any system call, a restore is finished or hasn't begun, and is undone to the byte.
-#[test]
-fn a_restore_killed_anywhere_is_finished_by_the_next_command_and_can_be_undone() {
-    let stage = Stage::new();
-    let (mut killed, mut finished) = (0, 0);
-    for point in sampled(stage.points()) {
-        let Some(found) = stage.after_kill(&point, true) else { continue };
-        killed += 1;
-        if found == stage.then {
-            finished += 1;
-            let said = stage.world.piton(["undo", "--yes"]);
-            assert_eq!(said.code, Some(0), "{point:?}: {}", said.stderr);
-            assert_eq!(look(&stage.world.work()), stage.now, "{point:?}: undone");
-        } else {
-            assert_eq!(found, stage.now, "{point:?}: neither the old nor the new");
-        }
-    }
-    println!("{killed} kills, {finished} of them finished afterwards");
-    assert!(killed > 8 && finished > 0 && finished < killed, "{killed} kills, {finished} finished");
-}
-
-/// The negative control of the test above: without the mark, it finds trees that are neither.
-#[test]
-fn the_same_kills_are_found_if_nobody_recovers() {
-    let stage = Stage::new();
-    let points = sampled(stage.points());
-    let torn = points
-        .iter()
-        .filter_map(|point| stage.after_kill(point, false))
-        .filter(|found| *found != stage.then && *found != stage.now);
-    assert!(torn.count() > 0, "the harness can't tell a torn restore from a whole one");
+    let change = |kind: &str| format!(r#"[{{"kind":"{kind}","path":"src/main.rs"}}]"#);
+    let entry = |label: &str, kind: &str| (label.to_owned(), change(kind));
+    let all = [entry("gone", "deleted"), entry("session ended", "modified"), entry("first", "created")];
+    assert_eq!(log(&["--", "src/main.rs"]), all, "it is gone, so it has to stand behind the dashes");
+    assert_eq!(log(&["-n", "1", "--", "src/main.rs"]), all[..1]);
+    let run = guarded["run"].as_str().unwrap();
+    assert_eq!(log(&[run, "--", "src/main.rs"]), all[1..2]);
+    assert_eq!(log(&["src/other.rs"]).len(), 1, "a path that reads like a step of a run");
+    assert_eq!(log(&["src/"]).len(), 4, "a folder: all that changed in it");
+    assert_eq!(log(&["./src", "--", "new"]).len(), 4);
+    let said = world.piton(["log", "src/none.rs"]);
+    assert_eq!(said.code, Some(1), "{}", said.whole());
+    let table = world.piton(["log", "src"]).stdout;
+    assert!(table.contains("A src/other.rs") && table.contains("D src/main.rs"), "{table}");
 }

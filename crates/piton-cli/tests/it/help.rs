@@ -23,7 +23,7 @@ fn all_verbs() {
 
     Look:
       ls       The runs of this folder, newest first
-      log      What happened, newest first: of this folder or one run
+      log      What happened, newest first: of this folder, one run or a path
       show     A run, checkpoint, step or blob
       diff     What differs between two checkpoints
       events   What happens to a run, oldest first; -f to follow
@@ -45,6 +45,10 @@ fn all_verbs() {
     Store:
       init     Set up the store of this folder and say where it is
       key      The key of an encrypted store
+
+    Shell:
+      completions
+               What a shell needs to complete commands of piton
 
     Options:
           --json             Print JSON: one object, or one per line for lists
@@ -103,12 +107,13 @@ fn all_verbs() {
     ");
     insta::assert_snapshot!(world.piton(["log", "-h"]).whole(), @r"
     --- stdout
-    What happened, newest first: of this folder or one run
+    What happened, newest first: of this folder, one run or a path
 
-    Usage: piton log [OPTIONS] [RUN|REF]
+    Usage: piton log [OPTIONS] [RUN|REF|PATH] [-- <PATH>...]
 
     Arguments:
-      [RUN|REF]  A run, or the checkpoint or step to go back from
+      [RUN|REF|PATH]  A run, the checkpoint or step to go back from, or a path
+      [PATH]...       Only where these files and folders changed
 
     Options:
       -n, --limit <N>    Show at most N [default: 50]
@@ -127,6 +132,8 @@ fn all_verbs() {
       piton log
       piton log RUN
       piton log RUN@7 -n 5
+      piton log src/
+      piton log RUN -- a.rs
       piton log --checkpoints --json
     --- exit 0
     ");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use piton_store::{RunLog, RunQuery, StoreError};
-use piton_types::{Holder, RunStatus, RunSummary};
+use piton_types::{Holder, RunKind, RunStatus, RunSummary};
 
 use crate::{Context, History, Liveness, liveness};
 
@@ -24,6 +24,10 @@ pub async fn stalled(context: &Context) -> Result<Vec<Stalled>, StoreError> {
     let query = RunQuery { status: vec![RunStatus::InProgress], ..RunQuery::default() };
     let mut found = Vec::new();
     for run in context.store.list(query).await? {
+        // The log of a folder, or of a program that was guarded: nobody drives them, and nobody can go on with them.
+        if matches!(run.kind, RunKind::Workspace | RunKind::Guard) {
+            continue;
+        }
         let holder = match context.store.lease(&run.id).await? {
             Some(lease) => Some(lease.holder),
             // The lease is only a hint; the log knows.

@@ -155,6 +155,10 @@ impl<'a> Disk<'a> {
                     names.remove(from);
                     names.insert(to.clone(), *inode);
                 }
+                Op::Exchange { one, other } => {
+                    names.insert(one.0.clone(), other.1);
+                    names.insert(other.0.clone(), one.1);
+                }
                 _ => {}
             }
         }
@@ -224,6 +228,8 @@ fn folders(op: &Op) -> Vec<Inode> {
         Op::Name { entry, .. } | Op::Unname { entry, .. } => vec![entry.0],
         Op::Move { from, to, .. } if from.0 == to.0 => vec![from.0],
         Op::Move { from, to, .. } => vec![from.0, to.0],
+        Op::Exchange { one, other } if one.0.0 == other.0.0 => vec![one.0.0],
+        Op::Exchange { one, other } => vec![one.0.0, other.0.0],
         _ => Vec::new(),
     }
 }
@@ -235,6 +241,9 @@ fn journalled(op: &Op, file: Inode, data_only: bool) -> bool {
         Op::Name { entry, inode } => *inode == file || entry.0 == file,
         Op::Unname { entry, inode } => (*inode == file && !data_only) || entry.0 == file,
         Op::Move { from, to, inode } => (*inode == file && !data_only) || from.0 == file || to.0 == file,
+        Op::Exchange { one, other } => {
+            ((one.1 == file || other.1 == file) && !data_only) || one.0.0 == file || other.0.0 == file
+        }
         Op::Write { inode, grows, .. } => *inode == file && *grows,
         Op::Resize { inode, .. } => *inode == file,
         Op::Zero { .. } | Op::Sync { .. } | Op::SyncAll | Op::Say { .. } => false,

@@ -16,8 +16,8 @@
 //!   nothing and do nothing here.
 //! - **Names** (creation, link, rename, unlink, folders). By default [`Names::DirectorySync`]: only a
 //!   sync of the *folder* puts its names on disk; what was done to the names of one folder since is
-//!   kept up to some point and lost after it, as a journal would; a rename between two folders is kept
-//!   in both or in none. With [`Names::Journal`], as on ext4: all names of the file system are in one
+//!   kept up to some point and lost after it, as a journal would; a rename between two folders, or an
+//!   exchange, is kept in both or in none. With [`Names::Journal`], as on ext4: all names of the file system are in one
 //!   journal, and a sync of a file commits it up to the last change of that file's own inode, its
 //!   creation, rename and growth included.
 //! - **Calls in flight.** A call counts from the moment when it came back; a sync covers what came back
@@ -28,7 +28,7 @@
 //! # What isn't modelled
 //! Writing through shared mappings, except to files ending in `-shm`, which SQLite rebuilds;
 //! `copy_file_range`, `sendfile`, `splice`, `io_uring` and reflinks into the folder;
-//! `RENAME_EXCHANGE`; moving files into or out of the folder; links below the folder that lead to
+//! moving files into or out of the folder; links below the folder that lead to
 //! another folder. Each of these makes [`Recording::record`] panic rather than let a test pass. Modes
 //! and times aren't modelled: new files and folders come out readable by their owner only.
 
@@ -144,6 +144,11 @@ enum Op {
         from: Entry,
         to: Entry,
         inode: Inode,
+    },
+    /// Two entries change places; each with what it has before.
+    Exchange {
+        one: (Entry, Inode),
+        other: (Entry, Inode),
     },
     Write {
         inode: Inode,

@@ -278,10 +278,18 @@ impl Resolver {
         if old.is_none() && new.is_none() {
             return;
         }
-        assert!(!exchange, "RENAME_EXCHANGE is not modelled");
         let (Some(old), Some(new)) = (old, new) else {
             panic!("moving files into or out of the folder is not modelled")
         };
+        if exchange {
+            let [one, other] = [old, new].map(|entry| {
+                let inode = *self.names.get(&entry).unwrap_or_else(|| panic!("lost track of {entry:?}"));
+                (entry, inode)
+            });
+            self.names.insert(one.0.clone(), other.1);
+            self.names.insert(other.0.clone(), one.1);
+            return self.push(Op::Exchange { one, other });
+        }
         let inode = self.names.remove(&old).unwrap_or_else(|| panic!("lost track of {old:?}"));
         if self.names.get(&new) == Some(&inode) {
             // Two names of one file: rename does nothing.

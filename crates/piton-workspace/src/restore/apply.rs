@@ -14,6 +14,7 @@ use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use piton_store::{ContentReader, Hashing, StoreError};
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 
 use super::plan::PlannedChange;
 use crate::content::{self, Piece, Sink, pieces};
-use crate::scan::{TEMPORARY, pool};
+use crate::scan::{Progress, TEMPORARY};
 use crate::system::{self, name};
 use crate::tree::{Content, Entry};
 use crate::workspace::Inner;
@@ -76,8 +77,9 @@ impl<'a> Staging<'a> {
         fresh: &HashMap<BlobId, Bytes>,
         times: &HashMap<RelPath, i64>,
         reader: &ContentReader,
+        progress: &Progress,
     ) -> Result<(), WorkspaceError> {
-        let done = self.write_all(changes, fresh, times, reader).and_then(|()| self.sync());
+        let done = self.write_all(changes, fresh, times, reader, progress).and_then(|()| self.sync());
         if done.is_err() {
             // The first error is the one to tell.
             let _ = self.remove();
@@ -91,6 +93,7 @@ impl<'a> Staging<'a> {
         fresh: &HashMap<BlobId, Bytes>,
         times: &HashMap<RelPath, i64>,
         reader: &ContentReader,
+        progress: &Progress,
     ) -> Result<(), WorkspaceError> {
         let mut small: HashMap<BlobId, Vec<usize>> = HashMap::new();
         let mut large = Vec::new();
@@ -109,6 +112,7 @@ impl<'a> Staging<'a> {
                 let mut file = std::fs::File::from(file);
                 let path = &changes[*number].path;
                 file.write_all(bytes).map_err(|error| self.fail(path, error))?;
+                progress.written.fetch_add(1, Ordering::Relaxed);
                 self.finish(&file.into(), &changes[*number], times)
             })
         };
@@ -122,7 +126,7 @@ impl<'a> Staging<'a> {
         let packs = reader.by_pack(&wanted)?;
         // An error in writing a file has to pass through the store's reader.
         let failed: Mutex<Option<WorkspaceError>> = Mutex::new(None);
-        let outcome = pool()?.install(|| {
+        let outcome = self.inner.pool()?.install(|| {
             packs.into_par_iter().try_for_each(|(pack, ids)| {
                 reader.read(pack, &ids, |id, bytes| {
                     write(id, &bytes).map_err(|error| {
@@ -137,7 +141,10 @@ impl<'a> Staging<'a> {
             return Err(error);
         }
         outcome?;
-        large.into_iter().try_for_each(|number| self.write_large(number, &changes[number], times, reader))
+        large.into_iter().try_for_each(|number| {
+            progress.written.fetch_add(1, Ordering::Relaxed);
+            self.write_large(number, &changes[number], times, reader)
+        })
     }
 
     fn write_large(

@@ -6,6 +6,7 @@
 //! whoever comes next.
 
 mod apply;
+mod delta;
 mod plan;
 mod recover;
 
@@ -22,14 +23,13 @@ use crate::record::{Record, RestoreKind, Role};
 use crate::scan::Progress;
 use crate::snapshot::Snapshot;
 use crate::timeline::{Maker, Timeline};
-use crate::tree::{
-    Entry, Nodes, Overlay, Parsed, ParsedTimes, StoredNodes, TimedEntry, edit, parse_leaves, parse_times,
-};
+use crate::tree::{Entry, Nodes, Overlay, Parsed, ParsedTimes, TimedEntry, edit, parse_leaves, parse_times};
 use crate::workspace::blocking;
 use crate::{RelPath, Workspace, WorkspaceError};
 use apply::{Applied, Staging};
 use plan::{Fate, Replay};
 
+pub use delta::LineDelta;
 pub use plan::{Plan, PlannedChange};
 pub use recover::Recovered;
 
@@ -200,7 +200,7 @@ impl Workspace {
         options: &RestoreOptions,
         progress: &Arc<Progress>,
     ) -> Result<RestoreResult, WorkspaceError> {
-        let _lock = self.lock().await?;
+        let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
         let route = Arc::new(self.route(goal, options).await?);
         let kind = route.kind.clone();
@@ -210,9 +210,9 @@ impl Workspace {
             let staged = self.stage(&forced, progress).await?;
             let tree = staged.scanned.tree;
             let plan = self.plan(Arc::clone(&route), tree, HashMap::new(), options).await?;
-            let reader = self.reader();
+            let nodes = self.nodes();
             let (plan, unseen) = blocking(move || {
-                let unseen = plan.unseen(&StoredNodes::new(&reader), tree)?;
+                let unseen = plan.unseen(&nodes, tree)?;
                 Ok((plan, unseen))
             })
             .await?;
@@ -231,7 +231,7 @@ impl Workspace {
         let times = self.times_of(&route, &plan, options).await?;
         let (result, mut packs) = self.stage_result(before.tree, &plan).await?;
         packs.extend(&staged.packs);
-        let done = self.carry_out(kind.clone(), before, result, packs, plan.clone(), times).await?;
+        let done = self.carry_out(kind.clone(), before, result, packs, plan.clone(), times, progress).await?;
         Ok(RestoreResult {
             checkpoint: Some(done.entry),
             backup: Some(done.backup),
@@ -303,9 +303,8 @@ impl Workspace {
         options: &RestoreOptions,
     ) -> Result<Plan, WorkspaceError> {
         let (reader, options, hashing) = (self.reader(), options.clone(), self.store().hashing().clone());
-        let workspace = self.clone();
+        let (workspace, stored) = (self.clone(), self.nodes());
         blocking(move || {
-            let stored = StoredNodes::new(&reader);
             let nodes = Overlay { new: &new, below: &stored };
             let mut trees = route.trees.clone();
             trees.push(now);
@@ -361,9 +360,8 @@ impl Workspace {
             .filter(|change| matches!(change.then, Some(Entry::File { .. })) && !change.merged)
             .map(|change| change.path.clone())
             .collect();
-        let reader = self.reader();
+        let nodes = self.nodes();
         blocking(move || {
-            let nodes = StoredNodes::new(&reader);
             let found = paths.into_iter().map(|path| Ok(time_at(&nodes, target, times, &path)?.map(|at| (path, at))));
             found.filter_map(Result::transpose).collect()
         })
@@ -372,14 +370,13 @@ impl Workspace {
 
     /// Stages the tree that the plan leads to, and the merged texts.
     async fn stage_result(&self, now: BlobId, plan: &Plan) -> Result<(BlobId, Vec<PackId>), WorkspaceError> {
-        let (store, reader, runtime) = (Arc::clone(self.store()), self.reader(), Handle::current());
+        let (store, nodes, runtime) = (Arc::clone(self.store()), self.nodes(), Handle::current());
         let plan = plan.clone();
         blocking(move || {
             let writer = ContentWriter::new(Arc::clone(&store), runtime);
             for fresh in plan.fresh.values() {
                 writer.put(fresh)?;
             }
-            let nodes = StoredNodes::new(&reader);
             let changes = plan.changes.iter().map(|change| (&change.path, &change.then));
             let result = edit(&nodes, store.hashing(), now, changes, &mut |node| Ok(writer.put(node)?))?;
             Ok((result, writer.finish()?))
@@ -388,6 +385,7 @@ impl Workspace {
     }
 
     /// Everything from the backup to the entry that says it is done.
+    #[expect(clippy::too_many_arguments, reason = "what a restore consists of")]
     async fn carry_out(
         &self,
         kind: RestoreKind,
@@ -396,6 +394,7 @@ impl Workspace {
         packs: Vec<PackId>,
         plan: Plan,
         times: HashMap<RelPath, i64>,
+        progress: &Arc<Progress>,
     ) -> Result<Done, WorkspaceError> {
         let mut log = self.log(&self.run()).await?;
         let tag = format!("{}", log.head().seq.next());
@@ -403,8 +402,10 @@ impl Workspace {
         // The contents wait in the folder before the log says that they are about to be used.
         let (inner, reader) = (Arc::clone(&self.0), self.reader());
         let (changes, fresh, staging_tag) = (plan.changes.clone(), plan.fresh.clone(), tag.clone());
+        let progress = Arc::clone(progress);
         let filled =
-            blocking(move || Staging::create(&inner, &staging_tag)?.fill(&changes, &fresh, &times, &reader)).await;
+            blocking(move || Staging::create(&inner, &staging_tag)?.fill(&changes, &fresh, &times, &reader, &progress))
+                .await;
         if let Err(error) = filled {
             self.unmark()?;
             return Err(error);

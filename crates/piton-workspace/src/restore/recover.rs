@@ -3,7 +3,8 @@
 //! The mark beside the store says how far it came. While it was preparing, nothing had changed, and its
 //! contents are thrown away. Once it was applying, the log has the backup and the tree that it was to lead
 //! to: each path between the two is old, or new, or somebody has changed it since. The old ones are done
-//! now; the last are left, and said. This can be killed and repeated itself.
+//! now; the last are left, and said. This can be killed and repeated itself: while it writes contents anew the
+//! mark says `repeating`, since what lies there half written is nobody's then.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::apply::{Staging, remove_staging, staging_name};
 use super::plan::PlannedChange;
 use crate::record::Role;
 use crate::scan::Progress;
-use crate::tree::{StoredNodes, diff, entry_at};
+use crate::tree::{diff, entry_at};
 use crate::workspace::blocking;
 use crate::{RelPath, Workspace, WorkspaceError, content, system};
 
@@ -33,24 +34,25 @@ impl Workspace {
         if !self.mark_path().exists() {
             return Ok(None);
         }
-        let _lock = self.lock().await?;
+        let _lock = self.lock(progress).await?;
         // Whoever held the lock may have finished it.
         let Ok(mark) = std::fs::read_to_string(self.mark_path()) else { return Ok(None) };
         let words: Vec<&str> = mark.split_whitespace().collect();
-        let (tag, backup) = match words[..] {
-            ["applying", tag, backup] => (tag.to_owned(), backup.parse::<CheckpointRef>().ok()),
-            ["preparing", tag] => (tag.to_owned(), None),
-            _ => (String::new(), None),
+        let (tag, backup, is_ours) = match words[..] {
+            ["applying", tag, backup] => (tag, backup.parse::<CheckpointRef>().ok(), false),
+            ["repeating", tag, backup] => (tag, backup.parse::<CheckpointRef>().ok(), true),
+            ["preparing", tag] => (tag, None, true),
+            _ => ("", None, false),
         };
+        if is_ours {
+            let (inner, staging) = (Arc::clone(&self.0), staging_name(tag));
+            blocking(move || remove_staging(&inner, &staging)).await?;
+        }
         let Some(backup) = backup else {
-            let (inner, staging) = (Arc::clone(&self.0), staging_name(&tag));
-            if !tag.is_empty() {
-                blocking(move || remove_staging(&inner, &staging)).await?;
-            }
             self.unmark()?;
             return Ok(None);
         };
-        self.go_on(&tag, backup, progress).await.map(Some)
+        self.go_on(tag, backup, progress).await.map(Some)
     }
 
     async fn go_on(
@@ -78,9 +80,8 @@ impl Workspace {
         let before = moment.snapshot;
         let staged = self.stage(&HashSet::new(), progress).await?;
         let now = staged.scanned.tree;
-        let reader = self.reader();
+        let nodes = self.nodes();
         let (changes, changed) = blocking(move || {
-            let nodes = StoredNodes::new(&reader);
             let (mut changes, mut changed) = (Vec::new(), Vec::new());
             for change in diff(&nodes, before.tree, result)? {
                 let here = entry_at(&nodes, now, &change.path)?;
@@ -105,10 +106,15 @@ impl Workspace {
         })
         .await?;
         left.extend(changed);
+        self.mark(&format!("repeating {tag} {backup}"))?;
         let (inner, reader) = (Arc::clone(&self.0), self.reader());
-        let (fill, staging_tag) = (changes.clone(), tag.to_owned());
-        blocking(move || Staging::create(&inner, &staging_tag)?.fill(&fill, &HashMap::new(), &HashMap::new(), &reader))
-            .await?;
+        let (fill, staging_tag, progress) = (changes.clone(), tag.to_owned(), Arc::clone(progress));
+        blocking(move || {
+            let staging = Staging::create(&inner, &staging_tag)?;
+            staging.fill(&fill, &HashMap::new(), &HashMap::new(), &reader, &progress)
+        })
+        .await?;
+        self.mark(&format!("applying {tag} {backup}"))?;
         let mut log = self.log(&backup.run).await?;
         // With something left, the result isn't what was planned.
         let outcome = if left.is_empty() {

@@ -4,7 +4,7 @@ use piton_types::BlobId;
 
 use super::Entry;
 use super::format::MAX_DEPTH;
-use super::nodes::{Nodes, folder, walk};
+use super::nodes::{Nodes, entry_at, folder};
 use crate::{RelPath, TreeError, WorkspaceError};
 
 /// One path of which two trees say different things. For a folder that both have, only its own mode; what
@@ -19,39 +19,72 @@ pub struct Difference {
     pub new: Option<Entry>,
 }
 
+/// How many pairs of folders are compared at a time: their nodes are at hand together.
+const TOGETHER: usize = 4096;
+
 /// Everything that differs, in the order of paths.
 pub(crate) fn diff(nodes: &dyn Nodes, old: BlobId, new: BlobId) -> Result<Vec<Difference>, WorkspaceError> {
+    below(nodes, Pair { path: RelPath::default(), old: Some(old), new: Some(new) }, Vec::new())
+}
+
+/// The same of one path and what is below it. Without an old tree, everything is new.
+pub(crate) fn diff_at(
+    nodes: &dyn Nodes,
+    old: Option<BlobId>,
+    new: BlobId,
+    path: &RelPath,
+) -> Result<Vec<Difference>, WorkspaceError> {
+    let old = match old {
+        Some(old) => entry_at(nodes, old, path)?,
+        None => None,
+    };
+    let new = entry_at(nodes, new, path)?;
+    let pair = Pair { path: path.clone(), old: node_of(&old), new: node_of(&new) };
     let mut found = Vec::new();
-    folders(nodes, Some(old), Some(new), &RelPath::default(), &mut found)?;
+    if !path.is_root() && !is_alike(&old, &new) {
+        found.push(Difference { path: path.clone(), old, new });
+    }
+    below(nodes, pair, found)
+}
+
+/// The node of a folder in either tree; `None` where it isn't one.
+struct Pair {
+    path: RelPath,
+    old: Option<BlobId>,
+    new: Option<BlobId>,
+}
+
+/// Level by level, so that the nodes of a level are read together: a pack holds thousands of them, and to
+/// inflate it for each anew took longer than all the rest of a restore.
+fn below(nodes: &dyn Nodes, top: Pair, mut found: Vec<Difference>) -> Result<Vec<Difference>, WorkspaceError> {
+    let mut level = vec![top];
+    level.retain(|pair| pair.old != pair.new);
+    while let Some(first) = level.first() {
+        if first.path.names().count() > MAX_DEPTH {
+            return Err(TreeError("folders nest too deeply").into());
+        }
+        let mut next = Vec::new();
+        for together in level.chunks(TOGETHER) {
+            let ids: Vec<BlobId> = together.iter().flat_map(|pair| [pair.old, pair.new]).flatten().collect();
+            nodes.expect(&ids)?;
+            together.iter().try_for_each(|pair| compare(nodes, pair, &mut found, &mut next))?;
+        }
+        level = next;
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
 }
 
-fn folders(
+/// The names of one folder, of which the trees say different things, and the folders to compare next.
+fn compare(
     nodes: &dyn Nodes,
-    old: Option<BlobId>,
-    new: Option<BlobId>,
-    path: &RelPath,
+    pair: &Pair,
     found: &mut Vec<Difference>,
+    next: &mut Vec<Pair>,
 ) -> Result<(), WorkspaceError> {
-    if old == new {
-        return Ok(());
-    }
-    if path.names().count() > MAX_DEPTH {
-        return Err(TreeError("folders nest too deeply").into());
-    }
-    let (old, new) = match (old, new) {
-        (Some(old), Some(new)) => (folder(nodes, old)?, folder(nodes, new)?),
-        (Some(only), None) | (None, Some(only)) => {
-            let gone = new.is_none();
-            return walk(nodes, only, path, &mut |path, entry| {
-                let (old, new) = if gone { (Some(entry.clone()), None) } else { (None, Some(entry.clone())) };
-                found.push(Difference { path, old, new });
-                Ok(())
-            });
-        }
-        (None, None) => return Ok(()),
-    };
-    let (mut old, mut new) = (old.into_iter().peekable(), new.into_iter().peekable());
+    let leaves = |node: Option<BlobId>| node.map_or_else(|| Ok(Vec::new()), |node| folder(nodes, node));
+    let mut old = leaves(pair.old)?.into_iter().peekable();
+    let mut new = leaves(pair.new)?.into_iter().peekable();
     loop {
         let order = match (old.peek(), new.peek()) {
             (None, None) => return Ok(()),
@@ -62,20 +95,32 @@ fn folders(
         let before = if order.is_le() { old.next() } else { None };
         let after = if order.is_ge() { new.next() } else { None };
         let Some(leaf) = before.as_ref().or(after.as_ref()) else { return Ok(()) };
-        let path = path.join(&leaf.name);
-        let [before, after] = [before, after].map(|leaf| leaf.map(|leaf| leaf.entry));
-        let alike = match (&before, &after) {
-            (Some(before), Some(after)) => before.is_alike(after),
-            _ => false,
-        };
-        let node = |entry: &Option<Entry>| match entry {
-            Some(Entry::Folder { node, .. }) => Some(*node),
-            _ => None,
-        };
-        let (below_old, below_new) = (node(&before), node(&after));
-        if !alike {
-            found.push(Difference { path: path.clone(), old: before, new: after });
+        if before.as_ref().map(|leaf| &leaf.entry) == after.as_ref().map(|leaf| &leaf.entry) {
+            continue;
         }
-        folders(nodes, below_old, below_new, &path, found)?;
+        let path = pair.path.join(&leaf.name);
+        let [before, after] = [before, after].map(|leaf| leaf.map(|leaf| leaf.entry));
+        let (below_old, below_new) = (node_of(&before), node_of(&after));
+        if below_old != below_new {
+            next.push(Pair { path: path.clone(), old: below_old, new: below_new });
+        }
+        if !is_alike(&before, &after) {
+            found.push(Difference { path, old: before, new: after });
+        }
+    }
+}
+
+fn node_of(entry: &Option<Entry>) -> Option<BlobId> {
+    match entry {
+        Some(Entry::Folder { node, .. }) => Some(*node),
+        _ => None,
+    }
+}
+
+fn is_alike(old: &Option<Entry>, new: &Option<Entry>) -> bool {
+    match (old, new) {
+        (None, None) => true,
+        (Some(old), Some(new)) => old.is_alike(new),
+        _ => false,
     }
 }

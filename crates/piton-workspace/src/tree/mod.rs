@@ -10,10 +10,10 @@ mod format;
 mod nodes;
 
 pub use diff::Difference;
-pub(crate) use diff::diff;
+pub(crate) use diff::{diff, diff_at};
 pub(crate) use edit::edit;
 pub(crate) use format::{FolderWriter, MAX_DEPTH, Parsed, ParsedTimes, TimedEntry, parse_leaves, parse_times};
-pub(crate) use nodes::{Nodes, Overlay, StoredNodes, entry_at, folder, walk};
+pub(crate) use nodes::{KeptNodes, Nodes, Overlay, StoredNodes, entry_at, folder, walk};
 
 use piton_types::BlobId;
 use serde::{Deserialize, Serialize};

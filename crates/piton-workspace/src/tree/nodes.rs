@@ -1,7 +1,7 @@
 //! Reading trees: the nodes of a folder by its id, from memory or from the store.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use piton_store::ContentReader;
@@ -14,35 +14,75 @@ use crate::{RelPath, TreeError, WorkspaceError};
 /// Where nodes come from.
 pub(crate) trait Nodes: Sync {
     fn node(&self, id: BlobId) -> Result<Bytes, WorkspaceError>;
+
+    /// Says that these will be asked for: a pack that has many of them is then opened and inflated once.
+    fn expect(&self, ids: &[BlobId]) -> Result<(), WorkspaceError>;
 }
 
-/// How many nodes are kept at hand.
-const KEPT: usize = 4096;
+/// How many bytes of nodes are kept at hand.
+const KEPT: usize = 32 << 20;
 
-/// Nodes from the store.
-pub(crate) struct StoredNodes<'a> {
-    reader: &'a ContentReader,
-    kept: Mutex<HashMap<BlobId, Bytes>>,
+/// Nodes that were read. What a node says never changes, so they are kept for as long as the workspace is
+/// open, over all phases of a restore.
+#[derive(Debug, Default)]
+pub(crate) struct KeptNodes(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    nodes: HashMap<BlobId, Bytes>,
+    bytes: usize,
 }
 
-impl<'a> StoredNodes<'a> {
-    pub(crate) fn new(reader: &'a ContentReader) -> Self {
-        Self { reader, kept: Mutex::default() }
+impl KeptNodes {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, id: BlobId, node: &Bytes) {
+        let mut kept = self.lock();
+        if kept.bytes > KEPT {
+            *kept = Kept::default();
+        }
+        kept.bytes += node.len();
+        // A copy: the bytes are a piece of a whole frame, which would be kept with them.
+        kept.nodes.insert(id, Bytes::copy_from_slice(node));
     }
 }
 
-impl Nodes for StoredNodes<'_> {
+/// Nodes from the store.
+pub(crate) struct StoredNodes {
+    reader: ContentReader,
+    kept: Arc<KeptNodes>,
+}
+
+impl StoredNodes {
+    pub(crate) fn new(reader: ContentReader, kept: Arc<KeptNodes>) -> Self {
+        Self { reader, kept }
+    }
+}
+
+impl Nodes for StoredNodes {
     fn node(&self, id: BlobId) -> Result<Bytes, WorkspaceError> {
-        if let Some(node) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        if let Some(node) = self.kept.lock().nodes.get(&id) {
             return Ok(node.clone());
         }
         let node = self.reader.get(id)?;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT {
-            kept.clear();
-        }
-        kept.insert(id, node.clone());
+        self.kept.insert(id, &node);
         Ok(node)
+    }
+
+    fn expect(&self, ids: &[BlobId]) -> Result<(), WorkspaceError> {
+        let missing: Vec<BlobId> = {
+            let kept = self.kept.lock();
+            ids.iter().filter(|id| !kept.nodes.contains_key(id)).copied().collect()
+        };
+        if missing.len() > 1 {
+            self.reader.get_all(&missing, |id, node| {
+                self.kept.insert(id, &node);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -59,6 +99,11 @@ impl Nodes for Overlay<'_> {
             None => self.below.node(id),
         }
     }
+
+    fn expect(&self, ids: &[BlobId]) -> Result<(), WorkspaceError> {
+        let below: Vec<BlobId> = ids.iter().filter(|id| !self.new.contains_key(id)).copied().collect();
+        self.below.expect(&below)
+    }
 }
 
 /// The entries of a folder, in the order of their names.
@@ -67,6 +112,7 @@ pub(crate) fn folder(nodes: &dyn Nodes, id: BlobId) -> Result<Vec<Leaf>, Workspa
         Parsed::Entries(leaves) => return Ok(leaves),
         Parsed::Branch(children) => children,
     };
+    nodes.expect(&children.iter().map(|(child, _)| *child).collect::<Vec<_>>())?;
     let mut leaves: Vec<Leaf> = Vec::new();
     for (child, count) in children {
         let Parsed::Entries(more) = parse_leaves(&nodes.node(child)?)? else {
@@ -99,31 +145,39 @@ pub(crate) fn entry_at(nodes: &dyn Nodes, root: BlobId, path: &RelPath) -> Resul
     Ok(Some(here))
 }
 
-/// Visits everything below a folder, each folder before what is in it.
+/// Visits everything below a folder, each folder before what is in it, in the order of paths.
 pub(crate) fn walk(
     nodes: &dyn Nodes,
     node: BlobId,
     path: &RelPath,
     visit: &mut dyn FnMut(RelPath, &Entry) -> Result<(), WorkspaceError>,
 ) -> Result<(), WorkspaceError> {
-    fn below(
-        nodes: &dyn Nodes,
-        node: BlobId,
-        path: &RelPath,
-        depth: usize,
-        visit: &mut dyn FnMut(RelPath, &Entry) -> Result<(), WorkspaceError>,
-    ) -> Result<(), WorkspaceError> {
-        if depth > MAX_DEPTH {
-            return Err(TreeError("folders nest too deeply").into());
-        }
-        for leaf in folder(nodes, node)? {
-            let path = path.join(&leaf.name);
-            visit(path.clone(), &leaf.entry)?;
-            if let Entry::Folder { node, .. } = leaf.entry {
-                below(nodes, node, &path, depth + 1, visit)?;
+    // Not by recursion: folders may nest as deeply as a snapshot says.
+    let mut open = vec![(path.clone(), entries(nodes, node)?)];
+    while let Some((path, leaves)) = open.last_mut() {
+        let Some(leaf) = leaves.next() else {
+            open.pop();
+            continue;
+        };
+        let path = path.join(&leaf.name);
+        visit(path.clone(), &leaf.entry)?;
+        if let Entry::Folder { node, .. } = leaf.entry {
+            if open.len() > MAX_DEPTH {
+                return Err(TreeError("folders nest too deeply").into());
             }
+            open.push((path, entries(nodes, node)?));
         }
-        Ok(())
     }
-    below(nodes, node, path, path.names().count(), visit)
+    Ok(())
+}
+
+/// The entries of a folder; the folders in it will be asked for.
+fn entries(nodes: &dyn Nodes, node: BlobId) -> Result<std::vec::IntoIter<Leaf>, WorkspaceError> {
+    let leaves = folder(nodes, node)?;
+    let folders = leaves.iter().filter_map(|leaf| match leaf.entry {
+        Entry::Folder { node, .. } => Some(node),
+        _ => None,
+    });
+    nodes.expect(&folders.collect::<Vec<_>>())?;
+    Ok(leaves.into_iter())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use piton_workspace::{Progress, Reason, Record, Saved, WorkspaceError};
+use piton_workspace::{Progress, Reason, Record, RelPath, Saved, WorkspaceError};
 
 use crate::world::{World, look};
 
@@ -287,4 +287,105 @@ async fn an_insertion_into_a_large_file_stores_a_piece() {
     world.write("large", "");
     world.restore(&saved.checkpoint).await.unwrap();
     assert_eq!(std::fs::read(world.path("large")).unwrap(), bytes);
+}
+
+/// Promise 20: a file that changes while it is read is captured whole, or named; and read again next time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn files_that_change_while_they_are_read_are_captured_whole_or_named() {
+    let world = World::new();
+    let path = world.path("log");
+    std::fs::write(&path, vec![b'a'; 6 << 20]).unwrap();
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (stop, busy) = (Arc::clone(&done), path.clone());
+    let writer = std::thread::spawn(move || {
+        use std::os::unix::fs::FileExt as _;
+        let file = std::fs::File::options().write(true).open(busy).unwrap();
+        for letter in (b'a'..=b'z').cycle() {
+            for piece in 0..96 {
+                file.write_all_at(&[letter; 64 << 10], piece << 16).unwrap();
+            }
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    });
+    let (mut named, mut whole) = (0, 0);
+    for _ in 0..6 {
+        let saved = world.save("").await;
+        if saved.unsteady.is_empty() {
+            whole += 1;
+            let history = world.workspace().history_of(vec![RelPath::new(b"log").unwrap()]).await.unwrap();
+            let entry = history.last().unwrap().1[0].new.clone().unwrap();
+            let bytes = world.workspace().read(&entry).await.unwrap().unwrap();
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a mixture was captured and not named");
+        } else {
+            named += 1;
+            assert_eq!(saved.unsteady[0].to_string(), "log");
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    println!("{named} named, {whole} whole");
+    assert!(named > 0, "nothing changed while it was read");
+    world.save("").await;
+    let now = std::fs::read(&path).unwrap();
+    let saved = world.save("").await;
+    world.remove("log");
+    world.restore(&saved.checkpoint).await.unwrap();
+    assert!(std::fs::read(&path).unwrap() == now, "what was unsteady is read again");
+}
+
+/// Bad input of the issue: names that differ in case only.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_differ_in_case_only_are_different_names() {
+    let world = World::new();
+    for name in ["Readme", "README", "readme/x", "README.d/x"] {
+        world.write(name, name);
+    }
+    let before = look(&world.root());
+    let saved = world.save("").await;
+    world.remove("Readme");
+    world.write("README", "changed");
+    std::fs::remove_dir_all(world.path("readme")).unwrap();
+    world.write("readme", "a file now");
+    world.restore(&saved.checkpoint).await.unwrap();
+    assert_eq!(look(&world.root()), before);
+}
+
+/// A small folder is asked for by paths, a larger one is opened: either way every change is found.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_found_in_folders_of_every_size() {
+    let world = World::new();
+    for size in [1, 3, 14, 15, 16, 17, 40] {
+        for n in 0..size {
+            world.write(&format!("d{size}/inner/{n}"), "0");
+        }
+        world.link(&format!("d{size}/link"), "inner");
+    }
+    settle();
+    world.save("").await;
+    settle();
+    assert_eq!(files_read(&world).await, 0);
+    for size in [1, 3, 14, 15, 16, 17, 40] {
+        world.write(&format!("d{size}/inner/0"), "1");
+        assert_eq!(files_read(&world).await, 1, "d{size}: changed");
+        settle();
+        world.save("").await;
+        world.mode(&format!("d{size}/inner"), 0o700);
+        let before = world.save("").await;
+        assert_eq!(before.changed, Some(true), "d{size}: mode of a folder");
+        world.remove(&format!("d{size}/link"));
+        world.link(&format!("d{size}/link"), "other");
+        assert_eq!(world.save("").await.changed, Some(true), "d{size}: a link");
+        world.write(&format!("d{size}/inner/.gitignore"), "0\n");
+        world.write(&format!("d{size}/inner/0"), vec![0; 2_000_000]);
+        let saved = world.save("").await;
+        assert_eq!(excluded(&world, &saved).await.len(), 1, "d{size}: new rules");
+        world.remove(&format!("d{size}/inner/.gitignore"));
+        world.write(&format!("d{size}/inner/0"), "0");
+        settle();
+        let saved = world.save("").await;
+        assert!(excluded(&world, &saved).await.is_empty(), "d{size}: no rules any more");
+        settle();
+    }
 }

@@ -1,0 +1,14 @@
+//! `piton completions SHELL`: verbs, options and their values, for a shell to complete.
+
+use clap::CommandFactory as _;
+
+use crate::arguments::{Arguments, Completions};
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+pub(crate) fn execute(session: &Session, arguments: &Completions) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "piton", &mut script);
+    session.output.data(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(Exit::Done)
+}

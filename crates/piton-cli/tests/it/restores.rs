@@ -1,0 +1,257 @@
+//! Restores, undos and redos that are cut short: by a kill at any system call, by a kill of the recovery, and by
+//! the power. Promise 17.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use piton_testing::power::{Names, Recording};
+use piton_testing::strace::{self, CHANGING, KillAt};
+
+use crate::files::look;
+use crate::world::World;
+
+type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
+
+const RESTORE: &[&str] = &["restore", "--yes", "--exact", "-q", "@~0"];
+const UNDO: &[&str] = &["undo", "--yes", "-q"];
+const REDO: &[&str] = &["redo", "--yes", "-q"];
+
+/// Whatever command comes next; it finds what was left.
+const NEXT: &[&str] = &["status", "-q"];
+
+/// A folder and its store just before a command that changes files, kept to begin again from.
+struct Stage {
+    world: World,
+    command: &'static [&'static str],
+    /// What takes the command back.
+    inverse: &'static [&'static str],
+    before: Tree,
+    after: Tree,
+}
+
+impl Stage {
+    /// A checkpoint, and a folder that differs from it in every way.
+    fn new() -> Self {
+        let world = World::new();
+        let work = world.work();
+        // A power cut leaves new files readable by their owner only, and so are all of them here.
+        let make = |name: &str, text: &str| {
+            let path = work.join(name);
+            let folder = path.parent().unwrap();
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(&path, text).unwrap();
+            let mode =
+                |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            mode(&path, 0o600);
+            mode(folder, 0o700);
+        };
+        for name in ["same", "changed", "gone", "d/gone", "kind"] {
+            make(name, "0");
+        }
+        symlink("same", work.join("link")).unwrap();
+        assert_eq!(world.piton(["save"]).code, Some(0));
+        let after = look(&work);
+        make("changed", "1");
+        std::fs::remove_file(work.join("gone")).unwrap();
+        std::fs::remove_dir_all(work.join("d")).unwrap();
+        std::fs::remove_file(work.join("link")).unwrap();
+        symlink("changed", work.join("link")).unwrap();
+        std::fs::remove_file(work.join("kind")).unwrap();
+        make("kind/new", "1");
+        let before = look(&work);
+        let stage = Self { world, command: RESTORE, inverse: UNDO, before, after };
+        stage.keep("start");
+        stage
+    }
+
+    /// The stage after this one's command has been done: before the command that takes it back.
+    fn next(self) -> Self {
+        self.reset("start");
+        self.does(self.command, &self.after);
+        let inverse = if self.inverse == UNDO { REDO } else { UNDO };
+        let stage = Self { command: self.inverse, inverse, before: self.after, after: self.before, world: self.world };
+        stage.keep("start");
+        stage
+    }
+
+    /// Runs a command, after which the folder must be this.
+    fn does(&self, command: &[&str], expected: &Tree) {
+        let said = self.world.piton(command);
+        assert_eq!(said.code, Some(0), "{command:?}: {}", said.stderr);
+        assert_eq!(look(&self.world.work()), *expected, "{command:?}");
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        if to.exists() {
+            std::fs::remove_dir_all(to).unwrap();
+        }
+        assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+    }
+
+    /// Keeps folder and store as they are under this name.
+    fn keep(&self, name: &str) {
+        let place = self.world.root().join("kept").join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        for part in ["work", "home"] {
+            Self::copy(&self.world.root().join(part), &place.join(part));
+        }
+    }
+
+    /// Puts back what was kept.
+    fn reset(&self, name: &str) {
+        for part in ["work", "home"] {
+            Self::copy(&self.world.root().join("kept").join(name).join(part), &self.world.root().join(part));
+        }
+    }
+
+    /// Every call of a command that changes something in the folder or the store.
+    fn points(&self, kept: &str, command: &[&str]) -> Vec<KillAt> {
+        self.reset(kept);
+        let trace = strace::trace(&self.world.command(command), CHANGING, 0);
+        assert!(trace.finished.success(), "{}", trace.finished.stderr);
+        assert_eq!(look(&self.world.work()), self.after);
+        trace.kill_points(&self.world.root()).points
+    }
+
+    /// Kills the command at a point; false if it got to its end.
+    fn kill(&self, kept: &str, command: &[&str], point: &KillAt) -> bool {
+        self.reset(kept);
+        strace::run(&self.world.command(command), point.clone()).killed()
+    }
+
+    /// What the next command makes of it is the old or the new, and the new can be taken back; true if it is the
+    /// new.
+    fn is_whole(&self, what: &str) -> bool {
+        let said = self.world.piton(NEXT);
+        assert_eq!(said.code, Some(0), "{what}: {}", said.stderr);
+        let found = look(&self.world.work());
+        if found != self.after {
+            assert_eq!(found, self.before, "{what}: neither the old nor the new");
+            return false;
+        }
+        self.does(self.inverse, &self.before);
+        true
+    }
+
+    /// Kills the command at some of its points; what was begun is finished afterwards.
+    fn kills(&self, most: usize) {
+        let points = self.points("start", self.command);
+        assert!(points.len() > 40, "{} points", points.len());
+        let (mut killed, mut finished) = (0, 0);
+        for point in sampled(points, most) {
+            if self.kill("start", self.command, &point) {
+                killed += 1;
+                finished += usize::from(self.is_whole(&format!("{:?} at {point:?}", self.command)));
+            }
+        }
+        println!("{:?}: {killed} kills, {finished} of them finished afterwards", self.command);
+        assert!(killed > 4 && finished > 0 && finished < killed, "{killed} kills, {finished} finished");
+    }
+}
+
+fn by_level(quick: usize, standard: usize) -> usize {
+    match std::env::var("PITON_TEST").as_deref() {
+        Ok("full") => usize::MAX,
+        Ok("quick") => quick,
+        _ => standard,
+    }
+}
+
+fn sampled(points: Vec<KillAt>, most: usize) -> Vec<KillAt> {
+    let step = points.len().div_ceil(most).max(1);
+    points.into_iter().step_by(step).collect()
+}
+
+#[test]
+fn a_restore_killed_anywhere_is_finished_by_the_next_command_and_can_be_undone() {
+    Stage::new().kills(by_level(12, 40));
+}
+
+#[test]
+fn an_undo_and_a_redo_killed_anywhere_are_finished_by_the_next_command() {
+    let undo = Stage::new().next();
+    undo.kills(by_level(8, 16));
+    undo.next().kills(by_level(8, 16));
+}
+
+/// The recovery is killed too, at any of its calls, and again.
+#[test]
+fn a_recovery_killed_anywhere_is_finished_by_the_one_after() {
+    let stage = Stage::new();
+    let renames = stage.points("start", RESTORE).into_iter().filter(|point| point.syscalls == ["renameat2"]);
+    let renames: Vec<_> = renames.collect();
+    let middle = &renames[renames.len() / 2];
+    assert!(stage.kill("start", RESTORE, middle));
+    let torn = look(&stage.world.work());
+    assert!(torn != stage.before && torn != stage.after, "{middle:?} isn't in the middle");
+    stage.keep("torn");
+    let mut killed = 0;
+    for point in sampled(stage.points("torn", NEXT), by_level(8, 24)) {
+        if !stage.kill("torn", NEXT, &point) {
+            continue;
+        }
+        killed += 1;
+        // And once more in the middle of the next, if it gets there.
+        let _ = strace::run(&stage.world.command(NEXT), KillAt::new(&["renameat2"], 1));
+        assert!(stage.is_whole(&format!("recovery at {point:?}")), "{point:?}: what was begun was given up");
+    }
+    println!("{killed} kills of a recovery");
+    assert!(killed > 4, "{killed} kills");
+}
+
+/// The negative control of the tests above: if nobody knows that there was a restore, they find torn trees.
+#[test]
+fn the_same_kills_are_found_if_nobody_recovers() {
+    let stage = Stage::new();
+    let torn = sampled(stage.points("start", RESTORE), by_level(12, 40)).into_iter().filter(|point| {
+        let killed = stage.kill("start", RESTORE, point);
+        let mark = Command::new("find").arg(stage.world.state()).args(["-name", "restoring", "-delete"]).status();
+        assert!(mark.unwrap().success());
+        assert_eq!(stage.world.piton(NEXT).code, Some(0));
+        let found = look(&stage.world.work());
+        killed && found != stage.before && found != stage.after
+    });
+    assert!(torn.count() > 0, "the harness can't tell a torn restore from a whole one");
+}
+
+/// The power fails at any moment of a restore: after the next command the folder is the old or the new, and the
+/// new if the restore had said that it was done.
+#[test]
+fn a_power_cut_during_a_restore_leaves_the_old_or_the_new() {
+    let stage = Stage::new();
+    let root = stage.world.root();
+    // The copy to begin again from is no part of the disk.
+    std::fs::remove_dir_all(root.join("kept")).unwrap();
+    let mut recording = Recording::record(&stage.world.command(RESTORE), &root);
+    assert!(recording.finished.success(), "{}", recording.finished.stderr);
+    let count = by_level(16, 48).min(4 * recording.steps());
+    let (mut old, mut new) = (0, 0);
+    for names in [Names::DirectorySync, Names::Journal] {
+        recording = recording.with_names(names);
+        for (cut, seed) in recording.cuts(count / 2, 20_261_116) {
+            let image = recording.materialise(cut, seed);
+            for part in ["work", "home"] {
+                Stage::copy(&image.dir.path().join(part), &root.join(part));
+            }
+            reboot(&stage.world.state());
+            let is_new = stage.is_whole(&format!("{names:?}, cut {cut}, seed {seed}, after {}", image.last));
+            *(if is_new { &mut new } else { &mut old }) += 1;
+            assert!(is_new || image.acknowledged.is_empty(), "cut {cut}, seed {seed}: it had said that it was done");
+        }
+    }
+    println!("{count} cuts over {} steps and {} syncs: {old} old, {new} new", recording.steps(), recording.syncs());
+    assert!(old > 0 && new > 0, "{old} old, {new} new");
+}
+
+/// After a power cut the machine is started again: what the store noted is from another boot.
+fn reboot(state: &Path) {
+    for place in std::fs::read_dir(state).unwrap() {
+        let path = place.unwrap().path().join("store.db-lock");
+        if let Ok(mut mark) = std::fs::read(&path) {
+            mark.iter_mut().take(16).for_each(|byte| *byte ^= 0xff);
+            std::fs::write(path, mark).unwrap();
+        }
+    }
+}
