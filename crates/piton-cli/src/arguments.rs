@@ -10,6 +10,7 @@ use piton_types::{RunId, StepPath, Value, from_json};
 
 use crate::agent_arguments::Lease;
 use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
+use crate::first_arguments::{Demo, Doctor};
 use crate::reference::{InvalidReference, Reference};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
@@ -48,6 +49,8 @@ Documents:
 Store:
   init     Set up the store of this folder and say where it is
   key      The key of an encrypted store
+  doctor   What this machine has of all that Piton can use, and how to mend it
+  demo     See it work: files undone, an agent killed and gone on, a person asked
 
 Shell:
   completions
@@ -134,6 +137,8 @@ pub(crate) enum Verb {
     Checkpoint(Checkpoint),
     Init(Init),
     Key(KeyArguments),
+    Doctor(Doctor),
+    Demo(Demo),
     Ls(Ls),
     Log(Log),
     Show(Show),

@@ -110,6 +110,16 @@ impl Failure {
         }
     }
 
+    /// What happened and why, on one line.
+    pub(crate) fn message(&self) -> String {
+        std::iter::once(&self.message).chain(&self.causes).map(String::as_str).collect::<Vec<_>>().join(": ")
+    }
+
+    /// What to do about it.
+    pub(crate) fn advice(&self) -> &str {
+        self.hint.as_deref().unwrap_or("see what it says, and try again")
+    }
+
     /// The failure as a person reads it, without a line feed at the end. `paint` is given the words
     /// `error:` and `hint:`.
     pub(crate) fn render(&self, paint: impl Fn(&str) -> String) -> String {

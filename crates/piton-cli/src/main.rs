@@ -14,6 +14,7 @@ mod drive;
 mod failure;
 mod file_arguments;
 mod files;
+mod first_arguments;
 mod keys;
 mod output;
 mod outside;

@@ -67,6 +67,8 @@ impl Fact {
             EntryKind::Asked => Self::Asked(decode(log, entry, body)?),
             EntryKind::Answer => Self::Answer(decode(log, entry, body)?),
             EntryKind::Requested => Self::Requested(decode(log, entry, body)?),
+            // A restore of files alone names no entry to follow: the line goes on.
+            EntryKind::Restored if body.field("to").is_none() => Self::Checkpoint,
             EntryKind::Restored => Self::Restored(decode(log, entry, body)?),
             EntryKind::Logged => Self::Logged(decode(log, entry, body)?),
             EntryKind::Checkpoint => Self::Checkpoint,

@@ -71,6 +71,11 @@ impl SqliteStore {
         Ok(())
     }
 
+    /// The version of SQLite that is built in.
+    pub fn engine_version() -> &'static str {
+        rusqlite::version()
+    }
+
     /// What this handle has done so far.
     pub fn counters(&self) -> Counters {
         self.core.tally.read()

@@ -5,7 +5,9 @@ mod answer;
 mod cancel;
 mod checkpoint;
 mod completions;
+mod demo;
 mod diff;
+mod doctor;
 mod events;
 mod file_diff;
 mod fork;
@@ -50,6 +52,8 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,
         Verb::Init(arguments) => init::execute(session, &arguments).await,
         Verb::Key(arguments) => key::execute(session, &arguments).await,
+        Verb::Doctor(_) => doctor::execute(session).await,
+        Verb::Demo(arguments) => demo::execute(session, &arguments).await,
         Verb::Ls(arguments) => ls::execute(session, &arguments).await,
         Verb::Log(arguments) => log::execute(session, &arguments).await,
         Verb::Show(arguments) => show::execute(session, &arguments).await,

@@ -112,6 +112,12 @@ fn save_status_diff_and_restore() {
     error: there is no checkpoint "99" of this folder; /checkpoint list shows them
     --- exit 1
     "#);
+    for looking in [&["ls"][..], &["ls", "--all"], &["log"], &["events", "--json", "@"]] {
+        let said = world.piton(looking);
+        assert!(!said.stderr.contains("damaged"), "{looking:?}: {}", said.whole());
+    }
+    let listed = world.piton(["ls"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.whole());
 }
 
 /// Decision 10: the user's git is never written, whatever the verb.

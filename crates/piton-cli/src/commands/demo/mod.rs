@@ -1,0 +1,209 @@
+//! `piton demo`: what Piton does, shown on a new folder with real processes. Whatever it claims at the end it has
+//! measured before: hashes of files, requests that the model's server counted, exit codes.
+//!
+//! The verbs that it shows are run as a user would run them, as processes of their own.
+
+mod agent;
+mod files;
+mod model;
+mod person;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
+
+use piton::SystemRandom;
+use piton_types::Random as _;
+use serde_json::{Value as Json, json};
+use tokio::process::{Child, Command};
+
+use crate::failure::{Exit, Failure};
+use crate::first_arguments::Demo;
+use crate::output::clean;
+use crate::session::Session;
+
+/// How many lines of a command's output are shown.
+const SHOWN: usize = 12;
+
+pub(crate) async fn execute(session: &Session, arguments: &Demo) -> Result<Exit, Failure> {
+    let begun = Instant::now();
+    let mut stage = Stage::new(session, arguments.into.as_deref())?;
+    stage.say(&format!("Everything happens in {}.", stage.root.display()))?;
+    files::show(&mut stage).await?;
+    agent::show(&mut stage).await?;
+    person::show(&mut stage).await?;
+    stage.finish(begun)
+}
+
+/// Something that was claimed, and whether it turned out so.
+struct Claim {
+    text: String,
+    holds: bool,
+}
+
+/// Where it happens.
+struct Stage<'a> {
+    session: &'a Session,
+    /// The new folder.
+    root: PathBuf,
+    /// The program itself.
+    program: PathBuf,
+    claims: Vec<Claim>,
+}
+
+/// A command that ended.
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    /// Its JSON, or nothing.
+    fn json(&self) -> Json {
+        serde_json::from_str(self.stdout.trim()).unwrap_or(Json::Null)
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn new(session: &'a Session, into: Option<&Path>) -> Result<Self, Failure> {
+        let root = into.map_or_else(|| temporary(session), Path::to_path_buf);
+        let cannot = |error: std::io::Error| {
+            Failure::fixable(format!("can't make {}", root.display()))
+                .because(&error)
+                .hint("name a folder that doesn't exist yet with `--into DIR`.")
+        };
+        std::fs::create_dir(&root).map_err(cannot)?;
+        let root = root.canonicalize().map_err(cannot)?;
+        std::fs::create_dir(root.join("project")).map_err(cannot)?;
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::fixable("can't find the program that this is").because(&error))?;
+        Ok(Self { session, root, program, claims: Vec::new() })
+    }
+
+    /// The folder that stands for a project.
+    fn project(&self) -> PathBuf {
+        self.root.join("project")
+    }
+
+    fn store(&self) -> String {
+        format!("sqlite:{}", self.root.join("store.db").display())
+    }
+
+    /// A line for people.
+    fn say(&self, text: &str) -> Result<(), Failure> {
+        if self.session.output.is_json() { Ok(()) } else { self.session.output.data(text) }
+    }
+
+    fn title(&self, text: &str) -> Result<(), Failure> {
+        self.say(&format!("\n== {text}"))
+    }
+
+    fn claim(&mut self, holds: bool, text: impl Into<String>) {
+        self.claims.push(Claim { text: text.into(), holds });
+    }
+
+    /// Writes a file of the project.
+    fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.project().join(name);
+        let folder = path.parent().unwrap_or(&self.root);
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&path, text))
+            .map_err(|error| Failure::fixable(format!("can't write {}", path.display())).because(&error))
+    }
+
+    /// `piton` with these arguments, in the project.
+    fn piton(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .current_dir(self.project())
+            .env("PITON_STORE", self.store())
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    fn start(&self, arguments: &[&str]) -> Result<Child, Failure> {
+        self.piton(arguments).spawn().map_err(|error| Failure::fixable("can't start piton").because(&error))
+    }
+
+    /// Runs a verb to its end without showing it.
+    async fn quietly(&self, arguments: &[&str]) -> Result<Ended, Failure> {
+        finished(self.start(arguments)?).await
+    }
+
+    /// Runs a verb, shown with what it says.
+    async fn run(&self, arguments: &[&str]) -> Result<Ended, Failure> {
+        self.say(&format!("$ piton {}", quoted(arguments)))?;
+        let ended = self.quietly(arguments).await?;
+        let said: Vec<&str> = ended.stdout.lines().chain(ended.stderr.lines()).collect();
+        for line in said.iter().take(SHOWN) {
+            self.say(&format!("  {}", clean(line)))?;
+        }
+        if said.len() > SHOWN {
+            self.say(&format!("  … {} lines more", said.len() - SHOWN))?;
+        }
+        Ok(ended)
+    }
+
+    /// What was claimed and what became of it.
+    fn finish(self, begun: Instant) -> Result<Exit, Failure> {
+        let all = self.claims.iter().all(|claim| claim.holds);
+        let seconds = begun.elapsed().as_secs_f64();
+        if self.session.output.is_json() {
+            self.session.output.object(&json!({
+                "folder": self.root.to_string_lossy(),
+                "store": self.store(),
+                "ok": all,
+                "seconds": seconds,
+                "claims": self.claims.iter()
+                    .map(|claim| json!({"claim": claim.text, "holds": claim.holds})).collect::<Vec<_>>(),
+            }))?;
+        } else {
+            self.title("What you saw")?;
+            for Claim { text, holds } in &self.claims {
+                self.say(&format!("{} {text}", if *holds { "yes" } else { "NO " }))?;
+            }
+            self.say(&format!("\nIt took {seconds:.0} s. The folder is yours to look around in:"))?;
+            self.say(&format!("  cd {}", self.project().display()))?;
+            self.say(&format!("  export PITON_STORE={}", self.store()))?;
+            self.say("  piton log                     what happened to the files")?;
+            self.say("  piton show killed --steps     what the agent did, turn by turn")?;
+            self.say("In a project of your own: `piton guard -- your-agent`, then `piton status` and `piton undo`.")?;
+        }
+        if all {
+            return Ok(Exit::Done);
+        }
+        Err(Failure::internal("the demo did not turn out as it should").hint("`piton doctor` may say why."))
+    }
+}
+
+/// A name that nobody has, among the temporary folders.
+fn temporary(session: &Session) -> PathBuf {
+    let mut bytes = [0; 4];
+    SystemRandom.fill(&mut bytes);
+    let name = format!("piton-demo-{:08x}", u32::from_le_bytes(bytes));
+    PathBuf::from(session.variable("TMPDIR").unwrap_or_else(|| "/tmp".to_owned())).join(name)
+}
+
+/// Waits for a command and takes what it said.
+async fn finished(child: Child) -> Result<Ended, Failure> {
+    let output =
+        child.wait_with_output().await.map_err(|error| Failure::fixable("can't wait for piton").because(&error))?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) })
+}
+
+/// Arguments as they would be typed.
+fn quoted(arguments: &[&str]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@=:".contains(c);
+    let words = arguments.iter().map(|word| match word.chars().all(plain) {
+        true => (*word).to_owned(),
+        false => format!("'{word}'"),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,25 @@
+//! The verbs for whoever sees Piton for the first time.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// What this machine has of all that Piton can use, and how to mend it
+///
+/// Looks at the store of this folder, SQLite, git, Python, the sandbox, the disk and the rights on files. Nothing is
+/// changed. The exit code is 1 if Piton can't work here.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton doctor\n  piton doctor --json")]
+pub(crate) struct Doctor {}
+
+/// See it work: files undone, an agent killed and gone on, a person asked
+///
+/// Takes under a minute, needs no key and no network, and touches nothing but a new folder, which it leaves for you
+/// to look around in. Every figure is measured while you watch.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton demo\n  piton demo --into /tmp/piton-demo")]
+pub(crate) struct Demo {
+    /// The folder to make; without it, a new one among the temporary ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) into: Option<PathBuf>,
+}
