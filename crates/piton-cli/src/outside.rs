@@ -42,6 +42,10 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
     resolve(&mut config, |name| std::env::var(name).ok())?;
     let mut outside = OutsideConfig::at(config.level);
     for address in &config.reachable {
+        if !address.starts_with("http://") && !address.starts_with("https://") {
+            return Err(Failure::fixable(format!("reachable: {:?} isn't the beginning of a URL", clean(address)))
+                .hint("write it as in http://127.0.0.1:8080."));
+        }
         outside.network = outside.network.trusting_url(address);
     }
     outside.providers = config.providers;

@@ -224,6 +224,30 @@ impl Timeline {
         related
     }
 
+    /// The later operations that were taken back and still are, with the restores that did it: together they come to
+    /// nothing, and what is below them must not depend on them.
+    pub(crate) fn gone_since(&self, place: usize) -> Vec<usize> {
+        let mut gone = vec![];
+        for (at, moment) in self.moments.iter().enumerate().skip(place + 1) {
+            let related = self.related(at);
+            if related.len().is_multiple_of(2) {
+                continue;
+            }
+            match moment.role() {
+                Role::Closed { since, .. } => {
+                    // One that had begun before can't be told apart from what is asked about.
+                    let Some(start) = self.find(since).filter(|start| *start >= place) else { continue };
+                    let own = Maker::Agents(vec![since.run.clone()]);
+                    gone.extend((start + 1..=at).filter(|at| self.maker(*at) == own));
+                }
+                Role::Restored { .. } => gone.push(at),
+                _ => continue,
+            }
+            gone.extend(related);
+        }
+        gone
+    }
+
     /// The operations that can be taken back, newest last, and the undos that can be taken back.
     pub fn operations(&self) -> (Vec<usize>, Vec<usize>) {
         let (mut done, mut undone): (Vec<usize>, Vec<usize>) = Default::default();

@@ -529,9 +529,10 @@ fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Ro
         // Any other checkpoint: what changed up to it, since the one before.
         _ => (place.checked_sub(1).ok_or_else(nothing)?, None),
     };
-    let related = timeline.related(place);
+    let mut dropped = timeline.related(place);
+    dropped.extend(timeline.gone_since(place));
     let fate = |at: usize| {
-        if related.contains(&at) {
+        if dropped.contains(&at) {
             return Fate::Dropped;
         }
         if at > place {

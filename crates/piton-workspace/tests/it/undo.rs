@@ -87,6 +87,36 @@ async fn edits_between_and_after_the_agents_steps_survive() {
     assert!(!world.has("made"), "what the agent made goes");
 }
 
+/// An agent whose second turn brought a file back to what it was before the first: once the second is undone, the
+/// first can be undone too.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_undone_does_not_stand_in_the_way_of_what_came_before() {
+    let world = World::new();
+    world.write("a", "hello\n");
+    world.write("mine", "0\n");
+    world.save("").await;
+    for (n, text) in [(1, "goodbye\n"), (2, "hello\n")] {
+        let session = begin(&world, n).await;
+        world.write("a", text);
+        session.end(Ok(Value::Null)).await.unwrap();
+        world.write("mine", &format!("{n}\n"));
+    }
+    world.undo().await.unwrap();
+    assert_eq!(world.read("a"), "goodbye\n");
+    world.undo().await.unwrap();
+    assert_eq!((world.read("a"), world.read("mine")), ("hello\n".to_owned(), "2\n".to_owned()));
+    world.reach(Goal::Redo, RestoreOptions::default()).await.unwrap();
+    assert_eq!(world.read("a"), "goodbye\n");
+    world.reach(Goal::Redo, RestoreOptions::default()).await.unwrap();
+    assert_eq!(world.read("a"), "hello\n");
+    world.undo().await.unwrap();
+    world.undo().await.unwrap();
+    assert_eq!(world.read("a"), "hello\n");
+    world.write("a", "changed since\n");
+    world.undo().await.unwrap_err();
+    assert_eq!(world.read("a"), "changed since\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_both_changed_in_one_place_is_shown_and_nothing_is_written() {
     let world = World::new();

@@ -22,7 +22,7 @@ pub(super) async fn show(stage: &mut Stage<'_>) -> Result<(), Failure> {
     let start = hashes(&stage.project(), false)?;
 
     stage.say("An agent edits a file:")?;
-    let first = stage.run(&["guard", "--json", "--", "sh", "-c", "sed -i s/hello/goodbye/ src/app.py"]).await?;
+    stage.run(&["guard", "--", "sh", "-c", "sed -i s/hello/goodbye/ src/app.py"]).await?;
     stage.say("You write down a thought meanwhile:\n$ echo 'call Ada' >> todo.md")?;
     stage.write("todo.md", "buy bread\ncall Ada\n")?;
     stage.say("The agent goes on, and tidies up:")?;
@@ -34,8 +34,7 @@ pub(super) async fn show(stage: &mut Stage<'_>) -> Result<(), Failure> {
 
     let repository = hashes(&stage.project().join(".git"), true)?;
     stage.run(&["undo", "--yes"]).await?;
-    let first = first.json()["run"].as_str().unwrap_or_default().to_owned();
-    stage.run(&["undo", "--yes", &first]).await?;
+    stage.run(&["undo", "--yes"]).await?;
     let expected = with_thought(&start);
     let back = hashes(&stage.project(), false)?;
     stage.claim(

@@ -70,7 +70,7 @@ impl Model {
     /// What `--config` is given.
     pub(super) fn config(&self) -> String {
         format!(
-            "reachable = [\"127.0.0.1\"]\n\n[providers.openai]\nbase_url = \"http://{}/v1\"\napi_key = \"none\"\n",
+            "reachable = [\"http://{0}\"]\n\n[providers.openai]\nbase_url = \"http://{0}/v1\"\napi_key = \"none\"\n",
             self.address
         )
     }
