@@ -45,6 +45,8 @@ fn all_verbs() {
     Store:
       init     Set up the store of this folder and say where it is
       key      The key of an encrypted store
+      doctor   What this machine has of all that Piton can use, and how to mend it
+      demo     See it work: files undone, an agent killed and gone on, a person asked
 
     Shell:
       completions

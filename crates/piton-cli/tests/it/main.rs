@@ -4,6 +4,7 @@
 mod cases;
 mod errors;
 mod files;
+mod first_use;
 mod help;
 mod keys;
 mod kill;

@@ -32,6 +32,7 @@ pub(super) async fn show(stage: &mut Stage<'_>) -> Result<(), Failure> {
     stage.say("And from the start, as one would do without checkpoints:")?;
     stage.quietly(&run("again")).await?;
     let from_zero = before + model.take_asked();
+    stage.say(&format!("  {from_zero} questions, {before} of them for nothing"))?;
 
     stage.claim(
         killed.code.is_none() && before == u64::from(KILLED_IN) && resumed.json()["status"] == "completed",
@@ -48,8 +49,8 @@ pub(super) async fn show(stage: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run(id: &str) -> [&str; 7] {
-    ["run", "research.yml", "--id", id, "--config", "models.toml", "--json"]
+fn run(id: &str) -> [&str; 8] {
+    ["run", "research.yml", "--id", id, "--config", "models.toml", "--json", "-q"]
 }
 
 fn document(pages: &str) -> String {

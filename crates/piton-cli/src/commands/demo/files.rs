@@ -10,9 +10,9 @@ use super::Stage;
 use crate::failure::Failure;
 
 /// What the agent does in its second turn. Neither command asks anybody.
-const DESTRUCTION: &str = "git reset --hard --quiet; git clean -fdxq; echo 'print(\"rewritten\")' > new.py";
+const DESTRUCTION: &str = "git reset --hard --quiet; git clean -fdxq; echo rewritten > new.py";
 /// The same where there is no git.
-const PLAIN_DESTRUCTION: &str = "rm -rf notes .env todo.md README.md; echo 'print(\"rewritten\")' > new.py";
+const PLAIN_DESTRUCTION: &str = "rm -rf notes .env todo.md README.md; echo rewritten > new.py";
 
 type Hashes = BTreeMap<PathBuf, blake3::Hash>;
 
