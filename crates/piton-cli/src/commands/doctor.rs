@@ -113,7 +113,9 @@ async fn store(session: &Session) -> Vec<Finding> {
         }
         Err(failure) => return vec![Finding::problem("store", failure.message(), failure.advice())],
     };
-    let path = place.url.split_once(':').map(|(_, path)| PathBuf::from(path));
+    let path = place.url.split_once(':').map(|(_, path)| PathBuf::from(path)).filter(|path| path.exists());
+    // Before it is opened, which would put it right.
+    findings.extend(path.as_deref().map(private));
     match session.open(&place, false).await {
         Ok(store) => {
             findings.push(match store.usage().await {
@@ -129,8 +131,7 @@ async fn store(session: &Session) -> Vec<Finding> {
         }
         Err(failure) => findings.push(Finding::problem("store", failure.message(), failure.advice())),
     }
-    if let Some(path) = path.filter(|path| path.exists()) {
-        findings.push(private(&path));
+    if let Some(path) = path {
         findings.extend(network(&path));
         findings.extend(disk(&path));
     }
