@@ -74,11 +74,11 @@ impl Run {
     }
 
     /// Goes through the newest attempt at every step, in the order in which they ended.
-    pub fn for_each_step(&self, mut look: impl FnMut(&StepRecord)) {
+    pub fn for_each_step(&self, look: impl FnMut(&StepRecord)) {
         let known = self.core().known();
         let mut steps: Vec<_> = known.line.steps.values().collect();
         steps.sort_by_key(|step| known.line.order.get(&step.path).copied());
-        steps.into_iter().for_each(|step| look(step));
+        steps.into_iter().for_each(look);
     }
 
     /// How often the run was tried again after it had failed.

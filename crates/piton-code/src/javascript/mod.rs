@@ -2,7 +2,8 @@
 //!
 //! Every call has a fresh global scope, so that nothing of one call is seen by the next. The runtime below
 //! it, which has no state that code can see, is kept for the next call after one that ended well; after an
-//! interruption or a lack of memory it is thrown away.
+//! interruption or a lack of memory it is thrown away. To make a scope and to clear one away takes longer than most
+//! scripts, so both are done once the result has been handed over.
 
 mod builtins;
 mod convert;
@@ -43,16 +44,22 @@ impl fmt::Debug for Surroundings {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JavaScript;
 
+/// A runtime with a global scope that nothing has run in.
+struct Engine {
+    context: Context,
+    runtime: Runtime,
+}
+
 thread_local! {
-    /// The runtime of this thread, while nobody uses it. Runtimes can't move between threads.
-    static IDLE: Cell<Option<Runtime>> = const { Cell::new(None) };
+    /// The engine of this thread, while nobody uses it. Engines can't move between threads.
+    static IDLE: Cell<Option<Engine>> = const { Cell::new(None) };
 }
 
 impl JavaScript {
     /// Calls the code's `main` with the inputs as its one argument, and gives what it returns, or what it
     /// promises and then keeps.
     ///
-    /// Takes as long as the code does: async callers give it a thread.
+    /// Takes as long as the code does: async callers use [`start`](Self::start).
     ///
     /// # Errors
     ///
@@ -64,49 +71,88 @@ impl JavaScript {
         limits: &CodeLimits,
         surroundings: &Surroundings,
     ) -> Result<Value, CodeError> {
-        let runtime = take()?;
-        let started = Instant::now();
-        let time = limits.time;
-        runtime.set_memory_limit(usize::try_from(limits.memory).unwrap_or(usize::MAX));
-        let stop = surroundings.stop.clone();
-        let interrupt = move || started.elapsed() > time || stop.load(Ordering::Relaxed);
-        runtime.set_interrupt_handler(Some(Box::new(interrupt)));
-        let result = call(&runtime, code, inputs, limits, surroundings, started);
-        let healthy =
-            !matches!(result, Err(CodeError::TimedOut { .. } | CodeError::OutOfMemory { .. } | CodeError::Engine(_)));
-        if healthy {
-            keep(runtime);
-        }
-        result
+        let mut result = None;
+        run_and(code, inputs, limits, surroundings, |made| result = Some(made));
+        result.unwrap_or_else(|| Err(CodeError::Engine("it gave nothing".to_owned())))
+    }
+
+    /// The same on a thread that may block, with what the code made as soon as it is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub async fn start(
+        self,
+        code: Arc<str>,
+        inputs: Value,
+        limits: CodeLimits,
+        surroundings: Surroundings,
+    ) -> Result<Value, CodeError> {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        tokio::task::spawn_blocking(move || {
+            // Nobody listens any more if the future was dropped.
+            run_and(&code, &inputs, &limits, &surroundings, |result| drop(answer.send(result)));
+        });
+        answered.await.unwrap_or_else(|_| Err(CodeError::Engine("the code's thread failed".to_owned())))
     }
 }
 
-fn take() -> Result<Runtime, CodeError> {
-    if let Some(runtime) = IDLE.take() {
-        return Ok(runtime);
+/// Runs the code, hands the result over, and then gets the engine ready for the next call.
+fn run_and(
+    code: &str,
+    inputs: &Value,
+    limits: &CodeLimits,
+    surroundings: &Surroundings,
+    deliver: impl FnOnce(Result<Value, CodeError>),
+) {
+    let engine = match IDLE.take().map_or_else(Engine::new, Ok) {
+        Ok(engine) => engine,
+        Err(error) => return deliver(Err(error)),
+    };
+    let Engine { runtime, context } = &engine;
+    let started = Instant::now();
+    let time = limits.time;
+    runtime.set_memory_limit(usize::try_from(limits.memory).unwrap_or(usize::MAX));
+    let stop = surroundings.stop.clone();
+    let interrupt = move || started.elapsed() > time || stop.load(Ordering::Relaxed);
+    runtime.set_interrupt_handler(Some(Box::new(interrupt)));
+    let result = call(context, code, inputs, limits, surroundings, started);
+    let healthy =
+        !matches!(result, Err(CodeError::TimedOut { .. } | CodeError::OutOfMemory { .. } | CodeError::Engine(_)));
+    deliver(result);
+    if healthy {
+        IDLE.set(engine.renewed());
     }
-    let runtime = Runtime::new().map_err(|error| CodeError::Engine(error.to_string()))?;
-    runtime.set_max_stack_size(MAX_STACK);
-    Ok(runtime)
 }
 
-/// Keeps a runtime for the next call. What the code left behind is in cycles with its global scope, which the
-/// garbage collector finds.
-fn keep(runtime: Runtime) {
-    runtime.set_interrupt_handler(None);
-    runtime.run_gc();
-    IDLE.set(Some(runtime));
+impl Engine {
+    fn new() -> Result<Self, CodeError> {
+        let failed = |error: rquickjs::Error| CodeError::Engine(error.to_string());
+        let runtime = Runtime::new().map_err(failed)?;
+        runtime.set_max_stack_size(MAX_STACK);
+        let context = Context::full(&runtime).map_err(failed)?;
+        Ok(Self { context, runtime })
+    }
+
+    /// With another scope. What the code left behind is in cycles with its own, which the garbage collector finds.
+    fn renewed(self) -> Option<Self> {
+        let Self { context, runtime } = self;
+        drop(context);
+        runtime.set_interrupt_handler(None);
+        runtime.set_memory_limit(usize::MAX);
+        runtime.run_gc();
+        Some(Self { context: Context::full(&runtime).ok()?, runtime })
+    }
 }
 
 fn call(
-    runtime: &Runtime,
+    context: &Context,
     code: &str,
     inputs: &Value,
     limits: &CodeLimits,
     surroundings: &Surroundings,
     started: Instant,
 ) -> Result<Value, CodeError> {
-    let context = Context::full(runtime).map_err(|error| CodeError::Engine(error.to_string()))?;
     context.with(|ctx| {
         let work = |main: &mut bool| -> Result<Result<Value, CodeError>, CaughtError<'_>> {
             builtins::install(&ctx, code, surroundings).catch(&ctx)?;

@@ -145,10 +145,7 @@ impl Code {
                 let stop = Arc::new(AtomicBool::new(false));
                 let _stopper = StopOnDrop(stop.clone());
                 let surroundings = Surroundings { now: context.clock().now(), random: outside.random.clone(), stop };
-                let (code, inputs) = (self.code.clone(), inputs.clone());
-                let work = move || JavaScript.run(&code, &inputs, &limits, &surroundings);
-                let ended = tokio::task::spawn_blocking(work).await;
-                ended.map_err(|error| NodeError::new("CodeError", format!("the code's thread failed: {error}")))?
+                JavaScript.start(self.code.clone(), inputs.clone(), limits, surroundings).await
             }
             Language::Python => {
                 outside.record(context, AuditKind::Code, "python3")?;
