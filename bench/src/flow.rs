@@ -10,7 +10,8 @@ use piton_runtime::SystemClock;
 
 use crate::measure::report;
 
-struct Counter(std::sync::atomic::AtomicU64);
+#[derive(Default)]
+pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
 impl Ids for Counter {
     fn next(&self) -> String {
@@ -19,7 +20,7 @@ impl Ids for Counter {
 }
 
 /// A line of templates and aggregators in turn.
-fn line(nodes: usize) -> String {
+pub(crate) fn line(nodes: usize) -> String {
     let (mut list, mut edges) = (String::new(), String::new());
     for n in 0..nodes {
         let before = if n == 0 { "in".to_owned() } else { format!("n{}", n - 1) };

@@ -1,7 +1,7 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|relaxed|cipher|file-store|files|load|many|steps|flow|code [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|relaxed|cipher|file-store|files|load|many|steps|flow|flow-durable|code [--dir DIR]`
 
 mod alloc;
 mod cipher;
@@ -11,6 +11,7 @@ mod corpus;
 mod file_store;
 mod files;
 mod flow;
+mod flow_durable;
 mod load;
 mod many;
 mod measure;
@@ -40,10 +41,11 @@ fn main() -> anyhow::Result<()> {
             "load" => load::run(scratch.path()).await,
             "many" => many::run(scratch.path()).await,
             "flow" => flow::run(scratch.path()).await,
+            "flow-durable" => flow_durable::run(scratch.path()).await,
             "steps" => steps::run(scratch.path()).await,
             "code" => code::run().await,
             _ => anyhow::bail!(
-                "usage: piton-bench conversation|relaxed|cipher|file-store|files|load|many|steps|flow|code [--dir DIR]"
+                "usage: piton-bench conversation|relaxed|cipher|file-store|files|load|many|steps|flow|flow-durable|code [--dir DIR]"
             ),
         }
     })

@@ -232,7 +232,7 @@ pub(crate) struct Answer {
 /// they did in the world stays, and is listed first.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton retry RUN\n  piton retry RUN --from fetch\n  piton retry RUN --from fetch --dry-run"
+    after_help = "Examples:\n  piton retry RUN\n  piton retry RUN --from fetch\n  piton retry RUN --from fetch --dry-run\n  piton retry RUN --from fetch --set topic=wasps"
 )]
 pub(crate) struct Retry {
     /// The run, by its id or the unique beginning of it
@@ -241,6 +241,9 @@ pub(crate) struct Retry {
     /// The first step to do again
     #[arg(long, value_name = "STEP")]
     pub(crate) from: Option<StepPath>,
+    /// What is to be different from there on, as `fork --set`: a new run branches off and goes on
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "from")]
+    pub(crate) set: Vec<(String, Value)>,
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
@@ -255,7 +258,7 @@ pub(crate) struct Retry {
 /// else as text.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton fork RUN@3 --set model=x\n  piton fork RUN --id second\n  piton fork RUN@3 --set fetch.stdout=nothing --json"
+    after_help = "Examples:\n  piton fork RUN@3 --set model=x\n  piton fork RUN --id second\n  piton fork RUN@3 --set fetch.stdout=nothing --json\n  piton fork RUN --document changed.yml\n  piton fork RUN@3 --only summarise --set fetch.stdout=nothing"
 )]
 pub(crate) struct Fork {
     /// The checkpoint or entry to branch off; of a run, its newest entry
@@ -267,6 +270,15 @@ pub(crate) struct Fork {
     /// The new run's id
     #[arg(long, value_name = "RUN")]
     pub(crate) id: Option<RunId>,
+    /// Another document: what finished and isn't affected by the change stays done, the rest is done again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) document: Option<PathBuf>,
+    /// Only try this step of a workflow on that data, in memory: no run is made, nothing is recorded
+    #[arg(long, value_name = "STEP", conflicts_with = "id")]
+    pub(crate) only: Option<StepPath>,
+    /// Models, knowledge bases, credentials, limits for --only and --document: a .toml, .yml or .json file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Stop a run, to go on later
@@ -428,9 +440,12 @@ pub(crate) struct Show {
 /// What differs between two checkpoints
 ///
 /// Of their files, or with --state of their states. Without B, A is compared with the folder as it is now; without
-/// A, the newest checkpoint is. Of two runs, their newest checkpoints are compared.
+/// A, the newest checkpoint is. Of two runs of steps or workflows, what their steps gave is compared; of two guarded
+/// sessions, the files of their newest checkpoints.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton diff\n  piton diff @- @ --stat\n  piton diff --state RUN@3 RUN@7 --json")]
+#[command(
+    after_help = "Examples:\n  piton diff\n  piton diff @- @ --stat\n  piton diff --state RUN@3 RUN@7 --json\n  piton diff RUN RUN"
+)]
 pub(crate) struct Diff {
     /// Compare their states, value by value
     #[arg(long, conflicts_with = "stat", requires = "to")]
@@ -480,7 +495,9 @@ pub(crate) struct Run {
 /// Steps that the log has are not run again. First the newest whole checkpoint is found and its surroundings are
 /// checked; what changed is asked about on a terminal, and without one nothing is done and the exit code is 4.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton resume RUN\n  piton resume nightly-1 --json")]
+#[command(
+    after_help = "Examples:\n  piton resume RUN\n  piton resume nightly-1 --json\n  piton resume RUN --explain\n  piton resume RUN --explain --document changed.yml"
+)]
 pub(crate) struct Resume {
     /// The run, by its id or the unique beginning of it
     #[arg(value_name = "RUN")]
@@ -491,6 +508,15 @@ pub(crate) struct Resume {
     /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Only say what changed since the run was begun, and what that means
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// With --explain: what this document would mean for what is done
+    #[arg(long, value_name = "FILE", requires = "explain")]
+    pub(crate) document: Option<PathBuf>,
+    /// Go on although something dangerous changed; every change is written to the audit log
+    #[arg(long, conflicts_with = "explain")]
+    pub(crate) force: bool,
 }
 
 /// JSON if it is some, else text.

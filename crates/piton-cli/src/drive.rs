@@ -67,6 +67,9 @@ fn tell(output: &Output, event: &Event) {
         Event::StepSkipped { step, .. } => format!("{step}: finished before, skipped"),
         Event::StepFinished { step, .. } => format!("{step}: finished"),
         Event::StepFailed { step, error, .. } => format!("{step}: failed: {error}"),
+        Event::ResumeWarning { report, .. } => {
+            format!("changed since the run was begun: {}", report.replace('\n', "; "))
+        }
         Event::CheckpointSaved { checkpoint } => format!("checkpoint {checkpoint}"),
         // The end has a word of its own; what isn't known yet is no progress to tell of.
         _ => return,
@@ -185,6 +188,13 @@ impl From<FlowError> for Failure {
                 let hint = format!("choose another --id, or go on with its own document: `piton resume {run}`.");
                 Self::refused(error.to_string()).hint(hint)
             }
+            FlowError::ResumeRejected { run, diagnostic } => diagnostic
+                .changes
+                .iter()
+                .fold(Self::refused(format!("run {run} was begun in other surroundings")), |failure, change| {
+                    failure.cause(clean(&format!("{}: {}: {}", change.severity, change.component, change.description)))
+                })
+                .hint(format!("nothing was changed. `piton resume {run} --force` goes on all the same.")),
             FlowError::NotAWorkflow { ref run } => Self::fixable(error.to_string())
                 .hint(format!("the program that started it must go on with it; `piton show {run}` shows what it did.")),
             error => Self::fixable(error.to_string()).causes_of(&error),

@@ -89,6 +89,13 @@ impl<'a> RunJournal<'a> {
         }
     }
 
+    /// The fingerprint that the run was begun with, for its checkpoints.
+    #[must_use]
+    pub fn begun_with(mut self, fingerprint: Value) -> Self {
+        self.fingerprint = fingerprint;
+        self
+    }
+
     /// Makes a checkpoint after every node, whatever the document says.
     #[must_use]
     pub fn with_checkpoints_everywhere(mut self) -> Self {

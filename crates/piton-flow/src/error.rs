@@ -65,6 +65,16 @@ pub enum FlowError {
     #[error(transparent)]
     Run(#[from] piton_runtime::RunError),
 
+    /// The surroundings of the run are too different from those that it was begun in. Nothing was changed.
+    #[cfg(feature = "checkpoint")]
+    #[error("run {run} was begun in other surroundings:\n{}", .diagnostic.report())]
+    ResumeRejected {
+        /// The run.
+        run: piton_types::RunId,
+        /// Everything that changed.
+        diagnostic: crate::fingerprint::ResumeDiagnostic,
+    },
+
     /// The run exists and has another document or other inputs. Nothing was changed.
     #[cfg(feature = "checkpoint")]
     #[error("run {run} exists with {what} of its own")]

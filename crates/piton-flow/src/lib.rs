@@ -11,6 +11,8 @@
 //! The node kinds of this version are `start`, `template-transform`, `command` and `end`. A document
 //! with any other is refused, node by node.
 
+#[cfg(feature = "checkpoint")]
+mod alone;
 mod condition;
 mod control;
 mod dispatch;
@@ -20,6 +22,8 @@ mod durable;
 mod engine;
 mod error;
 mod events;
+#[cfg(feature = "checkpoint")]
+mod fingerprint;
 mod flow;
 mod format;
 mod graph;
@@ -41,6 +45,8 @@ mod read;
 mod ready;
 mod record;
 mod reply;
+#[cfg(feature = "checkpoint")]
+mod resume;
 mod runner;
 mod selector;
 mod settings;
@@ -51,6 +57,8 @@ mod value;
 #[cfg(feature = "checkpoint")]
 mod variables;
 
+#[cfg(feature = "checkpoint")]
+pub use alone::run_alone;
 pub use control::Control;
 pub use document::{Document, Edge, ErrorHandler, NodeSpec, VariableSpec};
 #[cfg(feature = "checkpoint")]
@@ -58,6 +66,10 @@ pub use durable::RunJournal;
 pub use engine::{Finished, Host, Ids, Inputs, Limits, Outputs, run, uuid};
 pub use error::FlowError;
 pub use events::EventSink;
+#[cfg(feature = "checkpoint")]
+pub use fingerprint::{
+    ChangeSeverity, ContextFingerprint, EnvironmentChange, Impact, ResumeDiagnostic, diff_fingerprints,
+};
 pub use flow::{Flow, Given, Report};
 pub use format::Format;
 pub use graph::Graph;
@@ -75,6 +87,8 @@ pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;
 #[cfg(feature = "checkpoint")]
-pub use runner::{RunOutcome, StartFlow, resume_durable, run_durable};
+pub use resume::{ResumeExamination, ResumePolicy, examine_resume};
+#[cfg(feature = "checkpoint")]
+pub use runner::{RunOutcome, StartFlow, resume_durable, resume_durable_as, run_durable};
 pub use selector::{Mapping, Selector};
 pub use template::Template;

@@ -40,8 +40,18 @@ impl Run {
     /// # }
     /// ```
     pub async fn alone(context: &Context, at: &CheckpointRef, step: Option<StepPath>) -> Result<Self, RunError> {
+        Self::alone_with(context, at, step, ForkRun::default()).await
+    }
+
+    /// [`alone`](Self::alone), on data with changes.
+    pub async fn alone_with(
+        context: &Context,
+        at: &CheckpointRef,
+        step: Option<StepPath>,
+        changes: ForkRun,
+    ) -> Result<Self, RunError> {
         let scratch = Context { store: Arc::new(MemoryStore::new()), ..context.clone() };
-        let id = fork_into(context, &scratch, at, ForkRun::default()).await?;
+        let id = fork_into(context, &scratch, at, changes).await?;
         let open = OpenRun { id: Some(id), retry: RetryPolicy::NONE, ..OpenRun::default() };
         Self::open_for(&scratch, open, Purpose { alone: Some(Alone { step }), ..Purpose::default() }).await
     }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use piton_store::{NewPart, NewRun, RunLog, StoreError};
 use piton_types::{
-    CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunState, RunStatus, Seq, StepPath, Value, to_value,
+    CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunKind, RunState, RunStatus, Seq, StepPath, Value,
+    to_value,
 };
 
-use crate::line::ORIGIN;
+use crate::line::{ORIGIN, is_inside};
 use crate::record::{EffectRecord, Origin, StepRecord};
 use crate::{Context, History, RunError};
 
@@ -26,6 +27,8 @@ pub struct ForkRun {
     pub input: Option<Value>,
     /// Parts of the state that are to be different.
     pub parts: BTreeMap<PartName, Value>,
+    /// Steps that are to be done again, with all that is inside them.
+    pub without: Vec<StepPath>,
     /// Steps that are to have given something else.
     pub outputs: BTreeMap<StepPath, Value>,
     /// What the acknowledgement survives.
@@ -81,6 +84,19 @@ pub async fn fork_into(
     let summary = log.summary().await?;
     let history = History::read_to(&log, at.seq).await?;
     let mut line = history.line;
+    let left_out = |path: &StepPath| fork.without.iter().any(|step| step == path || is_inside(path, step));
+    line.steps.retain(|path, _| !left_out(path));
+    line.effects.retain(|path, _| !left_out(path));
+    // What an engine's run failed of is tried again, with what failed inside it. Other failures inside steps stay:
+    // they were dealt with.
+    let failed: Vec<StepPath> = line
+        .steps
+        .values()
+        .filter(|step| step.place.is_none() && !step.is_finished() && !step.path.as_str().contains('/'))
+        .map(|step| step.path.clone())
+        .collect();
+    let is_failed = |path: &StepPath| failed.iter().any(|step| step == path || is_inside(path, step));
+    line.steps.retain(|path, step| step.is_finished() || !is_failed(path));
     for (path, output) in fork.outputs {
         let Some(step) = line.steps.get_mut(&path).filter(|step| step.is_finished()) else {
             return Err(RunError::NoSuchStep { run: at.run.clone(), step: path });
@@ -88,7 +104,14 @@ pub async fn fork_into(
         step.output = output;
     }
     let mut parts = BTreeMap::new();
+    // Where a workflow is and what its nodes gave follows from its steps, which may be others now.
+    let follows = |name: &PartName| {
+        summary.kind == RunKind::Workflow && [PartName::VARIABLES, PartName::ENGINE].contains(&name.0.as_str())
+    };
     for (name, part) in history.checkpoint.map(|(_, parts)| parts).unwrap_or_default() {
+        if follows(&name) {
+            continue;
+        }
         let value = match fork.parts.get(&name) {
             Some(value) => value.clone(),
             None => log.load(part.root).await?,

@@ -104,6 +104,13 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// The run goes on although something changed since it was begun.
+    ResumeWarning {
+        /// The run.
+        run: RunId,
+        /// A line for each change.
+        report: String,
+    },
     /// A checkpoint is durable.
     CheckpointSaved {
         /// Its name.

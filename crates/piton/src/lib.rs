@@ -126,11 +126,13 @@ pub use piton_types::{
 
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    Beginning, Begun, Build, Built, Control, DEFAULT_EXIT, Document, Edge, Effect, EventSink, Exits, FAIL_EXIT, Faults,
-    Field, Finished, Flow, FlowError, Format, Found, Given, Host, Ids, Inbox, Inputs, Join, Journal, JournalError,
-    Kind, Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed,
-    NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, RunJournal, RunOutcome,
-    Selector, Services, Severity, StartFlow, Template, VariablePool, resume_durable, run, run_durable,
+    Beginning, Begun, Build, Built, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT, Document, Edge, Effect,
+    EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished, Flow, FlowError, Format, Found, Given,
+    Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind, Kinds, Limits, Mapping, Need, NoJournal, Node,
+    NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem,
+    Problems, Question, Report, ResumeDiagnostic, ResumeExamination, ResumePolicy, RunJournal, RunOutcome, Selector,
+    Services, Severity, StartFlow, Template, VariablePool, diff_fingerprints, examine_resume, resume_durable,
+    resume_durable_as, run, run_alone, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

@@ -1,20 +1,21 @@
 //! `piton diff --state`: what differs between the states of two checkpoints, value by value. What both
-//! have in common is compared by one look at its id and not read. Without `--state`, their files.
+//! have in common is compared by one look at its id and not read. Without `--state`, their files; of two runs that
+//! are made of steps, what those gave.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use piton_store::state::{Change, NodeSource, diff};
-use piton_store::{Bytes, RunLog, SealedEntry, StoreError};
-use piton_types::{BlobId, PartName, Path};
+use piton_store::{Bytes, RunLog, SealedEntry, Store, StoreError};
+use piton_types::{BlobId, PartName, Path, RunId, RunKind};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Diff;
-use crate::commands::file_diff;
+use crate::commands::{file_diff, run_diff};
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::reference::Reference;
-use crate::resolve::resolve_checkpoint;
+use crate::resolve::{resolve_checkpoint, run_id};
 use crate::session::Session;
 use crate::table::cut;
 use crate::view;
@@ -25,6 +26,14 @@ pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit,
         (from, to) => {
             if let (Some(from), Some(to)) = (from, to) {
                 refuse_mixed(from, to)?;
+                if let (Reference::Run(from), Reference::Run(to), false) = (from, to, arguments.stat) {
+                    let store = session.store().await?;
+                    let runs = [run_id(&store, from).await?, run_id(&store, to).await?];
+                    if steps(&store, &runs[0]).await? && steps(&store, &runs[1]).await? {
+                        return run_diff::execute(session, &store, runs.each_ref()).await;
+                    }
+                    store.close().await?;
+                }
             }
             return file_diff::execute(session, arguments).await;
         }
@@ -54,6 +63,12 @@ pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit,
         }
     }
     Ok(Exit::Done)
+}
+
+/// Whether a run is made of steps, and not of a folder's snapshots.
+async fn steps(store: &Arc<dyn Store>, run: &RunId) -> Result<bool, Failure> {
+    let kind = store.summary(run).await?.map(|summary| summary.kind);
+    Ok(matches!(kind, Some(RunKind::Workflow | RunKind::Steps)))
 }
 
 fn refuse_mixed(from: &Reference, to: &Reference) -> Result<(), Failure> {

@@ -1,18 +1,24 @@
 //! `piton fork`: a new run that has done what another one had at a checkpoint, with changes. It isn't driven yet.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use piton::{Context, ForkRun, History, StepRecord, fork};
+use piton::{
+    CheckpointRef, Context, ContextFingerprint, Document, FlowError, ForkRun, History, Kinds, Services, StepRecord,
+    examine_resume, fork, run_alone,
+};
 use piton_store::{RunLog, StoreError};
-use piton_types::{PartName, RunKind, StepPath, Value};
+use piton_types::{PartName, RunId, RunKind, StepPath, Value, to_value};
 use serde_json::json;
 
 use crate::arguments::Fork;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
+use crate::outside::services;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;
+use crate::texts::{document_format, read_text};
 use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, Failure> {
@@ -32,6 +38,16 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
     let kind = log.summary().await?.kind;
     let mut changed = changes(&log, &History::read_to(&log, entry.seq).await?, kind, arguments.set).await?;
     changed.id = arguments.id.clone();
+    if let Some(path) = &arguments.document {
+        let services = services(session, arguments.config.as_deref())?;
+        with_document(&context, &at.run, path, &services, &mut changed).await?;
+    }
+    if let Some(step) = &arguments.only {
+        let services = services(session, arguments.config.as_deref())?;
+        let tried = run_alone(&context, &at, step, changed, &services, &Kinds::builtin()).await;
+        store.close().await?;
+        return tell_tried(session, &at, &tried?);
+    }
     let id = match fork(&context, &at, changed).await {
         Ok(id) => id,
         Err(piton::RunError::Store(StoreError::Conflict { run, .. } | StoreError::Fenced { run, .. })) => {
@@ -54,8 +70,50 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
+/// Puts another document into a fork, which does again what the change affects.
+async fn with_document(
+    context: &Context,
+    run: &RunId,
+    path: &Path,
+    services: &Services,
+    fork: &mut ForkRun,
+) -> Result<(), Failure> {
+    let (text, format) = (read_text(path)?, document_format(path)?);
+    let document = Document::parse(&text, format).map_err(FlowError::Document)?;
+    let said = examine_resume(context, run, Some(&document), &Kinds::builtin(), services).await?;
+    let report = document.check(&Kinds::builtin());
+    let fingerprint = ContextFingerprint::capture(&document, &report.needs, services);
+    let impact = said.impact.unwrap_or_default();
+    for node in &impact.outdated {
+        fork.without.push(node.parse().map_err(|_| Failure::fixable(format!("{} is no step", clean(node))))?);
+    }
+    if let Some(Value::Map(body)) = &mut fork.input {
+        body.insert("document".to_owned(), text.into());
+        body.insert("format".to_owned(), to_value(&format).unwrap_or_default());
+        body.insert("fingerprint".to_owned(), to_value(&fingerprint).unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// What came of one step that was tried out.
+fn tell_tried(session: &Session, at: &CheckpointRef, step: &StepRecord) -> Result<Exit, Failure> {
+    if session.output.is_json() {
+        session.output.object(&json!({
+            "step": step.path.as_str(), "parent": at.to_string(), "input": view::value_json(&step.input),
+            "output": view::value_json(&step.output), "error": step.error, "duration_ms": step.duration_ms,
+        }))?;
+    } else if step.error.is_none() {
+        session.output.data(&view::value_text(&step.output))?;
+    }
+    session.output.note(&format!("step {} was tried on {at}; nothing was recorded", clean(step.path.as_str())));
+    match &step.error {
+        None => Ok(Exit::Done),
+        Some(error) => Err(Failure::fixable(format!("step {} failed", clean(step.path.as_str()))).cause(clean(error))),
+    }
+}
+
 /// What the settings mean for this run: fields of what steps gave, inputs, variables.
-async fn changes(
+pub(crate) async fn changes(
     log: &RunLog,
     history: &History,
     kind: RunKind,

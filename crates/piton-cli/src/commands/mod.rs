@@ -25,6 +25,7 @@ mod restore_state;
 mod resume;
 mod retry;
 mod run;
+mod run_diff;
 mod save;
 mod show;
 mod status;

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton::recovery::{ChangePolicies, Examined, Recovery, RecoveryError, RequiredFiles, Severity};
-use piton::{Context, LeaseOptions, OpenRun, Run, RunError, resume_durable};
+use piton::{
+    Context, Document, FlowError, Kinds, LeaseOptions, OpenRun, ResumePolicy, Run, RunError, examine_resume,
+    resume_durable_as,
+};
 use piton_store::Store;
 use piton_types::{Durability, RunId, RunKind};
+use serde_json::json;
 
 use crate::arguments::Resume;
 use crate::ask::AskTerminal;
@@ -17,10 +21,14 @@ use crate::output::clean;
 use crate::outside::services;
 use crate::resolve::run_id;
 use crate::session::Session;
+use crate::texts::{document_format, read_text};
 
 pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exit, Failure> {
     let store = session.store().await?;
     let run = run_id(&store, &arguments.run).await?;
+    if arguments.explain {
+        return explain(session, &store, &run, arguments).await;
+    }
     let examined = examine(session, &store, &run).await?;
     if !examined.readable {
         let failure = Failure::refused(format!("the log of run {run} is damaged behind its newest whole checkpoint"))
@@ -39,11 +47,58 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
     }
     let id = run.clone();
     let services = services(session, arguments.config.as_deref())?;
+    let policy = if arguments.force { ResumePolicy::Force } else { ResumePolicy::Normal };
     let notice = clean(&examined.notice.to_string());
     drive(session, store, &run, Some(notice), |context, events| async move {
-        resume_durable(&context, &id, Durability::Durable, events, &services).await
+        resume_durable_as(&context, &id, Durability::Durable, events, &services, policy).await
     })
     .await
+}
+
+/// Says what changed since the run was begun, and what a document would mean. Nothing is done.
+async fn explain(session: &Session, store: &Arc<dyn Store>, run: &RunId, arguments: &Resume) -> Result<Exit, Failure> {
+    let context = Context::system(Arc::clone(store));
+    let document = match &arguments.document {
+        None => None,
+        Some(path) => {
+            let parsed = Document::parse(&read_text(path)?, document_format(path)?);
+            Some(parsed.map_err(|problems| Failure::from(FlowError::Document(problems)))?)
+        }
+    };
+    let services = services(session, arguments.config.as_deref())?;
+    let said = examine_resume(&context, run, document.as_ref(), &Kinds::builtin(), &services).await?;
+    store.close().await?;
+    let output = &session.output;
+    if output.is_json() {
+        output.object(&json!({"run": run.as_str(), "changes": said.diagnostic.changes, "impact": said.impact}))?;
+    } else {
+        for change in &said.diagnostic.changes {
+            output.data(&clean(&format!("{}: {}: {}", change.severity, change.component, change.description)))?;
+        }
+        if said.diagnostic.changes.is_empty() {
+            output.note("nothing changed since the run was begun");
+        }
+        if let Some(impact) = &said.impact {
+            let lists = [
+                ("changed", &impact.changed),
+                ("affected", &impact.affected),
+                ("stays valid", &impact.valid),
+                ("outdated", &impact.outdated),
+                ("pending, and gone from the document", &impact.lost),
+            ];
+            for (name, nodes) in lists.iter().filter(|(_, nodes)| !nodes.is_empty()) {
+                output.data(&clean(&format!("{name}: {}", nodes.join(", "))))?;
+            }
+        }
+    }
+    let refused = said.diagnostic.has_danger();
+    if refused && !output.is_json() {
+        output.note(&match arguments.document {
+            Some(_) => format!("`piton fork {run} --document FILE` keeps what stays valid and does the rest again"),
+            None => format!("`piton resume {run}` would refuse; `--force` goes on all the same"),
+        });
+    }
+    Ok(if refused { Exit::Refused } else { Exit::Done })
 }
 
 /// Finds out from where the run can go on.

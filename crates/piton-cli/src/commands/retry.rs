@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use piton::{Context, History, RunError, StartAt, resume_durable};
-use piton_types::{Durability, RunKind, RunStatus, Seq};
+use piton::{Context, History, RunError, StartAt, fork, resume_durable};
+use piton_store::{RunLog, Store};
+use piton_types::{CheckpointRef, Durability, RunId, RunKind, RunStatus, Seq};
 use serde_json::json;
 
 use crate::arguments::Retry;
 use crate::back::{entails, put_back};
+use crate::commands::fork::changes;
 use crate::consent::Plan;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
@@ -15,12 +17,55 @@ use crate::outside::services;
 use crate::resolve::run_id;
 use crate::session::Session;
 
+/// What is recorded never changes: a new run branches off before the step, with the changes, and is driven.
+async fn with_changes(
+    session: &Session,
+    store: Arc<dyn Store>,
+    run: &RunId,
+    history: &History,
+    arguments: &Retry,
+) -> Result<Exit, Failure> {
+    let Some(step) = &arguments.from else {
+        return Err(Failure::usage("--set needs --from: the step that sees the changes first"));
+    };
+    let missing = || RunError::NoSuchStep { run: run.clone(), step: step.clone() };
+    let first = history.first_entry(step).ok_or_else(missing)?;
+    let at = CheckpointRef { run: run.clone(), seq: Seq(first.0.saturating_sub(1)) };
+    let mut plan = Plan::new(format!("branch a new run off {at} with the changes, and go on with it from {step}"));
+    plan.line(format!("run {run} stays as it is"));
+    if !plan.agreed(session, arguments.consent)? {
+        store.close().await?;
+        return Ok(Exit::Done);
+    }
+    let context = Context::system(Arc::clone(&store));
+    let log = RunLog::open(Arc::clone(&store), run).await?;
+    let kind = log.summary().await?.kind;
+    let then = History::read_to(&log, at.seq).await?;
+    let changed = changes(&log, &then, kind, arguments.set.clone()).await?;
+    let id = fork(&context, &at, changed).await?;
+    session.output.note(&format!("run {id} branched off {at}"));
+    if kind != RunKind::Workflow {
+        store.close().await?;
+        session.output.note(&format!("the program that started {run} can go on with it"));
+        return Ok(Exit::Done);
+    }
+    let services = services(session, arguments.config.as_deref())?;
+    let new = id.clone();
+    drive(session, store, &id, None, |context, events| async move {
+        resume_durable(&context, &new, Durability::Durable, events, &services).await
+    })
+    .await
+}
+
 pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit, Failure> {
     let store = session.store().await?;
     let run = run_id(&store, &arguments.run).await?;
     let context = Context::system(Arc::clone(&store));
     let history = History::of(&context, &run).await?;
     let kind = store.summary(&run).await?.map(|summary| summary.kind);
+    if !arguments.set.is_empty() {
+        return with_changes(session, store, &run, &history, arguments).await;
+    }
     let mut plan = Plan::new(match &arguments.from {
         Some(step) => format!("try run {run} again from step {step}"),
         None => format!("try run {run} again where it failed"),

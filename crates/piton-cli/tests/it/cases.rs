@@ -15,7 +15,7 @@ fn shared() -> Option<PathBuf> {
 fn our_own_cases_pass() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let said = World::new().piton(["test".as_ref(), cases.as_os_str()]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "6 passed, 0 failed\n"), "{}", said.stderr);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "10 passed, 0 failed\n"), "{}", said.stderr);
 }
 
 /// F1, promise 21: documents that exist run unchanged. Left out are six that test another engine's debugger
@@ -26,6 +26,34 @@ fn the_cases_of_others_pass() {
     let said = World::new().piton(["test".as_ref(), folder.join("xworkflow").as_os_str()]);
     assert!(said.stdout.ends_with("6 unsupported\n67 passed, 0 failed\n"), "{}", said.stdout);
     assert_eq!(said.code, Some(0));
+}
+
+/// Promise 15: killed at moments that the seed chooses, in process and by SIGKILL, our own cases come to the same.
+#[test]
+fn our_own_cases_survive_being_killed_everywhere() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let (budget, seed) =
+        if std::env::var("PITON_TEST").is_ok_and(|level| level == "full") { (None, "1") } else { (Some("25"), "7") };
+    let mut arguments = vec!["test", cases.to_str().unwrap(), "--kill-everywhere", "--seed", seed];
+    arguments.extend(budget.iter().flat_map(|budget| ["--budget", budget]));
+    let said = World::new().piton(arguments);
+    println!("{}", said.stdout);
+    assert_eq!(said.code, Some(0), "{}{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains("by SIGKILL"), "{}", said.stdout);
+}
+
+/// Promise 15, for the cases of others.
+#[test]
+fn the_cases_of_others_survive_being_killed_everywhere() {
+    let Some(folder) = shared() else { return };
+    let folder = folder.join("xworkflow");
+    let (budget, seed) =
+        if std::env::var("PITON_TEST").is_ok_and(|level| level == "full") { (None, "1") } else { (Some("60"), "7") };
+    let mut arguments = vec!["test", folder.to_str().unwrap(), "--kill-everywhere", "--seed", seed];
+    arguments.extend(budget.iter().flat_map(|budget| ["--budget", budget]));
+    let said = World::new().piton(arguments);
+    println!("{}", said.stdout);
+    assert!(said.stdout.ends_with("6 unsupported\n67 passed, 0 failed\n"), "{}{}", said.stdout, said.stderr);
 }
 
 /// Exports of others are valid, and say what they need.

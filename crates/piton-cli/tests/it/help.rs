@@ -194,6 +194,7 @@ fn all_verbs() {
       piton diff
       piton diff @- @ --stat
       piton diff --state RUN@3 RUN@7 --json
+      piton diff RUN RUN
     --- exit 0
     ");
     insta::assert_snapshot!(world.piton(["run", "-h"]).whole(), @r"
@@ -239,6 +240,9 @@ fn all_verbs() {
     Options:
           --wait [<SECONDS>]  If another process drives the run, wait for it, at most so long
           --config <FILE>     Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
+          --explain           Only say what changed since the run was begun, and what that means
+          --document <FILE>   With --explain: what this document would mean for what is done
+          --force             Go on although something dangerous changed; every change is written to the audit log
       -h, --help              Print help (see more with '--help')
 
     Options of every verb:
@@ -252,6 +256,8 @@ fn all_verbs() {
     Examples:
       piton resume RUN
       piton resume nightly-1 --json
+      piton resume RUN --explain
+      piton resume RUN --explain --document changed.yml
     --- exit 0
     ");
 }

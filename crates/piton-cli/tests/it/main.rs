@@ -16,5 +16,6 @@ mod restores;
 mod steer;
 mod terminal;
 mod together;
+mod travel;
 mod unprivileged;
 mod world;

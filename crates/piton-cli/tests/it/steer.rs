@@ -148,9 +148,11 @@ fn events_are_what_happened_in_order() {
     0  created  flow.yml
     1  started
     2  step  in  [TOOK]
-    3  step  fetch  [TOOK]  [variables]
-    4  step  check  [TOOK]  "test" ended with 1
-    5  state  failed  node check failed: "test" ended with 1
+    3  intent  fetch
+    4  step  fetch  [TOOK]  [engine, variables]
+    5  intent  check
+    6  step  check  [TOOK]  "test" ended with 1
+    7  state  failed  node check failed: "test" ended with 1
     "#);
     let json = world.piton(["events", "r", "--json"]).stdout;
     let last: Json = serde_json::from_str(json.lines().last().unwrap()).unwrap();
@@ -185,6 +187,7 @@ fn a_run_is_tried_again_from_a_step() {
     --- stdout
     try run r again from step fetch
       2 steps are done again: fetch, check
+      what fetch did in the world stays
     --- stderr
     nothing was done
     --- exit 0
@@ -193,6 +196,7 @@ fn a_run_is_tried_again_from_a_step() {
     --- stderr
     try run r again from step fetch
       2 steps are done again: fetch, check
+      what fetch did in the world stays
     error: nobody can be asked here, and nothing was done
 
     hint: `--yes` goes on without asking, `--dry-run` shows what would be done.
@@ -237,7 +241,7 @@ fn a_fork_goes_on_differently_and_leaves_its_parent_alone() {
     --- stdout
     second
     --- stderr
-    run second branched off r@5; `piton resume second` goes on with it
+    run second branched off r@7; `piton resume second` goes on with it
     --- exit 0
     ");
     let said = world.piton(["resume", "second", "--json", "-q"]);
@@ -273,11 +277,12 @@ fn a_run_is_put_back_and_forward_again() {
     --- stdout
     put run r back to r@2
       2 steps are done again: fetch, check
+      what fetch did in the world stays
     --- stderr
     nothing was done
     --- exit 0
     ");
-    insta::assert_snapshot!(world.piton(["restore", "--state", "r@2", "--dry-run", "--json", "-q"]).stdout, @r#"{"done":false,"entails":["2 steps are done again: fetch, check"],"plan":"put run r back to r@2"}"#);
+    insta::assert_snapshot!(world.piton(["restore", "--state", "r@2", "--dry-run", "--json", "-q"]).stdout, @r#"{"done":false,"entails":["2 steps are done again: fetch, check","what fetch did in the world stays"],"plan":"put run r back to r@2"}"#);
     insta::assert_snapshot!(world.piton(["restore", "--state", "r"]).whole(), @r"
     --- stderr
     error: r is a run; which of its checkpoints?
@@ -290,6 +295,7 @@ fn a_run_is_put_back_and_forward_again() {
     --- stderr
     put run r back to r@2
       2 steps are done again: fetch, check
+      what fetch did in the world stays
     run r is as it was at r@2, and paused; `piton resume r` goes on from there
     --- exit 0
     ");

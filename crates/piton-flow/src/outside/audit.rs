@@ -31,6 +31,8 @@ pub enum AuditKind {
     Credential,
     /// Something was refused.
     Refused,
+    /// A run went on although its surroundings changed, because somebody said so.
+    ForceResumeWithChanges,
 }
 
 /// One line. It names things and never has their content.

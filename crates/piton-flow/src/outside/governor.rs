@@ -11,7 +11,7 @@ use super::size;
 use crate::node::NodeError;
 
 /// How much may be used; without a number, as much as there is.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quotas {
     /// Tokens, sent and received.
@@ -98,6 +98,11 @@ impl Governor {
     /// One that has counted nothing yet.
     pub fn new(quotas: Quotas) -> Self {
         Self { quotas, used: Mutex::default() }
+    }
+
+    #[cfg(feature = "checkpoint")]
+    pub(crate) const fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Used>> {

@@ -53,6 +53,8 @@ pub struct Outside {
     pub(crate) code_limits: piton_code::CodeLimits,
     folder: Option<PathBuf>,
     environment: BTreeMap<String, String>,
+    #[cfg(feature = "checkpoint")]
+    network: NetPolicy,
 }
 
 impl std::fmt::Debug for Outside {
@@ -93,6 +95,8 @@ impl Outside {
         }
         Ok(Self {
             level: config.level,
+            #[cfg(feature = "checkpoint")]
+            network: config.network.clone(),
             http: Client::new(config.network)?,
             models: Client::new(trusting)?,
             providers: config.providers,
@@ -168,9 +172,47 @@ impl Outside {
         audit.record(&entry).map_err(failed)
     }
 
+    /// Writes down what concerns a run as a whole.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn note(
+        &self,
+        at: piton_types::Timestamp,
+        run: &piton_types::RunId,
+        kind: AuditKind,
+        detail: &str,
+    ) -> Result<(), AuditError> {
+        let Some(audit) = &self.audit else { return Ok(()) };
+        let step = "resume".parse()?;
+        audit.record(&AuditEntry { at, run: run.clone(), step, kind, detail: self.secrets.redact(detail) })
+    }
+
     /// How strict it is.
     pub const fn level(&self) -> SecurityLevel {
         self.level
+    }
+
+    /// What may be reached, for fingerprints.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn network_value(&self) -> Value {
+        let list = |hosts: &[String]| Value::List(hosts.iter().map(|host| host.as_str().into()).collect());
+        let NetPolicy { private, trusted, allowed, denied, .. } = &self.network;
+        Value::map([
+            ("private", (*private).into()),
+            ("trusted", list(trusted)),
+            ("allowed", list(allowed)),
+            ("denied", list(denied)),
+        ])
+    }
+
+    /// How much may be used, for fingerprints.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn limits_value(&self) -> Value {
+        piton_types::to_value(self.governor.quotas()).unwrap_or_default()
+    }
+
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn has_credential(&self, group: &str) -> bool {
+        self.credentials.contains_key(group)
     }
 
     /// What is counted.

@@ -16,6 +16,7 @@ use crate::flow::Flow;
 use crate::format::Format;
 use crate::kind::Kinds;
 use crate::need::Services;
+use crate::resume::{self, ResumePolicy};
 
 /// A workflow to be started, or gone on with.
 #[derive(Debug, Clone)]
@@ -62,6 +63,9 @@ struct FlowBody {
     format: Format,
     inputs: Inputs,
     folder: Option<String>,
+    /// What it was begun with.
+    #[serde(default)]
+    fingerprint: Value,
 }
 
 impl FlowBody {
@@ -91,8 +95,14 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
     let flow = check(&start.document, start.format, &start.inputs, &start.services)?;
     let services = start.services;
     let events = start.events.clone();
-    let body =
-        FlowBody { document: start.document, format: start.format, inputs: start.inputs, folder: start.folder.clone() };
+    let fingerprint = resume::fingerprint(&start.document, start.format, &Kinds::builtin(), &services)?.value();
+    let body = FlowBody {
+        document: start.document,
+        format: start.format,
+        inputs: start.inputs,
+        folder: start.folder.clone(),
+        fingerprint,
+    };
     let open = OpenRun {
         id: start.id,
         name: start.name,
@@ -109,6 +119,7 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
         && let Some(input) = Run::input_of(context, id).await?
     {
         body.check_same(id, &FlowBody::read(id, &input)?)?;
+        resume::admit(context, id, &Kinds::builtin(), &services, ResumePolicy::Normal, &events).await?;
     }
     let run = Run::open(context, open).await?;
     let found = FlowBody::read(run.id(), run.input())?;
@@ -128,8 +139,25 @@ pub async fn resume_durable(
     events: Listener,
     services: &Services,
 ) -> Result<RunOutcome, FlowError> {
+    resume_durable_as(context, id, durability, events, services, ResumePolicy::Normal).await
+}
+
+/// [`resume_durable`], by a policy for what changed since the run was begun.
+///
+/// # Errors
+///
+/// As [`resume_durable`], and [`FlowError::ResumeRejected`].
+pub async fn resume_durable_as(
+    context: &Context,
+    id: &RunId,
+    durability: Durability,
+    events: Listener,
+    services: &Services,
+    policy: ResumePolicy,
+) -> Result<RunOutcome, FlowError> {
     if let Some(input) = Run::input_of(context, id).await? {
         FlowBody::read(id, &input)?;
+        resume::admit(context, id, &Kinds::builtin(), services, policy, &events).await?;
     }
     let run = Run::resume(context, id, durability, events.clone()).await?;
     let body = FlowBody::read(id, run.input())?;
@@ -174,7 +202,10 @@ async fn drive(
             usage: crate::tally::Tally::read(run.tally()).usage(),
         });
     }
-    let (journal, ids) = (RunJournal::new(run, flow, services, &*context.clock), RandomIds(&*context.random));
+    let (journal, ids) = (
+        RunJournal::new(run, flow, services, &*context.clock).begun_with(body.fingerprint.clone()),
+        RandomIds(&*context.random),
+    );
     let tell = |event: &piton_types::Event| events.tell(event);
     let host = Host {
         events: EventSink::Call(&tell),

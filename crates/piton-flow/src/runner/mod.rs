@@ -4,4 +4,4 @@
 mod durable;
 
 #[cfg(feature = "checkpoint")]
-pub use durable::{RunOutcome, StartFlow, resume_durable, run_durable};
+pub use durable::{RunOutcome, StartFlow, resume_durable, resume_durable_as, run_durable};
