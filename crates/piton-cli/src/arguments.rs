@@ -12,6 +12,7 @@ use crate::agent_arguments::Lease;
 use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use crate::first_arguments::{Demo, Doctor};
 use crate::reference::{InvalidReference, Reference};
+use crate::store_arguments::{Check, Copy, Export, Gc, Import};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
 const GROUPS: &str = "\
@@ -49,6 +50,11 @@ Documents:
 Store:
   init     Set up the store of this folder and say where it is
   key      The key of an encrypted store
+  check    Find damage, and what it affects; --repair
+  gc       Give back the space of what needn't be kept
+  copy     Copy runs from one store into another
+  export   Write a run with all that belongs to it to stdout
+  import   Take runs over that `piton export` wrote
   doctor   What this machine has of all that Piton can use, and how to mend it
   demo     See it work: files undone, an agent killed and gone on, a person asked
 
@@ -154,6 +160,11 @@ pub(crate) enum Verb {
     Validate(Validate),
     Graph(Graph),
     Test(Test),
+    Gc(Gc),
+    Check(Check),
+    Copy(Copy),
+    Export(Export),
+    Import(Import),
     Completions(Completions),
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::reference::Reference;
 
 /// What a snapshot takes in.
-#[derive(Debug, Args, Clone, Copy)]
+#[derive(Debug, Args, Clone, Copy, Default)]
 pub(crate) struct Capture {
     /// Capture what ignore files hide, too
     #[arg(long)]

@@ -173,9 +173,10 @@ impl From<WorkspaceError> for Failure {
             WorkspaceError::Snapshot { .. } => {
                 failure(Exit::UserFixable).hint("nothing was changed; other checkpoints may still be whole.")
             }
-            WorkspaceError::File { .. } | WorkspaceError::NoFiles { .. } | WorkspaceError::OtherFolder { .. } => {
-                failure(Exit::UserFixable)
-            }
+            WorkspaceError::File { .. }
+            | WorkspaceError::NoFiles { .. }
+            | WorkspaceError::OtherFolder { .. }
+            | WorkspaceError::Removed { .. } => failure(Exit::UserFixable),
             WorkspaceError::Busy { .. } => failure(Exit::UserFixable).hint("try again when it is done."),
             WorkspaceError::Store(_) => match error {
                 WorkspaceError::Store(error) => error.into(),

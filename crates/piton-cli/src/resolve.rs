@@ -40,7 +40,12 @@ pub(crate) async fn resolve(store: &Arc<dyn Store>, reference: &Reference) -> Re
             (Err(failure), None) => Err(failure),
         },
         Reference::Entry { run, seq } => {
-            let log = open(store, run).await?;
+            let run = run_id(store, run).await?;
+            let log = match RunLog::open(Arc::clone(store), &run).await {
+                // The end of the log may be damaged; what is before it can be looked at all the same.
+                Err(StoreError::Corrupt { .. }) => RunLog::open_at(Arc::clone(store), &run, *seq).await?,
+                other => other?,
+            };
             if *seq > log.head().seq {
                 let message = format!("{}@{seq} doesn't exist: the log ends at entry {}", log.run(), log.head().seq);
                 return Err(Failure::fixable(message).hint(format!("`piton log {}` shows what there is.", log.run())));

@@ -44,6 +44,7 @@ pub(crate) fn kind_word(kind: EntryKind) -> &'static str {
         EntryKind::Asked => "question",
         EntryKind::Requested => "request",
         EntryKind::Logged => "log",
+        EntryKind::Removed => "removed",
     }
 }
 

@@ -48,6 +48,7 @@ mod platform;
 mod record;
 pub mod recovery;
 mod restore;
+pub mod retention;
 mod retry;
 mod run;
 mod save;

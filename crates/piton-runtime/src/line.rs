@@ -28,6 +28,7 @@ pub(crate) enum Fact {
     Requested(RequestRecord),
     Restored(RestoreRecord),
     Logged(LogRecord),
+    /// A checkpoint, or a word about some: nothing that a run follows.
     Checkpoint,
 }
 
@@ -37,7 +38,7 @@ pub(crate) const ORIGIN: &str = "origin";
 impl Fact {
     /// Reads the body of an entry.
     pub(crate) async fn read(log: &RunLog, entry: &SealedEntry) -> Result<Self, StoreError> {
-        if entry.kind == EntryKind::Checkpoint {
+        if matches!(entry.kind, EntryKind::Checkpoint | EntryKind::Removed) {
             return Ok(Self::Checkpoint);
         }
         let mut body = log.body(entry).await?;
@@ -71,7 +72,7 @@ impl Fact {
             EntryKind::Restored if body.field("to").is_none() => Self::Checkpoint,
             EntryKind::Restored => Self::Restored(decode(log, entry, body)?),
             EntryKind::Logged => Self::Logged(decode(log, entry, body)?),
-            EntryKind::Checkpoint => Self::Checkpoint,
+            EntryKind::Checkpoint | EntryKind::Removed => Self::Checkpoint,
         })
     }
 

@@ -218,7 +218,12 @@ impl FramedPack {
         Ok(Bytes::from(plain))
     }
 
-    fn verify(&self, hashing: &Hashing) -> Result<(), StoreError> {
+    /// The ids of its blobs.
+    pub(crate) fn ids(&self) -> Vec<BlobId> {
+        self.frames.iter().flat_map(|frame| frame.blobs.iter().map(|(id, _)| *id)).collect()
+    }
+
+    pub(crate) fn verify(&self, hashing: &Hashing) -> Result<(), StoreError> {
         self.read_all(|id, blob| match hashing.blob(&blob) == id {
             true => Ok(()),
             false => Err(StoreError::corrupt(format!("blob {id}"), "its content doesn't have that hash")),

@@ -10,6 +10,7 @@
 //! - [`EncryptedStore`]: any of them, encrypted.
 //! - [`RedactedStore`]: any of them, without the secrets in values.
 //! - [`Registry`]: stores by URL.
+//! - [`upkeep`]: giving space back, checking, copying.
 
 mod backend;
 mod checked;
@@ -35,6 +36,7 @@ mod run_log;
 mod sealed;
 mod segment;
 pub mod state;
+pub mod upkeep;
 
 pub use async_trait::async_trait;
 pub use bytes::Bytes;
@@ -54,5 +56,5 @@ pub use log_checkpoints::LogCheckpointStore;
 pub use memory::MemoryStore;
 pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy};
 pub use registry::{Driver, Registry};
-pub use run_log::{Content, Draft, DraftPart, NewPart, NewRun, Receipt, RunLog};
+pub use run_log::{Content, Draft, DraftPart, NewPart, NewRun, Receipt, Removed, RunLog};
 pub use sealed::SealedEntry;

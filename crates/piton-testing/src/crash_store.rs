@@ -21,6 +21,7 @@ use piton_store::{
     RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
 };
 use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
+use tokio::sync::Notify;
 
 /// What goes wrong, and at which call. Calls count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Fault {
     /// The process dies just after this call: it is performed, but its answer is lost, and no call is
     /// performed from then on.
     CrashAfter(u64),
+    /// The process is stopped just before this call, until it is [let go on](CrashStore::let_go_on).
+    StopBefore(u64),
     /// The store can't be reached for `calls` calls from call `from` on; then it is back.
     Away {
         /// The first call that fails.
@@ -61,12 +64,42 @@ pub struct CrashStore {
     calls: AtomicU64,
     away: AtomicBool,
     names: Mutex<Vec<&'static str>>,
+    stopped: AtomicBool,
+    go_on: Notify,
+    forgets_eras: bool,
 }
 
 impl CrashStore {
     /// A store that works like `inner` until `fault` strikes.
     pub fn new(inner: Arc<dyn Store>, fault: Fault) -> Self {
-        Self { inner, fault, calls: AtomicU64::new(0), away: AtomicBool::new(false), names: Mutex::default() }
+        Self {
+            inner,
+            fault,
+            calls: AtomicU64::new(0),
+            away: AtomicBool::new(false),
+            names: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            go_on: Notify::new(),
+            forgets_eras: false,
+        }
+    }
+
+    /// The same, but commits don't say in which era they found what they rely on: the negative control of what
+    /// depends on that.
+    #[must_use]
+    pub fn forgetting_eras(mut self) -> Self {
+        self.forgets_eras = true;
+        self
+    }
+
+    /// Whether a call waits to be let go on.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Lets the call go on that is stopped, or will be.
+    pub fn let_go_on(&self) {
+        self.go_on.notify_one();
     }
 
     /// How many calls were made, failed ones included.
@@ -82,7 +115,7 @@ impl CrashStore {
     /// Whether the fault has struck.
     pub fn struck(&self) -> bool {
         match self.fault {
-            Fault::None => false,
+            Fault::None | Fault::StopBefore(_) => false,
             Fault::CrashBefore(at) | Fault::CrashAfter(at) | Fault::Away { from: at, .. } => self.calls() >= at,
         }
     }
@@ -129,6 +162,11 @@ impl CrashStore {
             names.push(name);
             self.calls.fetch_add(1, Ordering::SeqCst) + 1
         };
+        if self.fault == Fault::StopBefore(number) {
+            self.stopped.store(true, Ordering::SeqCst);
+            self.go_on.notified().await;
+            self.stopped.store(false, Ordering::SeqCst);
+        }
         let why = match self.fate(number) {
             Fate::Answered => return call.await,
             Fate::AnswerLost(why) => {
@@ -148,7 +186,8 @@ impl Log for CrashStore {
             Durability::Durable => "append",
             Durability::Relaxed => "append_relaxed",
         };
-        self.pass(name, self.inner.append(commit)).await
+        let era = if self.forgets_eras { None } else { commit.era };
+        self.pass(name, self.inner.append(Commit { era, ..commit })).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {

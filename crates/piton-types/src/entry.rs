@@ -36,11 +36,13 @@ pub enum EntryKind {
     Requested = 10,
     /// Lines that the run wrote, for people.
     Logged = 11,
+    /// Checkpoints were given up: their state may be gone. The body says which.
+    Removed = 12,
 }
 
 impl EntryKind {
     /// Every kind, at the place of its number.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Created,
         Self::Claimed,
         Self::StateChanged,
@@ -53,6 +55,7 @@ impl EntryKind {
         Self::Asked,
         Self::Requested,
         Self::Logged,
+        Self::Removed,
     ];
 
     /// The kind with this number.
@@ -106,6 +109,6 @@ mod tests {
             assert_eq!(kind as usize, number);
             assert_eq!(EntryKind::from_number(u8::try_from(number).unwrap()), Some(kind));
         }
-        assert_eq!(EntryKind::from_number(12), None);
+        assert_eq!(EntryKind::from_number(13), None);
     }
 }

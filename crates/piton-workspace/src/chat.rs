@@ -65,8 +65,13 @@ impl Timeline {
         let (run, seq) = id.split_once('@').unwrap_or(("", id));
         let fits =
             |checkpoint: &CheckpointRef| checkpoint.seq.to_string() == seq && checkpoint.run.as_str().starts_with(run);
-        let mut found: Vec<&CheckpointRef> =
-            self.moments.iter().map(|moment| &moment.checkpoint).filter(|checkpoint| fits(checkpoint)).collect();
+        let mut found: Vec<&CheckpointRef> = self
+            .moments
+            .iter()
+            .filter(|moment| !moment.removed)
+            .map(|moment| &moment.checkpoint)
+            .filter(|checkpoint| fits(checkpoint))
+            .collect();
         if let Some(exact) = found.iter().position(|checkpoint| checkpoint.to_string() == id) {
             return Ok(found.swap_remove(exact));
         }

@@ -76,6 +76,13 @@ pub enum WorkspaceError {
         what: &'static str,
     },
 
+    /// A checkpoint whose files were given up.
+    #[error("{checkpoint} was removed: what it had is not kept any more")]
+    Removed {
+        /// Its name.
+        checkpoint: String,
+    },
+
     /// An entry that has no files.
     #[error("{checkpoint} has no snapshot of files")]
     NoFiles {

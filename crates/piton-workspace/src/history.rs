@@ -20,7 +20,7 @@ impl Workspace {
         blocking(move || {
             let mut before = None;
             let mut found = Vec::new();
-            for moment in timeline.moments {
+            for moment in timeline.moments.into_iter().filter(|moment| !moment.removed) {
                 let tree = moment.snapshot.tree;
                 let changes = if before == Some(tree) { Vec::new() } else { between(&nodes, before, tree, &paths)? };
                 before = Some(tree);

@@ -11,6 +11,7 @@ mod history;
 mod merge;
 mod optimistic;
 mod path;
+mod reach;
 mod record;
 mod reservation;
 mod restore;
@@ -33,6 +34,7 @@ pub use error::{TreeError, WorkspaceError};
 pub use merge::{ConflictStyle, Favour, MAX_MERGE, MergeOptions, Merged, Unmergeable, has_markers, merge, merge_clean};
 pub use optimistic::{FileVersion, OptimisticLock, WriteConflict, WriteError, Written};
 pub use path::RelPath;
+pub use reach::SnapshotReach;
 pub use record::{Record, RestoreKind, Role};
 pub use reservation::{
     IsDead, RESERVED_FOR, Reservation, ReservationError, Reservations, ReserveMode, Take, WriteRight,

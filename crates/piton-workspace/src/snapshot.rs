@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use piton_store::{Content as Part, ContentWriter, Draft, DraftPart, Hashing, PackId, RunLog};
+use piton_store::{Content as Part, ContentWriter, Draft, DraftPart, Era, Hashing, PackId, RunLog, Span, StoreError};
 use piton_types::{BlobId, CheckpointRef, Durability, EntryKind, PartName, Timestamp, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -19,6 +19,9 @@ use crate::record::Record;
 use crate::scan::{Progress, Scanned, Scanner};
 use crate::workspace::{Inner, Workspace, blocking};
 use crate::{RelPath, WorkspaceError};
+
+/// How often a save is begun again because what it shares with others was being removed.
+const ATTEMPTS: u32 = 3;
 
 /// The shape of the part.
 const SCHEMA: &str = "piton.workspace";
@@ -119,6 +122,8 @@ pub(crate) struct Looked {
 pub(crate) struct Staged {
     pub(crate) scanned: Scanned,
     pub(crate) packs: Vec<PackId>,
+    /// When the snapshot was found to be there that unchanged folders are shared with.
+    pub(crate) era: Era,
     cache: Option<Arc<Cache>>,
 }
 
@@ -163,15 +168,29 @@ impl Workspace {
         let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
         self.refuse_over_budget().await?;
-        let staged = self.stage(&HashSet::new(), progress).await?;
-        let snapshot = Snapshot::new(&staged.scanned);
-        if last == Some(snapshot.tree) {
-            return Ok(None);
-        }
         let run = record.run.clone().unwrap_or_else(|| self.run());
-        let mut log = self.log(&run).await?;
-        let packs = staged.packs.clone();
-        let (checkpoint, at) = self.commit(&mut log, kind, record.label(), body, snapshot, packs).await?;
+        let mut attempts = 0;
+        let (staged, snapshot, log, checkpoint, at) = loop {
+            let staged = self.stage(&HashSet::new(), progress).await?;
+            let snapshot = Snapshot::new(&staged.scanned);
+            if last == Some(snapshot.tree) {
+                return Ok(None);
+            }
+            let mut log = self.log(&run).await?;
+            let (packs, era) = (staged.packs.clone(), Some(staged.era));
+            match self.commit(&mut log, kind, record.label(), body.clone(), snapshot, packs, era).await {
+                // What it shares may be gone: it is looked for again.
+                Err(WorkspaceError::Store(
+                    StoreError::EraEnded { .. } | StoreError::NotFound { .. } | StoreError::Conflict { .. },
+                )) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                }
+                done => {
+                    let (checkpoint, at) = done?;
+                    break (staged, snapshot, log, checkpoint, at);
+                }
+            }
+        };
         let changed = staged.cache.as_ref().map(|cache| cache.base.tree != snapshot.tree);
         let unsteady = staged.scanned.unsteady.clone();
         self.remember(staged, &log).await;
@@ -180,6 +199,7 @@ impl Workspace {
     }
 
     /// Appends an entry with a snapshot.
+    #[expect(clippy::too_many_arguments, reason = "what an entry consists of, once")]
     pub(crate) async fn commit(
         &self,
         log: &mut RunLog,
@@ -188,6 +208,7 @@ impl Workspace {
         body: Value,
         snapshot: Snapshot,
         staged: Vec<PackId>,
+        era: Option<Era>,
     ) -> Result<(CheckpointRef, Timestamp), WorkspaceError> {
         let value = snapshot.to_value();
         let part = DraftPart {
@@ -198,7 +219,7 @@ impl Workspace {
         };
         let at = self.next_moment();
         let durability = Durability::Durable;
-        let draft = Draft { label, body, parts: vec![part], staged, durability, ..Draft::new(kind, at) };
+        let draft = Draft { label, body, parts: vec![part], staged, era, durability, ..Draft::new(kind, at) };
         let seq = log.append(draft).await?;
         Ok((CheckpointRef { run: log.run().clone(), seq }, at))
     }
@@ -209,6 +230,8 @@ impl Workspace {
         forced: &HashSet<RelPath>,
         progress: &Arc<Progress>,
     ) -> Result<Staged, WorkspaceError> {
+        // Before anything is looked for: what is there now is there for as long as the era lasts.
+        let era = self.0.store.era().await?;
         let cache = self.believed_cache().await?;
         let (inner, progress, forced) = (Arc::clone(&self.0), Arc::clone(progress), forced.clone());
         let runtime = Handle::current();
@@ -218,7 +241,7 @@ impl Workspace {
             let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, &progress)?.scan()?;
             let mut packs = sink.contents.finish()?;
             packs.extend(sink.nodes.finish()?);
-            Ok(Staged { scanned, packs, cache })
+            Ok(Staged { scanned, packs, era, cache })
         })
         .await
     }
@@ -249,7 +272,9 @@ impl Workspace {
         let known = if log.head().seq == *seq {
             log.head().hash == *hash
         } else {
-            log.head().seq > *seq && log.entry(*seq).await?.hash == *hash
+            let since = log.entries(Span { from: *seq, ..Span::ALL }).await?;
+            let kept = !log.removed_in(&since).await?.checkpoints.contains(seq);
+            since.first().is_some_and(|entry| entry.seq == *seq && entry.hash == *hash) && kept
         };
         Ok(known.then(|| Arc::new(cache)))
     }
@@ -282,7 +307,7 @@ impl Workspace {
         let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
         let value = log.load(part.root).await?;
         from_value(value).map(Some).map_err(|error| {
-            piton_store::StoreError::corrupt(format!("the snapshot of {}@{seq}", log.run()), error.to_string()).into()
+            StoreError::corrupt(format!("the snapshot of {}@{seq}", log.run()), error.to_string()).into()
         })
     }
 }

@@ -28,6 +28,8 @@ pub struct Moment {
     pub record: Option<Record>,
     /// The files.
     pub snapshot: Snapshot,
+    /// Whether it was removed: then it is known who made what, but the files can't be read.
+    pub removed: bool,
 }
 
 impl Moment {
@@ -71,8 +73,11 @@ impl Workspace {
                 continue;
             }
             let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
-            for entry in log.entries(Span::ALL).await? {
-                moments.extend(moment(&log, &entry).await?);
+            let entries = log.entries(Span::ALL).await?;
+            let removed = log.removed_in(&entries).await?.checkpoints;
+            for entry in entries {
+                let moment = moment(&log, &entry).await?;
+                moments.extend(moment.map(|moment| Moment { removed: removed.contains(&entry.seq), ..moment }));
             }
         }
         moments.sort_by(|a: &Moment, b| (a.at, &a.checkpoint).cmp(&(b.at, &b.checkpoint)));
@@ -95,11 +100,14 @@ impl Workspace {
             }
             let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
             let mut to = log.head().seq;
+            // Whatever removes a checkpoint comes after it, and so is met first.
+            let mut removed = std::collections::BTreeSet::new();
             loop {
                 let page = log.entries(Span { to, ..Span::newest(16) }).await?;
                 let oldest = page.last().map(|entry| entry.seq);
                 let mut found = None;
-                for entry in &page {
+                removed.extend(log.removed_in(&page).await?.checkpoints);
+                for entry in page.iter().filter(|entry| !removed.contains(&entry.seq)) {
                     found = moment(&log, entry).await?;
                     if found.is_some() {
                         break;
@@ -126,7 +134,7 @@ impl Workspace {
     }
 
     /// Whether a process holds the run's bracket open.
-    fn is_live(&self, run: &RunId) -> bool {
+    pub fn is_live(&self, run: &RunId) -> bool {
         let path = self.0.options.state.join(format!("live-{run}"));
         File::open(path).is_ok_and(|file| file.try_lock_shared().is_err())
     }
@@ -163,7 +171,7 @@ pub(crate) async fn moment(log: &RunLog, entry: &SealedEntry) -> Result<Option<M
         piton_store::StoreError::corrupt(format!("the snapshot of {checkpoint}"), error.to_string())
     })?;
     let record = from_value(log.body(entry).await?).ok();
-    Ok(Some(Moment { checkpoint, at: entry.at, label: entry.label.clone(), record, snapshot }))
+    Ok(Some(Moment { checkpoint, at: entry.at, label: entry.label.clone(), record, snapshot, removed: false }))
 }
 
 impl Timeline {

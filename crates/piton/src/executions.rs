@@ -62,10 +62,10 @@ use piton_runtime::{
     Context, History, OpenRun, Outcome, RetryPolicy, RolledBack, Run, RunError, StartAt, StepDone, StepOptions,
     StepRecord, roll_back,
 };
-use piton_store::{Content, Draft, DraftPart, RunLog, SealedEntry, Span, StoreError};
+use piton_store::{Content, DraftPart, RunLog, SealedEntry, Span, StoreError};
 use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, EntryKind, Outcome as CheckpointStatus, PartName, RunId,
-    RunStatus, Seq, StepPath, StepRef, Timestamp, Trigger, Value, from_value, to_value,
+    RunStatus, Seq, StepPath, StepRef, Timestamp, Trigger, Value, from_value,
 };
 
 type Work = dyn Fn(Value) -> Pin<Box<dyn Future<Output = Result<Value, String>> + Send>> + Send + Sync;
@@ -215,8 +215,6 @@ pub struct Checkpoint {
 
 /// The part that a checkpoint's `context` is.
 const CONTEXT: &str = "context";
-/// Where a record says which checkpoint is deleted.
-const DELETES: &str = "piton.deletes";
 /// How often a lost race for the next entry is run again.
 const RACES: usize = 16;
 
@@ -257,7 +255,7 @@ impl CheckpointManager {
     pub async fn load_checkpoint(&self, id: &CheckpointRef) -> Result<Checkpoint, RunError> {
         let log = RunLog::open(Arc::clone(&self.context.store), &id.run).await?;
         let missing = || StoreError::NotFound { what: format!("checkpoint {id}") };
-        if id.seq > log.head().seq || self.deleted(&log).await?.contains(&id.seq) {
+        if id.seq > log.head().seq || log.removed().await?.checkpoints.contains(&id.seq) {
             return Err(missing().into());
         }
         let entry = log.entry(id.seq).await?;
@@ -270,10 +268,11 @@ impl CheckpointManager {
     /// The checkpoints of a run, oldest first, without those that were deleted.
     pub async fn list_checkpoints(&self, execution_id: &RunId) -> Result<Vec<Checkpoint>, RunError> {
         let log = RunLog::open(Arc::clone(&self.context.store), execution_id).await?;
-        let deleted = self.deleted(&log).await?;
+        let entries = log.entries(Span::ALL).await?;
+        let removed = log.removed_in(&entries).await?.checkpoints;
         let mut checkpoints = Vec::new();
-        for entry in log.entries(Span::ALL).await? {
-            if !entry.parts.is_empty() && !deleted.contains(&entry.seq) {
+        for entry in entries {
+            if !entry.parts.is_empty() && !removed.contains(&entry.seq) {
                 checkpoints.push(load(&log, &entry).await?);
             }
         }
@@ -282,20 +281,14 @@ impl CheckpointManager {
 
     /// Deletes a checkpoint: it is neither listed nor loaded here any more. To delete it twice does no harm.
     ///
-    /// A log is only ever appended to, so this is an entry that says so; the space comes back when the run does.
+    /// A log is only ever appended to, so this is an entry that says so; retention gives the space back.
     pub async fn delete_checkpoint(&self, id: &CheckpointRef) -> Result<(), RunError> {
         let mut log = RunLog::open(Arc::clone(&self.context.store), &id.run).await?;
         for _ in 0..RACES {
-            if id.seq > log.head().seq || self.deleted(&log).await?.contains(&id.seq) {
+            if id.seq > log.head().seq || log.removed().await?.checkpoints.contains(&id.seq) {
                 return Ok(());
             }
-            let mut record = CheckpointRecord::by(Trigger::Manual).described(format!("deleted {id}"));
-            record.metadata.insert(DELETES.to_owned(), Value::from(id.seq.0));
-            let mut draft = Draft::new(EntryKind::Checkpoint, self.context.clock.now());
-            draft.label.clone_from(&record.description);
-            draft.body = to_value(&record)
-                .map_err(|cause| RunError::Value { what: "a checkpoint's record".to_owned(), cause })?;
-            match log.append(draft).await {
+            match log.remove_checkpoints(&[id.seq].into(), "deleted").await {
                 Ok(_) => return Ok(()),
                 // Somebody drives the run; we write behind him.
                 Err(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => drop(log.refresh().await?),
@@ -303,19 +296,6 @@ impl CheckpointManager {
             }
         }
         Err(StoreError::Unavailable { detail: "others write to the run all the time".to_owned() }.into())
-    }
-
-    async fn deleted(&self, log: &RunLog) -> Result<Vec<Seq>, RunError> {
-        let mut deleted = Vec::new();
-        for entry in log.entries(Span::ALL).await? {
-            // A checkpoint without state is no checkpoint but a word about one.
-            if entry.kind == EntryKind::Checkpoint && entry.parts.is_empty() {
-                let body = log.body(&entry).await?;
-                let seq = body.field("metadata").and_then(|metadata| metadata.field(DELETES)).and_then(Value::as_i64);
-                deleted.extend(seq.and_then(|seq| u32::try_from(seq).ok()).map(Seq));
-            }
-        }
-        Ok(deleted)
     }
 }
 

@@ -100,7 +100,7 @@ pub mod executions;
 pub use piton_runtime::{
     AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,
     Message, OnExceed, Paid, Rule, SizeLimits, Summarised, Summariser, TimerRule, ToolOutput, TriggerPolicy,
-    TrimPolicy, Trimmed, danger, notify, recovery,
+    TrimPolicy, Trimmed, danger, notify, recovery, retention,
 };
 pub use piton_runtime::{
     AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer, EffectFailure,
@@ -115,13 +115,13 @@ pub use piton_store::{
     Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, EncryptedStore, Expected,
     FileCheckpointStore, FileOptions, FileStore, Key, LogCheckpointStore, MemoryCheckpointStore, MemoryStore,
     RedactedStore, Redaction, RedactionError, RedactionPolicy, RunQuery, Saved, Store, StoreError, async_trait,
-    is_encrypted,
+    is_encrypted, upkeep,
 };
 pub use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder,
     IllegalMove, InvalidId, Part, PartName, Parts, Path, Priority, Progress, Random, RecoveryInfo, RequiredFile,
-    RequiredProgram, Requirements, RunId, RunKind, RunState, RunStatus, RunSummary, Seq, StepPath, StepRef, Timestamp,
-    TokenUsage, Trigger, Value, ValueError, from_json, from_value, to_json, to_value,
+    RequiredProgram, Requirements, Retention, RunId, RunKind, RunState, RunStatus, RunSummary, Seq, StepPath, StepRef,
+    Timestamp, TokenUsage, Trigger, Value, ValueError, from_json, from_value, to_json, to_value,
 };
 
 #[cfg(feature = "flow")]
@@ -136,7 +136,9 @@ pub use piton_flow::{
 };
 
 #[cfg(feature = "sqlite")]
-pub use piton_store_sqlite::{SqliteCheckpointStore, SqliteOptions, SqliteStore};
+pub use piton_store_sqlite::{
+    DamagedWal, SqliteCheckpointStore, SqliteOptions, SqliteStore, replace as replace_damaged,
+};
 
 /// Snapshots of a working folder, what changed in it, and the way back.
 #[cfg(feature = "workspace")]

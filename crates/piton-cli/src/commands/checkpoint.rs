@@ -48,7 +48,7 @@ async fn list(session: &Session) -> Result<Exit, Failure> {
     store.close().await?;
     let output = &session.output;
     let mut table = Table::with_heading(&["ID", "WHEN", "FILES", "WHAT"]);
-    for moment in timeline.moments.iter().rev() {
+    for moment in timeline.moments.iter().rev().filter(|moment| !moment.removed) {
         if output.is_json() {
             output.object(&json!({
                 "id": moment.checkpoint.to_string(),

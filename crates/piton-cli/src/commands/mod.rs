@@ -3,16 +3,21 @@
 
 mod answer;
 mod cancel;
+mod check;
 mod checkpoint;
 mod completions;
+mod copy;
 mod demo;
 mod diff;
 mod doctor;
 mod events;
+mod export;
 mod file_diff;
 mod fork;
+mod gc;
 mod graph;
 mod guard;
+mod import;
 mod init;
 mod key;
 mod lease;
@@ -71,5 +76,10 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Stop(arguments) => stop::execute(session, &arguments).await,
         Verb::Cancel(arguments) => cancel::execute(session, &arguments).await,
         Verb::Completions(arguments) => completions::execute(session, &arguments),
+        Verb::Gc(arguments) => gc::execute(session, &arguments).await,
+        Verb::Check(arguments) => check::execute(session, &arguments).await,
+        Verb::Copy(arguments) => copy::execute(session, &arguments).await,
+        Verb::Export(arguments) => export::execute(session, &arguments).await,
+        Verb::Import(arguments) => import::execute(session, &arguments).await,
     }
 }

@@ -8,13 +8,15 @@ use crate::file_arguments::Save;
 use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;
-use crate::{table, view};
+use crate::{keeping, table, view};
 
 pub(crate) async fn execute(session: &Session, arguments: &Save) -> Result<Exit, Failure> {
     let store = session.store_or_create().await?;
     let workspace = open(session, &store, arguments.capture).await?;
+    keeping::make_room(session, &store, &workspace).await;
     let record = Record::manual(arguments.message.clone());
     let saved = watched(session, async |progress| workspace.save(record, &progress).await).await?;
+    keeping::in_passing(session, &store, Some(&workspace)).await;
     store.close().await?;
     show(session, &saved)?;
     Ok(Exit::Done)

@@ -45,6 +45,11 @@ fn all_verbs() {
     Store:
       init     Set up the store of this folder and say where it is
       key      The key of an encrypted store
+      check    Find damage, and what it affects; --repair
+      gc       Give back the space of what needn't be kept
+      copy     Copy runs from one store into another
+      export   Write a run with all that belongs to it to stdout
+      import   Take runs over that `piton export` wrote
       doctor   What this machine has of all that Piton can use, and how to mend it
       demo     See it work: files undone, an agent killed and gone on, a person asked
 

@@ -33,4 +33,4 @@ pub use report::{Area, Finding, Severity, ValidationReport};
 pub use required::RequiredFiles;
 pub use stalled::{Stalled, stalled};
 pub use validate::validate;
-pub use whole::{Damaged, Search, Whole, newest_whole};
+pub use whole::{Damaged, Search, Whole, newest_whole, whole_at};

@@ -62,6 +62,8 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
         Err(other) => return Err(other),
     };
     let mut to = log.head().seq;
+    // Whatever removes a checkpoint comes after it, and so is met first. That one is gone is no damage.
+    let mut removed = std::collections::BTreeSet::new();
     loop {
         let page = match log.entries(Span { to, ..Span::newest(PAGE) }).await {
             // One of them is damaged: one by one, to lose only that one.
@@ -71,7 +73,9 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
         let oldest = match page {
             Ok(entries) => {
                 let oldest = entries.last().map_or(to, |entry| entry.seq);
-                for entry in entries.into_iter().filter(|entry| !entry.parts.is_empty()) {
+                removed.extend(log.removed_in(&entries).await?.checkpoints);
+                let is_kept = |entry: &SealedEntry| !entry.parts.is_empty() && !removed.contains(&entry.seq);
+                for entry in entries.into_iter().filter(is_kept) {
                     match read_all(store, run, &entry).await {
                         Ok((log, record)) => {
                             let checkpoint = CheckpointRef { run: run.clone(), seq: entry.seq };
@@ -91,6 +95,34 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
             Some(before) => to = Seq(before),
             None => return Ok(Search { whole: None, damaged }),
         }
+    }
+}
+
+/// Looks at one checkpoint.
+///
+/// # Errors
+///
+/// `NotFound` if there is no such entry, or it is no checkpoint; whatever else the store says that isn't damage.
+pub async fn whole_at(store: &Arc<dyn Store>, checkpoint: &CheckpointRef) -> Result<Search, StoreError> {
+    let CheckpointRef { run, seq } = checkpoint;
+    let entry = match RunLog::open_at(Arc::clone(store), run, *seq).await {
+        Ok(log) => log.entry(*seq).await,
+        Err(error) => Err(error),
+    };
+    let read = match entry {
+        Ok(entry) if entry.parts.is_empty() => {
+            return Err(StoreError::NotFound { what: format!("checkpoint {checkpoint}") });
+        }
+        Ok(entry) => read_all(store, run, &entry).await.map(|(log, record)| (entry, log, record)),
+        Err(StoreError::NotFound { what }) => return Err(StoreError::NotFound { what }),
+        Err(error) => Err(error),
+    };
+    match read {
+        Ok((entry, log, record)) => {
+            let whole = Some(Whole { checkpoint: checkpoint.clone(), entry, record, log });
+            Ok(Search { whole, damaged: Vec::new() })
+        }
+        Err(error) => Ok(Search { whole: None, damaged: vec![damage(*seq, error)?] }),
     }
 }
 

@@ -158,7 +158,7 @@ pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, St
 
 /// How many entries share what their nodes may be written as differences from. Segments begin and end with
 /// such groups, so each stands alone.
-pub(super) const GROUP: u32 = 16;
+pub(crate) const GROUP: u32 = 16;
 
 /// The group that an entry belongs to; `None` if the store doesn't keep every entry, and so may not have
 /// what a difference needs.
@@ -256,6 +256,12 @@ impl RunLog {
         for part in &mut draft.parts {
             let before = nodes.len();
             let root = match &mut part.content {
+                // It may be a part of a checkpoint that was removed: then it has to be stored again.
+                Content::Stored(root) if self.removals > 0 => {
+                    let encoded = encode(hashing, &self.blobs.load(*root).await?)?;
+                    nodes.extend(whole(encoded.nodes));
+                    encoded.root
+                }
                 Content::Stored(root) => *root,
                 Content::State(state) if !state.fits(hashing, redaction) => {
                     // It was made for another store, or for none in particular.

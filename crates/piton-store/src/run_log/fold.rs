@@ -66,6 +66,11 @@ impl Size {
     }
 }
 
+/// How tightly a segment is compressed.
+pub(crate) const fn level_of(info: SegmentInfo) -> i32 {
+    Size::of(info).level()
+}
+
 /// What to fold next, given the segments of a log and its newest entry.
 fn plan(segments: &[SegmentInfo], head: Seq, when: When) -> Option<SegmentInfo> {
     let next = segments.last().map_or(0, |last| last.last.0 + 1);

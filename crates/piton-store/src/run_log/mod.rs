@@ -9,6 +9,7 @@ mod background;
 mod blobs;
 mod fold;
 mod load;
+mod removed;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,13 +21,16 @@ use piton_types::{
 
 pub use append::{Content, Draft, DraftPart};
 pub use background::Receipt;
+pub use removed::Removed;
 
 use crate::sealed::{self, SealedEntry};
 use crate::segment::SegmentEntries;
 use crate::state::{Home, NodeSource, State};
 use crate::{Head, Section, Span, Store, StoreError};
+pub(crate) use append::GROUP;
 use background::Background;
 use blobs::RunBlobs;
+pub(crate) use fold::level_of;
 
 /// The log of one run.
 pub struct RunLog {
@@ -42,6 +46,8 @@ pub struct RunLog {
     known: HashMap<PartName, Vec<BlobId>>,
     folder: fold::Folder,
     background: Option<Background>,
+    /// How often this handle has seen checkpoints being removed. What it knew to be stored before may be gone.
+    removals: u32,
 }
 
 /// A run to be created.
@@ -129,6 +135,7 @@ impl RunLog {
             known: HashMap::new(),
             folder: fold::Folder::default(),
             background: None,
+            removals: 0,
         })
     }
 
@@ -149,6 +156,7 @@ impl RunLog {
             known: HashMap::new(),
             folder: fold::Folder::default(),
             background: None,
+            removals: 0,
         })
     }
 
@@ -167,6 +175,7 @@ impl RunLog {
             known: HashMap::new(),
             folder: fold::Folder::default(),
             background: None,
+            removals: 0,
         };
         let entry = log.entry(seq).await?;
         log.head = Head { seq, hash: entry.hash, fence: entry.fence };
@@ -199,6 +208,9 @@ impl RunLog {
     pub async fn refresh(&mut self) -> Result<Vec<SealedEntry>, StoreError> {
         let before = self.head;
         let added = self.entries(Span { from: before.seq.next(), ..Span::ALL }).await?;
+        if added.iter().any(|entry| entry.kind == EntryKind::Removed) {
+            self.distrust();
+        }
         if let Some(newest) = added.last() {
             self.newest = Some(newest.clone());
             self.head = Head { seq: newest.seq, hash: newest.hash, fence: newest.fence };
@@ -341,7 +353,7 @@ impl RunLog {
 
     /// What tells states that are saved here from those of other runs and stores.
     fn home(&self) -> Home {
-        (Arc::as_ptr(&self.store).addr(), self.run.clone())
+        (Arc::as_ptr(&self.store).addr(), self.run.clone(), self.removals)
     }
 
     /// Where the nodes of this run's values come from.

@@ -66,7 +66,7 @@ pub struct State {
 }
 
 /// Which log has the stored nodes of a state: the address of its open store, and the run.
-pub(crate) type Home = (usize, RunId);
+pub(crate) type Home = (usize, RunId, u32);
 
 /// A node to be stored.
 #[derive(Debug, Clone)]

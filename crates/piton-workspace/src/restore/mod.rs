@@ -15,7 +15,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use piton_store::{ContentWriter, PackId};
+use piton_store::{ContentWriter, Era, PackId};
 use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId};
 use tokio::runtime::Handle;
 
@@ -174,6 +174,29 @@ struct Route {
     trees: Vec<BlobId>,
     fates: Vec<Fate>,
     times: Option<BlobId>,
+    /// The place of the target in the history; `None` if only the target counts.
+    start: Option<usize>,
+}
+
+impl Route {
+    /// Leaves out the snapshots that were removed. What changed up to one and after it can't be told apart any more:
+    /// if the two had different fates, whatever changed is left alone.
+    fn around(mut self, timeline: &Timeline) -> Result<Self, WorkspaceError> {
+        let Some(start) = self.start else { return Ok(self) };
+        let moments = &timeline.moments[start..];
+        if moments[0].removed {
+            return Err(WorkspaceError::Removed { checkpoint: moments[0].checkpoint.to_string() });
+        }
+        for place in (1..self.trees.len()).rev().filter(|place| moments[*place].removed) {
+            self.trees.remove(place);
+            let later = self.fates.remove(place);
+            let earlier = &mut self.fates[place - 1];
+            if *earlier != later {
+                *earlier = Fate::Shared(format!("what {} had was removed", moments[place].checkpoint));
+            }
+        }
+        Ok(self)
+    }
 }
 
 impl Workspace {
@@ -231,6 +254,7 @@ impl Workspace {
         let times = self.times_of(&route, &plan, options).await?;
         let (result, mut packs) = self.stage_result(before.tree, &plan).await?;
         packs.extend(&staged.packs);
+        let packs = (packs, staged.era);
         let done = self.carry_out(kind.clone(), before, result, packs, plan.clone(), times, progress).await?;
         Ok(RestoreResult {
             checkpoint: Some(done.entry),
@@ -243,8 +267,18 @@ impl Workspace {
 
     async fn route(&self, goal: &Goal, options: &RestoreOptions) -> Result<Route, WorkspaceError> {
         let timeline = self.timeline().await?;
+        let route = self.route_through(&timeline, goal, options).await?;
+        route.around(&timeline)
+    }
+
+    async fn route_through(
+        &self,
+        timeline: &Timeline,
+        goal: &Goal,
+        options: &RestoreOptions,
+    ) -> Result<Route, WorkspaceError> {
         match goal {
-            Goal::Checkpoint(checkpoint) => self.route_to(&timeline, checkpoint, options).await,
+            Goal::Checkpoint(checkpoint) => self.route_to(timeline, checkpoint, options).await,
             Goal::Undo(operation) => {
                 let place = match operation {
                     Some(operation) => timeline
@@ -253,12 +287,12 @@ impl Workspace {
                     None => *timeline.operations().0.last().ok_or(WorkspaceError::Nothing { what: "undo" })?,
                 };
                 let operation = timeline.moments[place].checkpoint.clone();
-                route_back(&timeline, place, RestoreKind::Undo { operation })
+                route_back(timeline, place, RestoreKind::Undo { operation })
             }
             Goal::Redo => {
                 let place = *timeline.operations().1.last().ok_or(WorkspaceError::Nothing { what: "redo" })?;
                 let undo = timeline.moments[place].checkpoint.clone();
-                route_back(&timeline, place, RestoreKind::Redo { undo })
+                route_back(timeline, place, RestoreKind::Redo { undo })
             }
         }
     }
@@ -277,7 +311,7 @@ impl Workspace {
                 .await?
                 .ok_or_else(|| WorkspaceError::NoFiles { checkpoint: checkpoint.to_string() })?;
             let (trees, times) = (vec![snapshot.tree], snapshot.times);
-            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times });
+            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times, start: None });
         };
         let times = timeline.moments[place].snapshot.times;
         let since = place + 1..=timeline.moments.len();
@@ -289,10 +323,10 @@ impl Workspace {
         let agents = since.clone().any(|place| matches!(timeline.maker(place), Maker::Agents(_)));
         if options.exact || !agents {
             let trees = vec![timeline.moments[place].snapshot.tree];
-            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times });
+            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times, start: Some(place) });
         }
         let trees = timeline.moments[place..].iter().map(|moment| moment.snapshot.tree).collect();
-        Ok(Route { kind, trees, fates, times })
+        Ok(Route { kind, trees, fates, times, start: Some(place) })
     }
 
     async fn plan(
@@ -391,7 +425,7 @@ impl Workspace {
         kind: RestoreKind,
         before: Snapshot,
         result: BlobId,
-        packs: Vec<PackId>,
+        (packs, era): (Vec<PackId>, Era),
         plan: Plan,
         times: HashMap<RelPath, i64>,
         progress: &Arc<Progress>,
@@ -412,8 +446,9 @@ impl Workspace {
         }
         let role = Role::Backup { result, restore: kind.clone() };
         let record = Record::new(CheckpointKind::Auto, role, "");
-        let (backup, _) =
-            self.commit(&mut log, EntryKind::Checkpoint, record.label(), record.to_value(), before, packs).await?;
+        let (backup, _) = self
+            .commit(&mut log, EntryKind::Checkpoint, record.label(), record.to_value(), before, packs, Some(era))
+            .await?;
         self.mark(&format!("applying {tag} {backup}"))?;
         let done = self.finish(&mut log, kind, backup, before, result, plan.changes, &tag).await?;
         log.close().await?;
@@ -452,7 +487,7 @@ impl Workspace {
         let record = Record::new(CheckpointKind::Auto, role, "");
         let staged = Vec::new();
         let (entry, _) =
-            self.commit(log, EntryKind::Restored, record.label(), record.to_value(), after, staged).await?;
+            self.commit(log, EntryKind::Restored, record.label(), record.to_value(), after, staged, None).await?;
         let (inner, staging) = (Arc::clone(&self.0), apply::staging_name(tag));
         blocking(move || apply::remove_staging(&inner, &staging)).await?;
         self.unmark()?;
@@ -550,7 +585,7 @@ fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Ro
     };
     let trees = timeline.moments[start..].iter().map(|moment| moment.snapshot.tree).collect();
     let fates = (start + 1..=timeline.moments.len()).map(fate).collect();
-    Ok(Route { kind, trees, fates, times: timeline.moments[start].snapshot.times })
+    Ok(Route { kind, trees, fates, times: timeline.moments[start].snapshot.times, start: Some(start) })
 }
 
 /// When a file was modified, as the times beside a tree say.

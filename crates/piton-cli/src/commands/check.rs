@@ -1,0 +1,197 @@
+//! `piton check`: finds damage and what it affects; for one checkpoint, the report of what going on from it needs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use piton::recovery::{validate, whole_at};
+use piton::upkeep::{CheckReport, RunReport, check, check_run, salvage_run};
+use piton::workspace::SnapshotReach;
+use piton::{DamagedWal, SqliteOptions, SqliteStore, replace_damaged};
+use piton_store::{Store, StoreError};
+use piton_types::CheckpointRef;
+use serde_json::{Value as Json, json};
+
+use crate::commands::copy::all;
+use crate::consent::Plan;
+use crate::failure::{Exit, Failure};
+use crate::output::clean;
+use crate::place::Found;
+use crate::reference::Reference;
+use crate::resolve::run_id;
+use crate::session::Session;
+use crate::store_arguments::Check;
+use crate::table;
+
+/// How many of a kind are named.
+const NAMED: usize = 20;
+
+pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
+    if arguments.repair {
+        return repair(session, arguments).await;
+    }
+    let store = session.store().await?;
+    let exit = match &arguments.reference {
+        None => {
+            let report = check(&store, &SnapshotReach, arguments.deep).await?;
+            show(session, &report)?;
+            if report.is_whole() { Exit::Done } else { Exit::UserFixable }
+        }
+        Some(Reference::Run(prefix)) => {
+            let run = run_id(&store, prefix).await?;
+            let report = check_run(&store, &run, &SnapshotReach).await?;
+            let whole = report.is_whole();
+            show(session, &CheckReport { runs: vec![report], ..CheckReport::default() })?;
+            if whole { Exit::Done } else { Exit::UserFixable }
+        }
+        Some(reference) => {
+            let checkpoint = checkpoint(&store, reference).await?;
+            let search = whole_at(&store, &checkpoint).await?;
+            let report = validate(&search, &session.environment()).await;
+            let sound = report.is_sound() && search.whole.is_some();
+            if session.output.is_json() {
+                session.output.object(&json!({"checkpoint": checkpoint.to_string(), "sound": sound, "checks": report.checks, "findings": report.findings}))?;
+            } else {
+                let text = report.to_string();
+                session.output.data(&text.lines().map(clean).collect::<Vec<_>>().join("\n"))?;
+            }
+            if sound { Exit::Done } else { Exit::UserFixable }
+        }
+    };
+    store.close().await?;
+    Ok(exit)
+}
+
+/// A checkpoint by its name. It may be damaged, so its entry isn't looked at for a plain number.
+async fn checkpoint(store: &Arc<dyn Store>, reference: &Reference) -> Result<CheckpointRef, Failure> {
+    if let Reference::Entry { run, seq } = reference {
+        return Ok(CheckpointRef { run: run_id(store, run).await?, seq: *seq });
+    }
+    let (log, entry) = crate::resolve::resolve_checkpoint(store, reference).await?;
+    Ok(CheckpointRef { run: log.run().clone(), seq: entry.seq })
+}
+
+fn show(session: &Session, report: &CheckReport) -> Result<(), Failure> {
+    let output = &session.output;
+    if output.is_json() {
+        return output.object(&json!({
+            "whole": report.is_whole(),
+            "defects": report.defects.iter().map(|defect| json!({"what": defect.what, "detail": defect.detail})).collect::<Vec<_>>(),
+            "packs": report.packs.iter().map(|(pack, defect)| json!({"pack": pack.0, "detail": defect.detail})).collect::<Vec<_>>(),
+            "runs": report.runs.iter().map(run_json).collect::<Vec<_>>(),
+        }));
+    }
+    let mut lines = Vec::new();
+    for defect in report.defects.iter().take(NAMED) {
+        lines.push(format!("damaged: {}: {}", clean(&defect.what), clean(&defect.detail)));
+    }
+    for (_, defect) in report.packs.iter().take(NAMED) {
+        lines.push(format!("damaged: {}: {}", clean(&defect.what), clean(&defect.detail)));
+    }
+    for run in report.runs.iter().filter(|run| !run.is_whole()) {
+        lines.extend(run_lines(run));
+    }
+    let (entries, whole): (u64, u64) =
+        report.runs.iter().fold((0, 0), |(entries, whole), run| (entries + run.entries, whole + run.whole));
+    let verdict = if report.is_whole() { "all well" } else { "damaged" };
+    lines.push(format!(
+        "{verdict}: {} runs, {entries} entries, {whole} whole checkpoints, {} of files",
+        report.runs.len(),
+        table::size(report.pack_bytes)
+    ));
+    output.data(&lines.join("\n"))?;
+    if !report.is_whole() {
+        output.note("`piton check --repair` keeps what is whole in a new store and sets this one aside");
+    }
+    Ok(())
+}
+
+fn run_lines(run: &RunReport) -> Vec<String> {
+    let mut lines = vec![format!("run {}: {} whole checkpoints", run.run, run.whole)];
+    for defect in run.defects.iter().take(NAMED) {
+        lines.push(format!("  {}: {}", clean(&defect.what), clean(&defect.detail)));
+    }
+    for damaged in run.damaged.iter().take(NAMED) {
+        lines.push(format!("  {}@{} can't be read whole: {}", run.run, damaged.seq, clean(&damaged.parts.join(", "))));
+        lines.extend(damaged.files.iter().take(NAMED).map(|file| format!("    {}", clean(file))));
+    }
+    if run.damaged.len() > NAMED {
+        lines.push(format!("  … and {} more checkpoints", run.damaged.len() - NAMED));
+    }
+    lines.push(match run.newest_whole {
+        Some(seq) => format!("  the newest whole checkpoint is {}@{seq}", run.run),
+        None => "  no checkpoint is whole".to_owned(),
+    });
+    lines
+}
+
+fn run_json(run: &RunReport) -> Json {
+    json!({
+        "run": run.run.as_str(),
+        "whole": run.is_whole(),
+        "entries": run.entries,
+        "checkpoints": run.whole,
+        "removed": run.removed,
+        "newest_whole": run.newest_whole.map(|seq| format!("{}@{seq}", run.run)),
+        "defects": run.defects.iter().map(|defect| json!({"what": defect.what, "detail": defect.detail})).collect::<Vec<_>>(),
+        "damaged": run.damaged.iter().map(|damaged| json!({
+            "checkpoint": format!("{}@{}", run.run, damaged.seq), "parts": damaged.parts, "files": damaged.files,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
+    let Found::Place(place) = session.surroundings.find()? else {
+        return Err(Failure::fixable("there is no store here"));
+    };
+    let Some(path) = place.url.strip_prefix("sqlite:").map(PathBuf::from) else {
+        return Err(Failure::fixable(format!("{} can't be repaired by piton", place.url)));
+    };
+    let options = SqliteOptions::default().with_create(false).with_damaged_wal(DamagedWal::KeepPrefix);
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, options)?);
+    let report = check(&store, &SnapshotReach, arguments.deep).await?;
+    show(session, &report)?;
+    if report.is_whole() {
+        store.close().await?;
+        return Ok(Exit::Done);
+    }
+    let mut new = path.clone().into_os_string();
+    new.push("-repaired");
+    let new = PathBuf::from(new);
+    let mut plan = Plan::new("keep what is whole in a new store");
+    plan.line(format!("{} becomes the store", new.display()));
+    plan.line(format!("{} and its log are kept beside it as .damaged-N", path.display()));
+    if !plan.agreed(session, arguments.consent)? {
+        store.close().await?;
+        return Ok(Exit::Done);
+    }
+    let target: Arc<dyn Store> = Arc::new(SqliteStore::open(&new, SqliteOptions::default())?);
+    let runs = all(&store).await.map_err(|error: StoreError| {
+        Failure::from(error)
+            .hint("the list of runs itself is damaged: nothing was changed. Take a copy of the store from elsewhere.")
+    })?;
+    let mut said = Vec::new();
+    for run in runs {
+        let salvaged = salvage_run(&store, &target, &run, &SnapshotReach).await?;
+        if !salvaged.lost.is_empty() || salvaged.saved.is_some() || salvaged.entries_to.is_none() {
+            let to = salvaged.entries_to.map_or_else(|| "nothing".to_owned(), |seq| format!("entries up to {seq}"));
+            let mut line = format!("run {run}: {to} kept, {} checkpoints lost", salvaged.lost.len());
+            if let Some((seq, id)) = salvaged.saved {
+                line.push_str(&format!("; the state of {run}@{seq} is in run {id}"));
+            }
+            said.push(line);
+        }
+    }
+    target.close().await?;
+    store.close().await?;
+    drop((store, target));
+    let aside = replace_damaged(&path, &new)?;
+    if session.output.is_json() {
+        session.output.object(
+            &json!({"repaired": path.to_string_lossy(), "set_aside": aside.to_string_lossy(), "notes": said}),
+        )?;
+    } else {
+        said.push(format!("the damaged store is kept as {}", aside.display()));
+        session.output.data(&said.join("\n"))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,78 @@
+//! `piton copy`: runs from one store into another.
+
+use std::sync::Arc;
+
+use piton::upkeep::{Copied, copy_run};
+use piton::workspace::SnapshotReach;
+use piton_store::{RunQuery, Store, StoreError};
+use piton_types::RunId;
+use serde_json::json;
+
+use crate::failure::{Exit, Failure};
+use crate::place::{Origin, Place};
+use crate::resolve::run_id;
+use crate::session::Session;
+use crate::store_arguments::Copy;
+use crate::table;
+
+pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit, Failure> {
+    let place = |url: &String| Place { url: url.clone(), origin: Origin::Option };
+    if arguments.from == arguments.to {
+        return Err(Failure::usage("a store can't be copied into itself"));
+    }
+    let from = session.open(&place(&arguments.from), false).await?;
+    let to = session.open(&place(&arguments.to), true).await?;
+    let runs = match arguments.run.is_empty() {
+        true => all(&from).await?,
+        false => {
+            let mut runs = Vec::new();
+            for run in &arguments.run {
+                runs.push(run_id(&from, run).await?);
+            }
+            runs
+        }
+    };
+    let copied = copy_all(session, &from, &to, &runs).await;
+    to.close().await?;
+    from.close().await?;
+    copied?;
+    Ok(Exit::Done)
+}
+
+/// Every run, oldest first.
+pub(crate) async fn all(store: &Arc<dyn Store>) -> Result<Vec<RunId>, StoreError> {
+    let mut runs: Vec<RunId> = store.list(RunQuery::default()).await?.into_iter().map(|run| run.id).collect();
+    runs.reverse();
+    Ok(runs)
+}
+
+/// Copies runs, and says what was copied.
+pub(crate) async fn copy_all(
+    session: &Session,
+    from: &Arc<dyn Store>,
+    to: &Arc<dyn Store>,
+    runs: &[RunId],
+) -> Result<(), Failure> {
+    let mut whole = Copied::default();
+    for run in runs {
+        let copied = copy_run(from, to, run, &SnapshotReach).await.map_err(|error| match error {
+            StoreError::Conflict { .. } => Failure::fixable(format!("{} has another run {run}", to.url()))
+                .hint("nothing of it was changed; runs before it are copied."),
+            error => error.into(),
+        })?;
+        whole.entries += copied.entries;
+        whole.packs += copied.packs;
+        whole.bytes += copied.bytes;
+    }
+    if session.output.is_json() {
+        session.output.object(&json!({
+            "runs": runs.iter().map(RunId::as_str).collect::<Vec<_>>(),
+            "entries": whole.entries,
+            "packs": whole.packs,
+            "bytes": whole.bytes,
+        }))
+    } else {
+        let text = format!("{} runs: {} new entries, {}", runs.len(), whole.entries, table::size(whole.bytes));
+        session.output.data(&text)
+    }
+}

@@ -1,0 +1,114 @@
+//! `piton gc`: retention by hand, with a plan first.
+
+use std::time::Duration;
+
+use piton::retention::{Bounds, GRACE, Keeper, Plan as Retained, Why};
+use serde_json::json;
+
+use crate::consent::Plan;
+use crate::failure::{Exit, Failure};
+use crate::file_arguments::Capture;
+use crate::keeping::{self, with_keeper};
+use crate::output::clean;
+use crate::session::Session;
+use crate::store_arguments::Gc;
+use crate::{files, table};
+
+/// How many of a kind are named.
+const NAMED: usize = 20;
+
+pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, Failure> {
+    let store = session.store().await?;
+    let workspace = files::open(session, &store, Capture::default()).await.ok();
+    let over = match &workspace {
+        Some(workspace) => store.usage().await?.bytes > workspace.budget().await?,
+        None => false,
+    };
+    let full = keeping::disk_is_full(&session.surroundings.folder);
+    let grace = if arguments.now || over || full { Duration::ZERO } else { GRACE };
+    let plan_for = async |keeper: &Keeper<'_>| if over { keeper.plan_for_space().await } else { keeper.plan().await };
+    let retained = with_keeper(&store, workspace.as_ref(), grace, async |keeper| plan_for(keeper).await).await?;
+    let plan = show(session, &retained, grace, over);
+    if !plan.agreed(session, arguments.consent)? {
+        store.close().await?;
+        return Ok(Exit::Done);
+    }
+    let before = store.usage().await?.bytes;
+    let kept = with_keeper(&store, workspace.as_ref(), grace, async |keeper| {
+        // As it is now: a run that went on since the plan was shown stays.
+        keeper.carry_out(&retained, Bounds::NONE).await
+    })
+    .await?;
+    let budget = match &workspace {
+        Some(workspace) => Some(workspace.budget().await?),
+        None => None,
+    };
+    let after = store.usage().await?.bytes;
+    store.close().await?;
+    if let Some(budget) = budget.filter(|budget| after > *budget) {
+        session.output.warn(&format!(
+            "the store takes {} and may take {}: what is left is not finished or too new to go. \
+             Raise PITON_BUDGET, or give runs up with `piton cancel`.",
+            table::size(after),
+            table::size(budget)
+        ));
+    }
+    if session.output.is_json() {
+        session.output.object(&json!({
+            "runs": kept.runs,
+            "checkpoints": kept.checkpoints,
+            "condemned": kept.condemned,
+            "bytes": kept.bytes,
+            "more": kept.more,
+            "bytes_before": before,
+            "bytes_after": after,
+        }))?;
+    } else {
+        session.output.data(&keeping::words(&kept))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn show(session: &Session, retained: &Retained, grace: Duration, over: bool) -> Plan {
+    let mut plan = Plan::new(format!(
+        "{} of {} runs removed, {} checkpoints of others",
+        retained.removals.len(),
+        retained.runs,
+        retained.thinnings.iter().map(|thinning| thinning.checkpoints.len()).sum::<usize>()
+    ));
+    if retained.clock_doubted {
+        plan.line(
+            "the clock is months ahead of everything in this store: nothing is removed for its age until tomorrow",
+        );
+    }
+    if over {
+        plan.line("the store is over its budget: what has ended goes whatever its age");
+    }
+    for removal in retained.removals.iter().take(NAMED) {
+        let why = match removal.why {
+            Why::Completed => "ended",
+            Why::Failed => "failed",
+            Why::Abandoned => "nobody has been at work since",
+            Why::Space => "ended, for space,",
+        };
+        let name = clean(&removal.run.name);
+        plan.line(format!("run {}  {name}  {why} {}", removal.run.id, table::age(removal.age)));
+    }
+    if retained.removals.len() > NAMED {
+        plan.line(format!("… and {} more runs", retained.removals.len() - NAMED));
+    }
+    for thinning in retained.thinnings.iter().take(NAMED) {
+        let (gone, stay) = (thinning.checkpoints.len(), thinning.stay);
+        plan.line(format!("run {}  {gone} checkpoints go, {stay} stay", thinning.run.id));
+    }
+    if retained.thinnings.len() > NAMED {
+        plan.line(format!("… and checkpoints of {} more runs", retained.thinnings.len() - NAMED));
+    }
+    if grace.is_zero() {
+        plan.line("their space is given back at once");
+    } else {
+        plan.line(format!("their space is given back after {}", table::took(grace)));
+    }
+    let _ = session;
+    plan
+}

@@ -1,0 +1,83 @@
+//! The command line of the verbs that look after a store.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use piton_types::RunId;
+
+use crate::arguments::Consent;
+use crate::reference::Reference;
+
+/// Give back the space of what needn't be kept
+///
+/// Completed runs are kept for 7 days, failed ones for 30, unfinished ones for ever. Of one run 20 checkpoints are kept,
+/// of a folder's files 50: the first, the last, those with a name, and others evenly spread over the time between. The
+/// plan comes first. What is condemned is deleted an hour later, by the next command; --now doesn't wait.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton gc --dry-run\n  piton gc --yes\n  piton gc --now --yes")]
+pub(crate) struct Gc {
+    /// Delete at once what would have to wait; whoever reads it at the moment may have to begin again
+    #[arg(long)]
+    pub(crate) now: bool,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+/// Find damage, and what it affects
+///
+/// Reads everything and holds it against its hashes. Of a checkpoint, it also says whether this machine has what going
+/// on from there needs. --repair keeps all that is whole in a new store and sets the damaged one aside.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton check\n  piton check --deep\n  piton check RUN@7\n  piton check --repair")]
+pub(crate) struct Check {
+    /// Only this run or checkpoint
+    #[arg(value_name = "RUN|REF")]
+    pub(crate) reference: Option<Reference>,
+    /// Inflate and hash every file as well
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// Keep what is whole in a new store, and set the damaged one aside
+    #[arg(long, conflicts_with = "reference")]
+    pub(crate) repair: bool,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+/// Copy runs from one store into another
+///
+/// What is there already is left out, so a copy that was cut short goes on where it ended. TO is made if there is none.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton copy sqlite:old.db sqlite:new.db\n  piton copy sqlite:a.db sqlite:b.db --run nightly"
+)]
+pub(crate) struct Copy {
+    /// The store to copy from
+    #[arg(value_name = "FROM")]
+    pub(crate) from: String,
+    /// The store to copy into
+    #[arg(value_name = "TO")]
+    pub(crate) to: String,
+    /// Only this run; may be given again
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Vec<RunId>,
+}
+
+/// Write a run with all that belongs to it to stdout
+///
+/// What comes out is a store of its own with that run in it, readable by whoever has the file.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton export RUN > run.piton\n  piton export RUN | ssh host piton import -")]
+pub(crate) struct Export {
+    /// The runs, by their ids or the unique beginnings of them
+    #[arg(value_name = "RUN", required = true)]
+    pub(crate) run: Vec<RunId>,
+}
+
+/// Take runs over that `piton export` wrote
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton import run.piton\n  piton import - < run.piton")]
+pub(crate) struct Import {
+    /// The file; - for stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}

@@ -1,0 +1,138 @@
+//! Doing what a plan says, as far as the time allows. What is left is found again by the next plan.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton_store::upkeep::{collect, drop_removed};
+use piton_store::{RunLog, StoreError, Sweep};
+use piton_types::Timestamp;
+
+use super::{Keeper, Plan, RunNote, clock};
+
+/// How far one call goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// No new piece of work is begun after so long.
+    pub time: Duration,
+    /// About so many bytes are deleted and no more.
+    pub bytes: u64,
+}
+
+impl Bounds {
+    /// As long as it takes.
+    pub const NONE: Self = Self { time: Duration::MAX, bytes: u64::MAX };
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Runs that were removed.
+    pub runs: u64,
+    /// Checkpoints that were removed from others.
+    pub checkpoints: u64,
+    /// Packs that are condemned now and deleted after the grace period.
+    pub condemned: u64,
+    /// Bytes that were deleted.
+    pub bytes: u64,
+    /// Something is left for the next time.
+    pub more: bool,
+}
+
+impl Keeper<'_> {
+    /// Does what the plan says.
+    pub async fn carry_out(&self, plan: &Plan, bounds: Bounds) -> Result<Kept, StoreError> {
+        let clock = &self.context.clock;
+        let started = clock.monotonic();
+        let over = || clock.monotonic().saturating_sub(started) >= bounds.time;
+        let (store, now) = (self.store(), self.now());
+        let mut kept = Kept::default();
+        for removal in &plan.removals {
+            if over() {
+                kept.more = true;
+                return Ok(kept);
+            }
+            match store.remove(&removal.run.id, removal.head).await {
+                Ok(()) => {
+                    kept.runs += 1;
+                    store.set_note(&RunNote::key(&removal.run.id), None).await?;
+                }
+                // It went on, or somebody else was faster.
+                Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        for thinning in &plan.thinnings {
+            if over() {
+                kept.more = true;
+                return Ok(kept);
+            }
+            let mut log = RunLog::open(Arc::clone(store), &thinning.run.id).await?;
+            match log.remove_checkpoints(&thinning.checkpoints, "retention").await {
+                Ok(seq) => {
+                    kept.checkpoints += thinning.checkpoints.len() as u64;
+                    RunNote { head: seq.0, pending: Some(now) }.write(&**store, &thinning.run.id).await?;
+                }
+                Err(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => kept.more = true,
+                Err(other) => return Err(other),
+            }
+        }
+        for (run, head) in &plan.counted {
+            RunNote { head: head.0, pending: None }.write(&**store, &run.id).await?;
+        }
+        let fresh = plan.thinnings.iter().map(|thinning| &thinning.run);
+        for run in plan.pending.iter().chain(fresh) {
+            if over() {
+                kept.more = true;
+                return Ok(kept);
+            }
+            self.drop_if_due(run.id.clone(), now, &mut kept).await?;
+        }
+        // What was condemned earlier goes; what is found now waits, unless there is no grace.
+        let before = |grace: Duration| {
+            let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
+            Timestamp::from_millis(now.as_millis().saturating_sub(grace).saturating_add(i64::from(grace == 0)))
+        };
+        kept.condemned = collect(store, self.reach, now).await?.condemned;
+        while !over() && kept.bytes < bounds.bytes {
+            let bytes = (bounds.bytes - kept.bytes).min(SLICE);
+            let swept = store.sweep(Sweep { before: before(self.grace), bytes }).await?;
+            kept.bytes += swept.bytes;
+            if !swept.more {
+                if !kept.more {
+                    clock::done(&**store, now).await?;
+                }
+                return Ok(kept);
+            }
+        }
+        kept.more = true;
+        Ok(kept)
+    }
+
+    /// Drops what only removed checkpoints of the run had, once they have been removed for long enough.
+    async fn drop_if_due(&self, run: piton_types::RunId, now: Timestamp, kept: &mut Kept) -> Result<(), StoreError> {
+        let store = self.store();
+        let note = RunNote::read(&**store, &run).await?.unwrap_or_default();
+        let Some(since) = note.pending else {
+            return RunNote { pending: Some(now), ..note }.write(&**store, &run).await;
+        };
+        // A clock that went back makes nobody wait for ever.
+        if now >= since && now.since(since) < self.grace {
+            return Ok(());
+        }
+        match drop_removed(store, &run, self.reach).await {
+            Ok(_) => {
+                let head = store.head(&run).await?.map_or(note.head, |head| head.seq.0);
+                RunNote { head, pending: None }.write(&**store, &run).await
+            }
+            Err(StoreError::Conflict { .. }) => {
+                kept.more = true;
+                Ok(())
+            }
+            Err(StoreError::NotFound { .. }) if store.summary(&run).await?.is_none() => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// Bytes that are deleted between two looks at the time.
+const SLICE: u64 = 16 << 20;

@@ -1,0 +1,54 @@
+//! Putting a repaired database in the place of a damaged one, whose files are kept beside it.
+
+use std::fs::{self, TryLockError};
+use std::path::{Path, PathBuf};
+
+use piton_store::StoreError;
+
+use crate::errors::from_io;
+use crate::files::{self, Files};
+
+/// Puts the store at `with` in the place of the one at `path`. What was there becomes `PATH.damaged-N`, with its log;
+/// gives that path. `Unavailable` if somebody has either of them open.
+///
+/// A crash in between leaves no store at `path`, and both under the names that are given here.
+pub fn replace(path: &Path, with: &Path) -> Result<PathBuf, StoreError> {
+    let (files, new) = (Files::of(path, false)?, Files::of(with, false)?);
+    let mut locks = Vec::new();
+    for files in [&files, &new] {
+        let lock = files.beside("-lock");
+        let file = files::options().read(true).write(true).create(true).truncate(false).open(&lock);
+        let file = file.map_err(|error| from_io(&error, &lock))?;
+        match file.try_lock() {
+            Ok(()) => locks.push(file),
+            Err(TryLockError::WouldBlock) => {
+                let detail = format!("{} is open in another process", files.database.display());
+                return Err(StoreError::Unavailable { detail });
+            }
+            Err(TryLockError::Error(error)) => return Err(from_io(&error, &lock)),
+        }
+    }
+    let aside = (1_u32..)
+        .map(|number| files.beside(&format!(".damaged-{number}")))
+        .find(|aside| fs::symlink_metadata(aside).is_err())
+        .ok_or_else(|| files::invalid(path, "there are too many damaged stores beside it"))?;
+    let rename = |from: &Path, to: &Path| match fs::rename(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(from_io(&error, from)),
+        _ => Ok(()),
+    };
+    let with_suffix = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    for suffix in ["-wal", "-shm", ""] {
+        rename(&files.beside(suffix), &with_suffix(&aside, suffix))?;
+    }
+    files.sync_folder()?;
+    rename(&new.database, &files.database)?;
+    files.sync_folder()?;
+    // The lock of the new one has lost its meaning with its name.
+    drop(fs::remove_file(new.beside("-lock")));
+    drop(locks);
+    Ok(aside)
+}

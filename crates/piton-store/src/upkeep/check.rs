@@ -1,0 +1,248 @@
+//! Finding damage, and what it affects: everything that is stored is read and held against its hashes.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use piton_types::{BlobId, PartName, RunId, Seq};
+
+use super::Reach;
+use super::graph::{RunGraph, damage};
+use crate::codec::references;
+use crate::framed::{self, FramedPack};
+use crate::pack::Pack;
+use crate::state::IdMap;
+use crate::{Defect, PackId, RunLog, RunQuery, Store, StoreError};
+
+/// A checkpoint that can't be read as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedCheckpoint {
+    /// Which.
+    pub seq: Seq,
+    /// The parts that are affected; `body` for its record.
+    pub parts: Vec<String>,
+    /// Files of its snapshot that can't be restored.
+    pub files: Vec<String>,
+}
+
+/// What a check found out about a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunReport {
+    /// The run.
+    pub run: RunId,
+    /// Its entries that can be read.
+    pub entries: u64,
+    /// Its checkpoints that can be read.
+    pub whole: u64,
+    /// Checkpoints that were removed: that isn't damage.
+    pub removed: u64,
+    /// What can't be read.
+    pub defects: Vec<Defect>,
+    /// The checkpoints that this affects.
+    pub damaged: Vec<DamagedCheckpoint>,
+    /// The newest checkpoint of which everything can be read.
+    pub newest_whole: Option<Seq>,
+}
+
+impl RunReport {
+    /// Whether nothing is wrong.
+    pub fn is_whole(&self) -> bool {
+        self.defects.is_empty() && self.damaged.is_empty()
+    }
+}
+
+/// What a check found out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// What is wrong with the store's own structures.
+    pub defects: Vec<Defect>,
+    /// Packs that can't be read.
+    pub packs: Vec<(PackId, Defect)>,
+    /// The runs.
+    pub runs: Vec<RunReport>,
+    /// Bytes of packs that were read.
+    pub pack_bytes: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    pub fn is_whole(&self) -> bool {
+        self.defects.is_empty() && self.packs.is_empty() && self.runs.iter().all(RunReport::is_whole)
+    }
+}
+
+/// Checks a whole store. `deep` inflates every pack of file contents and hashes every blob; otherwise the checksum over
+/// the pack has to do, which covers the same bytes.
+pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
+    let mut report = CheckReport { defects: store.inspect().await?, ..CheckReport::default() };
+    let lost = check_packs(store, deep, &mut report).await?;
+    match store.list(RunQuery::default()).await {
+        Ok(mut runs) => {
+            runs.sort_by(|a, b| a.id.cmp(&b.id));
+            for run in runs {
+                report.runs.push(check_run_with(store, &run.id, reach, &lost).await?);
+            }
+        }
+        Err(error) => report.defects.push(damage(error)?),
+    }
+    Ok(report)
+}
+
+/// Checks one run, and the packs that it relies on.
+pub async fn check_run(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach) -> Result<RunReport, StoreError> {
+    let mut report = CheckReport::default();
+    let lost = check_packs(store, false, &mut report).await?;
+    check_run_with(store, run, reach, &lost).await
+}
+
+/// Reads every pack; gives the blobs that are lost with those that can't be read.
+async fn check_packs(
+    store: &Arc<dyn Store>,
+    deep: bool,
+    report: &mut CheckReport,
+) -> Result<HashSet<BlobId>, StoreError> {
+    let mut lost = HashSet::new();
+    let mut after = None;
+    loop {
+        let page = match store.packs(after, 256).await {
+            Ok(page) => page,
+            Err(error) => {
+                report.defects.push(damage(error)?);
+                return Ok(lost);
+            }
+        };
+        let Some(last) = page.last() else { return Ok(lost) };
+        after = Some(last.id);
+        for pack in page {
+            if let Err(error) = check_pack(store, pack.id, deep, report).await {
+                report.packs.push((pack.id, damage(error)?));
+                lost.extend(store.pack_ids(pack.id).await.unwrap_or_default());
+            }
+        }
+    }
+}
+
+async fn check_pack(
+    store: &Arc<dyn Store>,
+    pack: PackId,
+    deep: bool,
+    report: &mut CheckReport,
+) -> Result<(), StoreError> {
+    let corrupt = |detail: &str| StoreError::corrupt(format!("staged pack {}", pack.0), detail);
+    let bytes = store.pack(pack).await?;
+    report.pack_bytes += bytes.len() as u64;
+    let hashing = store.hashing();
+    let mut ids: Vec<BlobId> = if bytes.first() == Some(&framed::FORM) {
+        let framed = FramedPack::open(hashing, bytes)?;
+        if deep {
+            framed.verify(hashing)?;
+        }
+        framed.ids()
+    } else {
+        let nodes = Pack::open(hashing, bytes)?.nodes(|_| None)?;
+        if deep && nodes.iter().any(|(id, node)| hashing.blob(node) != *id) {
+            return Err(corrupt("a node doesn't have its hash"));
+        }
+        nodes.into_iter().map(|(id, _)| id).collect()
+    };
+    ids.sort_unstable();
+    ids.dedup();
+    if ids != store.pack_ids(pack).await? {
+        return Err(corrupt("it doesn't have the blobs that are listed for it"));
+    }
+    if store.locate(&ids).await?.iter().any(Option::is_none) {
+        return Err(corrupt("a blob of it isn't found"));
+    }
+    Ok(())
+}
+
+async fn check_run_with(
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    reach: &dyn Reach,
+    lost: &HashSet<BlobId>,
+) -> Result<RunReport, StoreError> {
+    let graph = RunGraph::read(store, run).await?;
+    let mut report = RunReport {
+        run: run.clone(),
+        entries: graph.entries.len() as u64,
+        whole: 0,
+        removed: 0,
+        defects: graph.defects,
+        damaged: Vec::new(),
+        newest_whole: None,
+    };
+    let mut verdicts = IdMap::default();
+    let mut removed = BTreeSet::new();
+    if let Some(last) = graph.entries.last()
+        && let Ok(log) = RunLog::open_at(Arc::clone(store), run, last.seq).await
+        && let Ok(found) = log.removed_in(&graph.entries).await
+    {
+        removed = found.checkpoints;
+    }
+    // Snapshots that are the same, as most are that follow each other, are looked through once.
+    let mut snapshots: BTreeMap<BlobId, Vec<String>> = BTreeMap::new();
+    for entry in &graph.entries {
+        let mut parts = Vec::new();
+        let mut files = Vec::new();
+        if references(&entry.body)?.into_iter().any(|id| !is_whole(id, &graph.nodes, &mut verdicts)) {
+            parts.push("body".to_owned());
+        }
+        let is_removed = removed.contains(&entry.seq);
+        for (name, part) in entry.parts.iter().filter(|_| !is_removed) {
+            if !is_whole(part.root, &graph.nodes, &mut verdicts) {
+                parts.push(name.0.clone());
+            } else if name.0 == PartName::WORKSPACE {
+                let affected = match snapshots.entry(part.root) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let log = RunLog::open_at(Arc::clone(store), run, entry.seq).await?;
+                        new.insert(match log.load(part.root).await {
+                            Ok(snapshot) => reach.affected(store, snapshot, lost).await?,
+                            Err(error) => vec![damage(error)?.detail],
+                        })
+                    }
+                };
+                if !affected.is_empty() {
+                    parts.push(name.0.clone());
+                    files.extend(affected.iter().cloned());
+                }
+            }
+        }
+        if !parts.is_empty() {
+            report.damaged.push(DamagedCheckpoint { seq: entry.seq, parts, files });
+        } else if is_removed {
+            report.removed += 1;
+        } else if !entry.parts.is_empty() {
+            report.whole += 1;
+            report.newest_whole = Some(entry.seq);
+        }
+    }
+    Ok(report)
+}
+
+/// Whether everything below a node is there. Nodes can't form cycles: each names others by their hashes.
+fn is_whole(root: BlobId, nodes: &IdMap<Vec<BlobId>>, verdicts: &mut IdMap<bool>) -> bool {
+    let mut stack = vec![(root, 0_usize)];
+    while let Some((id, next)) = stack.pop() {
+        if verdicts.contains_key(&id) {
+            continue;
+        }
+        let Some(children) = nodes.get(&id) else {
+            verdicts.insert(id, false);
+            continue;
+        };
+        let unknown = children[next..].iter().position(|child| !verdicts.contains_key(child));
+        match unknown {
+            Some(ahead) => {
+                stack.push((id, next + ahead));
+                stack.push((children[next + ahead], 0));
+            }
+            None => {
+                let whole = children.iter().all(|child| verdicts.get(child) == Some(&true));
+                verdicts.insert(id, whole);
+            }
+        }
+    }
+    verdicts.get(&root) == Some(&true)
+}

@@ -1,0 +1,15 @@
+//! Looking after a store: giving back the space of what nobody needs, finding damage, copying runs. What is to be kept
+//! is decided above, by policy; here it is found out what that needs.
+
+mod check;
+mod collect;
+mod copy;
+mod graph;
+mod repair;
+mod thin;
+
+pub use check::{CheckReport, DamagedCheckpoint, RunReport, check, check_run};
+pub use collect::{Collected, Reach, collect};
+pub use copy::{Copied, copy_run};
+pub use repair::{Salvaged, salvage_run};
+pub use thin::{Thinned, drop_removed};

@@ -1,0 +1,126 @@
+//! Keeping what is whole of a damaged store: in a new one, beside it. The damaged one isn't touched.
+//!
+//! Of each run everything up to the first entry that can't be read is taken over. Checkpoints in it whose state is lost
+//! are marked as removed. If a newer checkpoint behind the damage is whole, its state becomes a run of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use piton_types::{CheckpointRef, EntryKind, PartName, RunId, RunStatus, Seq};
+
+use super::Reach;
+use super::check::{RunReport, check_run};
+use super::copy::{Care, copy_log};
+use super::graph::RunGraph;
+use crate::{Content, Draft, DraftPart, NewRun, PackId, RunLog, Store, StoreError};
+
+/// What became of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Salvaged {
+    /// The run.
+    pub run: RunId,
+    /// The last entry that was taken over; `None` if not even the first could be.
+    pub entries_to: Option<Seq>,
+    /// Checkpoints in it whose state is lost.
+    pub lost: BTreeSet<Seq>,
+    /// A newer checkpoint from behind the damage, and the run that has its state now.
+    pub saved: Option<(Seq, RunId)>,
+}
+
+/// Takes over what is whole of a run.
+pub async fn salvage_run(
+    from: &Arc<dyn Store>,
+    to: &Arc<dyn Store>,
+    run: &RunId,
+    reach: &dyn Reach,
+) -> Result<Salvaged, StoreError> {
+    let report = check_run(from, run, reach).await?;
+    let graph = RunGraph::read(from, run).await?;
+    let mut end = None;
+    for entry in &graph.entries {
+        let follows = match end {
+            None => entry.seq == Seq(0),
+            Some((seq, hash)) => entry.seq == Seq::next(seq) && entry.parent == hash,
+        };
+        if !follows {
+            break;
+        }
+        end = Some((entry.seq, entry.hash));
+    }
+    let mut salvaged = Salvaged { run: run.clone(), entries_to: None, lost: BTreeSet::new(), saved: None };
+    if let Some((seq, _)) = end {
+        let log = RunLog::open_at(Arc::clone(from), run, seq).await?;
+        copy_log(from, to, &log, reach, Care::WhatIsWhole).await?;
+        salvaged.entries_to = Some(seq);
+        let lost = report
+            .damaged
+            .iter()
+            .filter(|damaged| damaged.seq <= seq && damaged.parts.iter().any(|part| part != "body"));
+        salvaged.lost = lost.map(|damaged| damaged.seq).collect();
+        if !salvaged.lost.is_empty() {
+            let mut copy = RunLog::open(Arc::clone(to), run).await?;
+            copy.remove_checkpoints(&salvaged.lost, "damaged").await?;
+        }
+    }
+    if let Some(newest) = report.newest_whole.filter(|newest| end.is_none_or(|(seq, _)| *newest > seq)) {
+        let id = save_apart(from, to, &report, newest, reach).await?;
+        salvaged.saved = Some((newest, id));
+    }
+    Ok(salvaged)
+}
+
+/// Makes a run of its own of a checkpoint whose run can't be taken over that far.
+async fn save_apart(
+    from: &Arc<dyn Store>,
+    to: &Arc<dyn Store>,
+    report: &RunReport,
+    seq: Seq,
+    reach: &dyn Reach,
+) -> Result<RunId, StoreError> {
+    let log = RunLog::open_at(Arc::clone(from), &report.run, seq).await?;
+    let (summary, entry) = (log.summary().await?, log.entry(seq).await?);
+    let mut values = BTreeMap::new();
+    let mut staged: BTreeSet<PackId> = BTreeSet::new();
+    for (name, part) in &entry.parts {
+        let value = log.load(part.root).await?;
+        if name.0 == PartName::WORKSPACE {
+            let blobs: Vec<_> = reach.reach(from, vec![value.clone()]).await?.into_iter().collect();
+            let packs: BTreeSet<_> = from.locate(&blobs).await?.into_iter().flatten().collect();
+            for pack in packs {
+                staged.insert(to.stage(from.pack(pack).await?, &from.pack_ids(pack).await?).await?);
+            }
+        }
+        values.insert(name.clone(), (part.clone(), value));
+    }
+    let text: String = report.run.as_str().chars().take(50).collect();
+    let id: RunId = format!("{text}-saved-{seq}").parse()?;
+    if to.summary(&id).await?.is_some() {
+        return Ok(id);
+    }
+    let new = NewRun {
+        name: summary.name,
+        kind: summary.kind,
+        status: RunStatus::Paused,
+        parent: Some(CheckpointRef { run: report.run.clone(), seq }),
+        folder: summary.folder,
+        body: log.body(&entry).await?,
+        ..NewRun::new(id.clone(), entry.at)
+    };
+    let mut copy = RunLog::create(Arc::clone(to), new).await?;
+    let mut draft = Draft::new(EntryKind::Checkpoint, entry.at);
+    draft.label.clone_from(&entry.label);
+    draft.body = log.body(&entry).await?;
+    draft.staged = staged.into_iter().collect();
+    draft.parts = values
+        .iter()
+        .map(|(name, (part, value))| DraftPart {
+            name: name.clone(),
+            schema: part.schema.clone(),
+            version: part.version,
+            content: Content::Value(value),
+        })
+        .collect();
+    copy.append(draft).await?;
+    copy.close().await?;
+    Ok(id)
+}
