@@ -247,7 +247,8 @@ fn all_verbs() {
           --config <FILE>     Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
           --explain           Only say what changed since the run was begun, and what that means
           --document <FILE>   With --explain: what this document would mean for what is done
-          --force             Go on although something dangerous changed; every change is written to the audit log
+          --force             Go on although something dangerous changed; every change is written to the
+                              audit log
       -h, --help              Print help (see more with '--help')
 
     Options of every verb:
