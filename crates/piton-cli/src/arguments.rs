@@ -217,24 +217,34 @@ pub(crate) struct Events {
 
 /// Reply to a question that a run waits for
 ///
-/// The answer is an object of what --set gives. VALUE is read as JSON if it is some, else as text.
+/// The answer is an object of what --set gives, checked against what the question asks for; what the question
+/// doesn't name is read as JSON if it is some, else as text. On a terminal, without --set, every field is asked for.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton answer RUN --set approved=true\n  piton answer RUN --question review --set 'note=looks good'\n  piton answer RUN --value 42"
+    after_help = "Examples:\n  piton answer RUN\n  piton answer RUN --set approved=true --resume\n  piton answer RUN --node review --set 'note=looks good'\n  piton answer RUN --value 42"
 )]
 pub(crate) struct Answer {
     /// The run, by its id or the unique beginning of it
     #[arg(value_name = "RUN")]
     pub(crate) run: RunId,
     /// A field of the answer; may be given again
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, required_unless_present = "value")]
-    pub(crate) set: Vec<(String, Value)>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_input)]
+    pub(crate) set: Vec<(String, String)>,
     /// The whole answer
     #[arg(long, value_name = "VALUE", conflicts_with = "set", value_parser = parse_value)]
     pub(crate) value: Option<Value>,
-    /// Which question, if there are several
-    #[arg(long, value_name = "STEP")]
-    pub(crate) question: Option<StepPath>,
+    /// Which question, if there are several: the node that asks, its place in the run, or the question's token
+    #[arg(long, value_name = "NODE", alias = "question")]
+    pub(crate) node: Option<String>,
+    /// Who answers, for the log; the user of this system if nothing is said
+    #[arg(long, value_name = "NAME")]
+    pub(crate) by: Option<String>,
+    /// Go on with the run at once
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// For --resume: models, knowledge bases, credentials, limits: a .toml, .yml or .json file
+    #[arg(long, value_name = "FILE", requires = "resume")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Try a run again, from a step

@@ -5,31 +5,39 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use piton::{Context, Listener, RunError};
-use piton::{FlowError, RunOutcome};
+use piton::{Context, Listener, RunError, Services, listen_for_nudges};
+use piton::{FlowError, FlowOptions, RunOutcome, SafeStopSignal};
 use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus, TokenUsage, Value};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
+use crate::notices::Notices;
 use crate::output::{Output, clean};
+use crate::questions;
 use crate::session::Session;
-use crate::signals::{Ended, until_stopped};
+use crate::signals::{Ended, until_ended};
+use crate::usage::usage_json;
 use crate::view;
 
-/// Drives `run` by `work` until it ends or a signal comes, and tells the user; `notice` when it goes on.
+/// Drives `run` by `work` until it ends, waits or is stopped, and tells the user; `notice` when it goes on.
 pub(crate) async fn drive<W>(
     session: &Session,
     store: Arc<dyn Store>,
     run: &RunId,
     notice: Option<String>,
-    work: impl FnOnce(Context, Listener) -> W,
+    services: Services,
+    work: impl FnOnce(Context, FlowOptions) -> W,
 ) -> Result<Exit, Failure>
 where
     W: Future<Output = Result<RunOutcome, FlowError>>,
 {
+    // Whoever stops the run or answers is heard at once; without it, within a second.
+    if let Err(error) = listen_for_nudges() {
+        session.output.detail(&format!("other processes are heard only once a second: {error}"));
+    }
     let started = Arc::new(AtomicBool::new(false));
-    let listener = {
+    let events = {
         let (output, started) = (Arc::clone(&session.output), Arc::clone(&started));
         Listener::new(move |event| {
             if matches!(event, Event::RunStarted { .. }) {
@@ -41,16 +49,23 @@ where
             }
         })
     };
-    let ended = until_stopped(work(Context::system(Arc::clone(&store)), listener)).await?;
+    let telling = services.get::<Notices>().and_then(Notices::start);
+    let events = telling.iter().fold(events, |events, telling| telling.listener(events));
+    let stop = SafeStopSignal::new();
+    let options = FlowOptions { events, services, stop: stop.clone(), ..FlowOptions::default() };
+    let work = work(Context::system(Arc::clone(&store)), options);
+    let ended = until_ended(&session.output, &stop, work).await?;
+    if let Some(telling) = telling {
+        telling.finish(&session.output).await;
+    }
     let exit = match ended {
-        Ended::Finished(Ok(outcome)) => report(session, &outcome)?,
-        Ended::Finished(Err(FlowError::Run(error @ (RunError::Waiting { .. } | RunError::Stopped { .. })))) => {
+        (Ended::Finished(Ok(outcome)), signal) => {
             store.close().await?;
-            return put_aside(session, run, error);
+            return report(session, &outcome, signal);
         }
-        Ended::Finished(Err(error)) => return Err(error.into()),
-        Ended::Stopped(exit) => {
-            stopped(session, run, started.load(Ordering::Relaxed))?;
+        (Ended::Finished(Err(error)), _) => return Err(error.into()),
+        (Ended::Stopped(exit), _) => {
+            dropped(session, run, started.load(Ordering::Relaxed))?;
             exit
         }
     };
@@ -70,6 +85,9 @@ fn tell(output: &Output, event: &Event) {
         Event::ResumeWarning { report, .. } => {
             format!("changed since the run was begun: {}", report.replace('\n', "; "))
         }
+        Event::StepRetried { step, attempt, error, .. } => format!("{step}: attempt {attempt} failed: {error}"),
+        Event::RunPaused { step: Some(step), prompt, .. } => format!("{step}: asks: {prompt}"),
+        Event::RunResumed { step: Some(step), .. } => format!("{step}: answered"),
         Event::CheckpointSaved { checkpoint } => format!("checkpoint {checkpoint}"),
         // The end has a word of its own; what isn't known yet is no progress to tell of.
         _ => return,
@@ -77,70 +95,66 @@ fn tell(output: &Output, event: &Event) {
     output.note(&clean(&line));
 }
 
-/// How the run ended: the outputs as data, or an error.
-fn report(session: &Session, outcome: &RunOutcome) -> Result<Exit, Failure> {
-    let output = &session.output;
-    let outputs = Value::Map(outcome.outputs.clone());
+/// How the run stands: the outputs as data, the questions, or an error.
+fn report(session: &Session, outcome: &RunOutcome, signal: Option<Exit>) -> Result<Exit, Failure> {
+    let (output, run) = (&session.output, &outcome.run);
     if output.is_json() {
-        let completed = outcome.status == RunStatus::Completed;
-        let outputs = if completed { view::value_json(&outputs) } else { serde_json::Value::Null };
-        output.object(&result(&outcome.run, outcome.status, outputs, outcome.error.as_deref(), outcome.usage))?;
+        output.object(&result(outcome))?;
     }
     match outcome.status {
         RunStatus::Completed => {
-            output.note(&format!("run {} completed", outcome.run));
+            let exceptions = match outcome.exceptions {
+                0 => String::new(),
+                1 => ", although one node failed".to_owned(),
+                many => format!(", although {many} nodes failed"),
+            };
+            match &outcome.recovered_from {
+                Some(error) => output.note(&format!("run {run} recovered from a failure: {}", clean(error))),
+                None => output.note(&format!("run {run} completed{exceptions}")),
+            }
             if !output.is_json() {
-                output.data(&view::value_text(&outputs))?;
+                output.data(&view::value_text(&Value::Map(outcome.outputs.clone())))?;
             }
             Ok(Exit::Done)
         }
-        RunStatus::Waiting => {
-            output.note(&format!("run {} waits for an answer", outcome.run));
+        RunStatus::Waiting if signal.is_none() && outcome.stopped.is_none() => {
+            questions::show(output, run, &outcome.questions);
             Ok(Exit::Waiting)
         }
         status => {
-            let failure = Failure::fixable(format!("run {} {status}", outcome.run))
-                .hint(format!("what finished is kept. `piton resume {}` goes on from there.", outcome.run));
-            Err(match &outcome.error {
-                Some(error) => failure.cause(clean(error)),
-                None => failure,
-            })
+            let what = match status {
+                RunStatus::Paused | RunStatus::Waiting => "was stopped".to_owned(),
+                RunStatus::Cancelled => "was cancelled".to_owned(),
+                status => status.to_string(),
+            };
+            let mut failure = Failure::fixable(format!("run {run} {what}"));
+            if let Some(error) = &outcome.error {
+                failure = failure.cause(clean(error));
+            }
+            for cut in outcome.stopped.iter().flat_map(|stopped| &stopped.interrupted) {
+                failure = failure.cause(clean(&format!("{cut} was cut short and runs again")));
+            }
+            for (step, error) in outcome.stopped.iter().flat_map(|stopped| &stopped.failed) {
+                failure = failure.cause(clean(&format!("{step} failed meanwhile: {error}")));
+            }
+            if status != RunStatus::Cancelled {
+                failure = failure.hint(format!("what finished is kept. `piton resume {run}` goes on from there."));
+            }
+            failure.exit = signal.unwrap_or(failure.exit);
+            Err(failure)
         }
     }
 }
 
-/// The run waits for somebody, or was told to stop: it can be taken up again.
-fn put_aside(session: &Session, run: &RunId, error: RunError) -> Result<Exit, Failure> {
-    let waits = matches!(error, RunError::Waiting { .. });
-    if session.output.is_json() {
-        let status = if waits { RunStatus::Waiting } else { RunStatus::Paused };
-        session.output.object(&result(
-            run,
-            status,
-            serde_json::Value::Null,
-            Some(&clean(&error.to_string())),
-            TokenUsage::default(),
-        ))?;
-    }
-    if !waits {
-        return Err(error.into());
-    }
-    session.output.note(&clean(&error.to_string()));
-    session.output.note(&format!("`piton answer {run} --set NAME=VALUE` answers, then `piton resume {run}` goes on"));
-    Ok(Exit::Waiting)
-}
-
-/// A signal came: the run can be taken up again.
-fn stopped(session: &Session, run: &RunId, started: bool) -> Result<(), Failure> {
+/// Three signals came: the run can be taken up again.
+fn dropped(session: &Session, run: &RunId, started: bool) -> Result<(), Failure> {
     if session.output.is_json() {
         let status = if started { RunStatus::InProgress } else { RunStatus::Queued };
-        session.output.object(&result(
-            run,
-            status,
-            serde_json::Value::Null,
-            Some("stopped by a signal"),
-            TokenUsage::default(),
-        ))?;
+        let usage = TokenUsage::default();
+        session.output.object(&json!({
+            "id": run.as_str(), "run": run.as_str(), "status": status, "outputs": null,
+            "error": "stopped by a signal", "usage": usage_json(Some(usage)),
+        }))?;
     }
     session.output.warn(&if started {
         format!("run {run} was stopped; what finished is kept. `piton resume {run}` goes on from there.")
@@ -151,21 +165,37 @@ fn stopped(session: &Session, run: &RunId, started: bool) -> Result<(), Failure>
 }
 
 /// The one object that `run --json` ends with.
-fn result(
-    run: &RunId,
-    status: RunStatus,
-    outputs: serde_json::Value,
-    error: Option<&str>,
-    usage: TokenUsage,
-) -> serde_json::Value {
-    json!({
-        "id": run.as_str(),
-        "run": run.as_str(),
+fn result(outcome: &RunOutcome) -> serde_json::Value {
+    let outputs = match outcome.status {
+        RunStatus::Completed => view::value_json(&Value::Map(outcome.outputs.clone())),
+        _ => serde_json::Value::Null,
+    };
+    let status = match &outcome.recovered_from {
+        Some(_) => json!("failed_with_recovery"),
+        None => json!(outcome.status),
+    };
+    let mut object = json!({
+        "id": outcome.run.as_str(),
+        "run": outcome.run.as_str(),
         "status": status,
         "outputs": outputs,
-        "error": error,
-        "usage": {"input": usage.input, "output": usage.output, "total": usage.total(), "cost": usage.cost},
-    })
+        "error": outcome.error.as_ref().or(outcome.recovered_from.as_ref()),
+        "usage": usage_json(Some(outcome.usage)),
+    });
+    if outcome.exceptions > 0 {
+        object["exceptions"] = json!(outcome.exceptions);
+    }
+    if !outcome.questions.is_empty() {
+        object["questions"] = outcome.questions.iter().map(questions::json).collect();
+    }
+    if let Some(stopped) = &outcome.stopped {
+        object["stopped"] = json!({
+            "last_completed_node": stopped.last_completed.as_ref().map(ToString::to_string),
+            "interrupted_nodes": stopped.interrupted.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "checkpoint_saved": stopped.checkpoint_saved,
+        });
+    }
+    object
 }
 
 impl From<FlowError> for Failure {
@@ -217,7 +247,7 @@ impl From<RunError> for Failure {
                 Self::fixable(clean(&error.to_string())).hint(format!("`piton show {run}` shows how it stands."))
             }
             RunError::WhichQuestion { .. } => {
-                Self::fixable(clean(&error.to_string())).hint("say which one with `--question STEP`.")
+                Self::fixable(clean(&error.to_string())).hint("say which one with `--node STEP`, or by its token.")
             }
             RunError::NoSuchStep { ref run, .. } => Self::fixable(clean(&error.to_string()))
                 .hint(format!("nothing was changed. `piton show {run} --steps` shows its steps.")),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton::{Need, Services};
+use piton::Services;
 use piton_flow::{AuditFile, Credential, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
 use piton_model::chat::Providers;
 use piton_model::{ExposeSecret as _, SecretString};
@@ -14,6 +14,7 @@ use piton_types::{Value, from_value};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::notices::Notices;
 use crate::output::clean;
 use crate::session::Session;
 use crate::texts::{document_format, read_text};
@@ -31,6 +32,8 @@ struct Config {
     reachable: Vec<String>,
     /// Where it is written down what was done.
     audit: Option<PathBuf>,
+    /// Who is told how runs stand.
+    notify: Notices,
 }
 
 /// What the nodes of a run may use.
@@ -40,6 +43,7 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
         Some(path) => read(path)?,
     };
     resolve(&mut config, |name| std::env::var(name).ok())?;
+    config.notify.check()?;
     let mut outside = OutsideConfig::at(config.level);
     for address in &config.reachable {
         if !address.starts_with("http://") && !address.starts_with("https://") {
@@ -64,9 +68,7 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
     }
     let outside = Outside::new(outside)
         .map_err(|error| Failure::fixable("the network can't be set up").because(&error).hint("nothing was run."))?;
-    // A run that is driven from here has nobody who could answer a node's question.
-    let nobody = |need: &Need| matches!(need, Need::Person).then_some(false);
-    Ok(outside.install(Services::default()).offering(nobody))
+    Ok(outside.install(Services::default()).with(config.notify))
 }
 
 fn read(path: &Path) -> Result<Config, Failure> {

@@ -43,6 +43,12 @@ impl Session {
         (self.lookup)(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
     }
 
+    /// Who does this, for the log.
+    pub(crate) fn user(&self) -> String {
+        let named = ["USER", "LOGNAME"].into_iter().find_map(|name| self.variable(name));
+        named.unwrap_or_else(|| "command line".to_owned())
+    }
+
     /// The clock.
     pub(crate) fn clock(&self) -> &SystemClock {
         &self.clock

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -14,6 +15,8 @@ use futures_util::future::abortable;
 use futures_util::stream::FuturesUnordered;
 use piton_types::{Event, StepPath, TokenUsage, Value};
 
+use crate::activity::Activity;
+use crate::control::{Control, Working};
 use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
@@ -61,11 +64,16 @@ pub(crate) struct Frame<'a> {
     pub(crate) host: &'a Host<'a>,
     /// What stands before the ids of its nodes in the log: nothing, or the container and a number.
     pub(crate) prefix: &'a str,
+    /// What is going on around it.
+    pub(crate) activity: &'a Activity<'a>,
 }
 
 /// Runs everything that the start of a graph leads to.
 pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -> Result<Ended, Broken> {
     let host = frame.host;
+    // Whatever is done here is work; only while nodes run, it is theirs.
+    let _busy = frame.activity.begin();
+    let nodes = frame.activity.inside();
     let replies = (!graph.replies.is_empty() && frame.prefix.is_empty() && host.events.is_somebody())
         .then(|| Replies::new(graph));
     let mut ready = Ready::new(graph);
@@ -102,6 +110,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         }
         let (place, result) = if let Some((_, (place, step, found))) = known.pop_first() {
             let node = &graph.nodes[place];
+            host.control.into_iter().for_each(|control| control.completed(&step));
             host.events.tell(|| Event::StepSkipped { run: host.run(), step }).await;
             let result = match found {
                 Ok(record) => Ok(Done { output: record::read(record), usage: TokenUsage::default() }),
@@ -109,26 +118,26 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
             };
             (place, result)
         } else {
-            while running.len() < most && !fresh.is_empty() {
+            // What runs goes on while nothing new may begin. One that waits for a person takes no place from others.
+            let may_begin = |fresh: &VecDeque<_>| {
+                let open = host.control.is_none_or(|control| !control.is_closed());
+                open && nodes.count() < most && !fresh.is_empty()
+            };
+            while may_begin(&fresh) {
                 if let Some(control) = host.control {
-                    // What runs goes on while nothing new may begin.
-                    if control.is_closed() {
-                        if running.is_empty() {
-                            control.opened().await;
-                        } else {
-                            break;
-                        }
-                    }
-                    control
-                        .take_updates()
-                        .into_iter()
-                        .for_each(|(selector, value)| ended.pool.assign(&selector, value));
+                    let updates = control.take_updates(|id| ended.pool.scope(id).is_some());
+                    updates.into_iter().for_each(|update| ended.pool.assign(&update.selector, update.value));
                 }
                 let Some((place, step, attempts, wait)) = fresh.pop_front() else { break };
                 let (pool, replies) = (ended.pool.clone(), replies.as_ref());
+                // Busy from now on, although nobody has polled it yet.
+                let (begun, nodes) = (nodes.begin(), &nodes);
                 let work = async move {
+                    let activity = nodes.inside();
+                    let _busy = activity.begin();
+                    drop(begun);
                     let node = &graph.nodes[place];
-                    (place, run_node(node, step, (attempts, wait), pool, replies, frame).await)
+                    (place, run_node(node, step, (attempts, wait), pool, replies, frame, &activity).await)
                 };
                 let (work, handle) = abortable(work);
                 if graph.may_cancel {
@@ -136,16 +145,27 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 }
                 running.push(work);
             }
-            let next = tokio::select! {
-                biased;
-                () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
-                next = running.next() => next,
+            if running.is_empty() && fresh.is_empty() {
+                break;
+            }
+            let next = {
+                let _rest = frame.activity.rest();
+                let next = std::future::poll_fn(|cx| match running.poll_next_unpin(cx) {
+                    Poll::Ready(Some(next)) => Poll::Ready(Some(next)),
+                    _ if may_begin(&fresh) => Poll::Ready(None),
+                    _ => Poll::Pending,
+                });
+                tokio::select! {
+                    biased;
+                    () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
+                    () = opened(host.control) => None,
+                    next = next => next,
+                }
             };
             match next {
-                None => break,
                 Some(Ok(next)) => next,
-                // Nobody waits for it any more.
-                Some(Err(_)) => continue,
+                // Nobody waits for it any more; or others may begin.
+                Some(Err(_)) | None => continue,
             }
         };
         if ended_early.contains(&place) {
@@ -156,6 +176,13 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         let node = &graph.nodes[place];
         let done = match result {
             Ok(done) => done,
+            // It is recorded. Until the run goes on it is unfinished.
+            Err(FlowError::Node { message, .. }) if host.control.is_some_and(Control::is_stopping) => {
+                let step = node.id.step().clone();
+                host.control.into_iter().for_each(|control| control.failed(step.clone(), message.clone()));
+                fresh.push_front((place, step, 0, Duration::ZERO));
+                continue;
+            }
             Err(error) => return Err(broken(error, ended)),
         };
         let NodeOutput { variables, exit, assignments, exceptions } = done.output;
@@ -186,6 +213,14 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         }
     }
     Ok(ended)
+}
+
+/// Ends when nodes may begin that may not now.
+async fn opened(control: Option<&Control>) {
+    match control.filter(|control| control.is_closed()) {
+        Some(control) => control.opened().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn broken(error: FlowError, ended: Ended) -> Broken {
@@ -233,14 +268,25 @@ async fn run_node(
     pool: VariablePool,
     replies: Option<&Replies>,
     frame: Frame<'_>,
+    activity: &Activity<'_>,
 ) -> Result<Done, FlowError> {
     let host = frame.host;
+    // A container isn't worked at itself: the nodes inside it are.
+    let is_container = !node.node.graphs().is_empty();
     let usage = Mutex::new(TokenUsage::default());
     let (mut attempt, mut wait) = (before.0 + 1, before.1);
     loop {
         if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // The next attempt is made when the run goes on.
+                () = stopping(host.control) => {
+                    let _rest = activity.rest();
+                    std::future::pending::<()>().await;
+                }
+            }
         }
+        let _working = Working::at(&step, host.control.filter(|_| !is_container));
         let inputs = node.node.inputs(&pool);
         let begun = begin(node, &step, inputs.as_ref().unwrap_or(&Value::Null), frame).await?;
         if attempt == before.0 + 1 {
@@ -270,9 +316,12 @@ async fn run_node(
                     key,
                     calls: AtomicU32::new(0),
                     on_uncertain: node.settings.on_uncertain,
+                    activity,
                 };
                 let time = node.settings.time.or(host.limits.node_time);
-                let result = within(time, node.node.run(&inputs, &context)).await;
+                let rest = is_container.then(|| activity.rest());
+                let result = within(time, activity, node.node.run(&inputs, &context)).await;
+                drop(rest);
                 (inputs, result)
             }
         };
@@ -325,10 +374,23 @@ async fn begin(node: &GraphNode, step: &StepPath, inputs: &Value, frame: Frame<'
     Ok(begun)
 }
 
-async fn within<T>(time: Option<Duration>, work: impl Future<Output = Result<T, NodeError>>) -> Result<T, NodeError> {
+/// Ends when the run is to stop.
+async fn stopping(control: Option<&Control>) {
+    match control {
+        Some(control) => control.stopping().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waiting for a person takes no time.
+async fn within<T>(
+    time: Option<Duration>,
+    activity: &Activity<'_>,
+    work: impl Future<Output = Result<T, NodeError>>,
+) -> Result<T, NodeError> {
     match time {
         None => work.await,
-        Some(time) => tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
+        Some(time) => activity.within(time, work).await.unwrap_or_else(|| {
             let message = format!("node timeout: it took longer than {} s", time.as_secs_f64());
             Err(NodeError { unanswered: true, ..NodeError::passing("Timeout", message) })
         }),
@@ -387,6 +449,7 @@ impl Attempt<'_> {
         } else {
             None
         };
+        host.control.into_iter().for_each(|control| control.completed(self.step));
         host.events
             .tell(|| match failed {
                 Some(error) => Event::StepFailed { run: host.run(), step: self.step.clone(), error },

@@ -9,6 +9,7 @@ use std::time::Duration;
 use piton_types::{Clock, Event, RunId, TokenUsage, Value};
 use tokio_util::sync::CancellationToken;
 
+use crate::activity::Activity;
 use crate::control::Control;
 use crate::dispatch::{self, Broken, Ended, Frame};
 use crate::error::FlowError;
@@ -156,7 +157,7 @@ pub struct Finished {
 pub async fn run(flow: &Flow, given: impl Into<Given>, host: &Host<'_>) -> Result<Finished, FlowError> {
     let given = flow.accept(given.into(), host.services)?;
     host.events.tell(|| Event::RunStarted { run: host.run(), resumed: false }).await;
-    let ended = drive(flow, given, host).await;
+    let ended = drive(flow, given, host, &Activity::default()).await;
     host.events
         .tell(|| match &ended {
             Ok(finished) => finished.event(host.run()),
@@ -178,26 +179,33 @@ impl Finished {
     }
 }
 
-/// Runs a flow that accepts what it is given, without a word about its begin and end.
-pub(crate) async fn drive(flow: &Flow, given: Given, host: &Host<'_>) -> Result<Finished, FlowError> {
+/// Runs a flow that accepts what it is given, without a word about its begin and end. `activity` tells whether
+/// anything is being done; time in which nothing is doesn't count.
+pub(crate) async fn drive(
+    flow: &Flow,
+    given: Given,
+    host: &Host<'_>,
+    activity: &Activity<'_>,
+) -> Result<Finished, FlowError> {
     let work = async {
-        let frame = Frame { host, prefix: "" };
+        let frame = Frame { host, prefix: "", activity };
         let broken = match dispatch::drive(&flow.graph, flow.pool(given), frame).await {
             Ok(ended) => return Ok(finished(&flow.graph, ended)),
             Err(broken) => broken,
         };
         match &flow.handler {
             Some(handler) if !matches!(broken.error, FlowError::Journal(_) | FlowError::Cancelled) => {
-                handle(flow, handler, broken, host).await
+                handle(flow, handler, broken, frame).await
             }
             _ => Err(broken.error),
         }
     };
     match host.limits.max_time {
         None => work.await,
-        Some(most) => tokio::time::timeout(most.saturating_sub(host.journal.elapsed()), work)
-            .await
-            .unwrap_or(Err(FlowError::TooLong { most })),
+        Some(most) => {
+            let left = most.saturating_sub(host.journal.elapsed());
+            activity.within(left, work).await.unwrap_or(Err(FlowError::TooLong { most }))
+        }
     }
 }
 
@@ -225,7 +233,7 @@ fn finished(graph: &Graph, ended: Ended) -> Finished {
 }
 
 /// Runs the error handler. It sees all variables so far, and what went wrong as system variables.
-async fn handle(flow: &Flow, handler: &Handler, broken: Broken, host: &Host<'_>) -> Result<Finished, FlowError> {
+async fn handle(flow: &Flow, handler: &Handler, broken: Broken, frame: Frame<'_>) -> Result<Finished, FlowError> {
     let mut pool = broken.pool;
     let (node, kind) = match &broken.error {
         FlowError::Node { node, .. } => {
@@ -252,11 +260,11 @@ async fn handle(flow: &Flow, handler: &Handler, broken: Broken, host: &Host<'_>)
     pool.set_scope(SYSTEM, system);
     pool.set_inputs(Inputs::new());
     // What handled an earlier failure of the run is no answer to this one.
-    let prefix = match host.journal.retries() {
+    let prefix = match frame.host.journal.retries() {
         0 => "error-handler/".to_owned(),
         before => format!("error-handler#{}/", before + 1),
     };
-    let ended = dispatch::drive(&handler.graph, pool, Frame { host, prefix: &prefix }).await;
+    let ended = dispatch::drive(&handler.graph, pool, Frame { prefix: &prefix, ..frame }).await;
     match ended {
         Ok(ended) if handler.recovers => {
             let mut finished = finished(&handler.graph, ended);

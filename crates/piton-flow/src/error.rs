@@ -56,6 +56,19 @@ pub enum FlowError {
         message: String,
     },
 
+    /// The id of the run isn't one. Nothing was run.
+    #[error("{0:?} can't be the id of a run")]
+    Id(String),
+
+    /// A plugin can't be used. Nothing was run.
+    #[error("the plugin {plugin:?} can't be used: {error}")]
+    Plugin {
+        /// Its name.
+        plugin: String,
+        /// Why.
+        error: crate::plugin::PluginError,
+    },
+
     /// The journal failed, so the run stopped where it was.
     #[error("the journal failed")]
     Journal(#[source] JournalError),
@@ -74,6 +87,10 @@ pub enum FlowError {
         /// Everything that changed.
         diagnostic: crate::fingerprint::ResumeDiagnostic,
     },
+    /// The document was not read from a text, so there is nothing that whoever goes on with the run could read.
+    #[cfg(feature = "checkpoint")]
+    #[error("only a document that was read from a text can be kept")]
+    NoText,
 
     /// The run exists and has another document or other inputs. Nothing was changed.
     #[cfg(feature = "checkpoint")]

@@ -11,6 +11,7 @@
 //! The node kinds of this version are `start`, `template-transform`, `command` and `end`. A document
 //! with any other is refused, node by node.
 
+mod activity;
 #[cfg(feature = "checkpoint")]
 mod alone;
 mod condition;
@@ -37,6 +38,7 @@ mod need;
 mod node;
 pub mod nodes;
 mod outside;
+mod plugin;
 mod pool;
 #[cfg(feature = "checkpoint")]
 mod position;
@@ -50,6 +52,7 @@ mod resume;
 mod runner;
 mod selector;
 mod settings;
+mod system;
 #[cfg(feature = "checkpoint")]
 mod tally;
 mod template;
@@ -74,7 +77,7 @@ pub use flow::{Flow, Given, Report};
 pub use format::Format;
 pub use graph::Graph;
 pub use id::{InvalidNodeId, NodeId};
-pub use inbox::{Field, Inbox, Question};
+pub use inbox::{Answered, Field, Form, Inbox, Question, Waiting};
 pub use journal::{Beginning, Begun, Found, Journal, JournalError, NoJournal, NodeDone, OnUncertain};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};
@@ -83,12 +86,19 @@ pub use outside::{
     Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, LimitReached, Outside,
     OutsideConfig, Quotas, Secrets, SecurityLevel, ToolServer, ToolServers, Used,
 };
+pub use plugin::{Plugin, PluginContext, PluginError, PluginMetadata, PluginPhase};
 pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;
 #[cfg(feature = "checkpoint")]
 pub use resume::{ResumeExamination, ResumePolicy, examine_resume};
-#[cfg(feature = "checkpoint")]
-pub use runner::{RunOutcome, StartFlow, resume_durable, resume_durable_as, run_durable};
+pub use runner::{
+    AnswerError, FlowOptions, RunOutcome, StartFlow, answer_question, choose, open_questions, resume_durable,
+    run_durable,
+};
+pub use runner::{
+    ExecutionStatus, HandleError, OpenQuestion, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner,
+    WorkflowRunnerBuilder,
+};
 pub use selector::{Mapping, Selector};
 pub use template::Template;

@@ -11,9 +11,11 @@ use async_trait::async_trait;
 use piton_types::{Clock, Event, RunId, StepPath, TokenUsage, Value};
 use tokio_util::sync::CancellationToken;
 
+use crate::activity::Activity;
 use crate::engine::{Host, Inputs};
 use crate::error::FlowError;
 use crate::id::NodeId;
+use crate::inbox::{Answered, Form, Question, Waiting};
 use crate::journal::{Beginning, Begun, Found, NodeDone, OnUncertain};
 use crate::need::{Need, Services};
 use crate::pool::VariablePool;
@@ -207,6 +209,8 @@ pub struct NodeContext<'a> {
     pub(crate) key: Option<String>,
     pub(crate) calls: AtomicU32,
     pub(crate) on_uncertain: OnUncertain,
+    /// What is going on in it.
+    pub(crate) activity: &'a Activity<'a>,
 }
 
 impl<'a> NodeContext<'a> {
@@ -350,6 +354,8 @@ impl<'a> NodeContext<'a> {
             .parse()
             .map_err(|_| NodeError::new("EngineError", format!("{name:?} can't be a part of {}", self.step)))?;
         let failed = |error: crate::JournalError| self.fail_run(FlowError::Journal(error));
+        // Also for a container, which otherwise isn't while others inside it are.
+        let _busy = self.activity.begin();
         // A part that failed is tried again with its node.
         if let Found::Finished { record, .. } = host.journal.find(&step).await.map_err(failed)? {
             host.events.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
@@ -383,12 +389,27 @@ impl<'a> NodeContext<'a> {
         result
     }
 
-    /// Asks a person and waits for the answer.
-    pub async fn ask(&self, question: crate::inbox::Question) -> Result<Value, NodeError> {
+    /// Asks a person and waits for the answer. `number` tells the questions of one node apart, from 1. While it
+    /// waits, the node isn't busy: no time is counted, and nobody waits for it to come to an end.
+    pub async fn ask(
+        &self,
+        number: u32,
+        prompt: &str,
+        form: &Form,
+        timeout: Option<Duration>,
+    ) -> Result<Answered, NodeError> {
         let Some(inbox) = self.host.inbox else {
             return Err(NodeError::new("NobodyAnswers", "it asks a person, and this run has no way to"));
         };
-        inbox.ask(question).await.ok_or_else(|| NodeError::new("NobodyAnswers", "the question was withdrawn"))
+        let step = match (self.attempt, number) {
+            (1, 1) => Ok(self.step.clone()),
+            (attempt, number) => format!("{}#{attempt}.{number}", self.step).parse(),
+        };
+        let step = step.map_err(|_| NodeError::new("EngineError", "it lies too deep inside others to ask"))?;
+        let question = Question { step, prompt: prompt.to_owned(), form: form.clone(), timeout };
+        let waiting = Waiting { activity: self.activity, control: self.host.control, step: self.step };
+        let answered = inbox.ask(question, &waiting).await;
+        answered.map_err(|error| self.fail_run(FlowError::Journal(error)))
     }
 
     /// Waits.

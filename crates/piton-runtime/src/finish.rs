@@ -1,6 +1,6 @@
 //! Ending a run, or letting go of it: its last state goes into the log and the index in one commit.
 
-use piton_types::{Completed, Event, Failed, RunState, Value, to_value};
+use piton_types::{Completed, Event, Failed, RunState, to_value};
 use serde::Serialize;
 
 use crate::core::Core;
@@ -70,12 +70,30 @@ impl From<&RunError> for Failure {
 impl Run {
     /// Ends the run well. When it returns, that is as durable as the run, and nothing can follow.
     pub async fn complete(&self, output: impl Serialize) -> Result<(), RunError> {
+        self.complete_as(output, 0, None).await
+    }
+
+    /// Ends the run well although `exceptions` steps failed, or after it recovered from a failure.
+    pub async fn complete_as(
+        &self,
+        output: impl Serialize,
+        exceptions: u32,
+        recovered_from: Option<String>,
+    ) -> Result<(), RunError> {
         let core = self.core();
         let output = to_value(&output).map_err(RunError::value("the output of the run"))?;
-        let at = core.context.clock.now();
-        let completed = Completed { at, output: output.clone(), files_modified: Vec::new(), verification: Value::Null };
+        let completed = Completed {
+            exceptions,
+            recovered_from: recovered_from.clone(),
+            ..Completed::new(core.context.clock.now(), output.clone())
+        };
         core.finish(RunState::Completed(completed)).await?;
-        core.events.tell(&Event::RunSucceeded { run: core.id.clone(), outputs: output });
+        let (run, outputs) = (core.id.clone(), output);
+        core.events.tell(&match (recovered_from, exceptions) {
+            (Some(error), _) => Event::RunRecovered { run, outputs, error },
+            (None, 0) => Event::RunSucceeded { run, outputs },
+            (None, exceptions) => Event::RunPartial { run, outputs, exceptions },
+        });
         Ok(())
     }
 

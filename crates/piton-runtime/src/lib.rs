@@ -20,6 +20,7 @@
 
 mod agent;
 mod alone;
+mod asking;
 mod attempt;
 mod autosave;
 mod child;

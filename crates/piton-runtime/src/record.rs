@@ -232,6 +232,12 @@ pub struct QuestionRecord {
     pub held: bool,
     /// Waiting.
     pub state: RunState,
+    /// Something that only who was told of the question knows.
+    #[serde(default)]
+    pub token: String,
+    /// What the answer should look like, in the words of the engine that asks; null if it doesn't say.
+    #[serde(default)]
+    pub form: Value,
 }
 
 /// The body of an `Answer` entry.
@@ -245,10 +251,13 @@ pub struct AnswerRecord {
     pub input_hash: BlobId,
     /// What was said.
     pub value: Value,
-    /// By whom.
+    /// By whom; nobody if the time was up.
     pub by: String,
     /// When.
     pub at: Timestamp,
+    /// Nobody answered in time, and this is taken instead.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
 }
 
 /// What whoever drives a run is asked to do.

@@ -409,15 +409,15 @@ impl Run {
         known.line.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect()
     }
 
-    /// That another piece of work may begin. An engine that runs its steps itself asks before each of them; the
-    /// others needn't.
+    /// That another piece of work may begin: the run is ours and its log can be written. An engine that runs its
+    /// steps itself asks before each of them; the others needn't. What the run is told to do, an engine learns from
+    /// its [`orders`](Self::orders).
     ///
     /// # Errors
     ///
-    /// [`RunError::Stopped`] if the run was told to stop: then it is paused or cancelled when this returns, so
-    /// an engine asks when nothing of it is running.
+    /// [`RunError::Stopped`] if the run is paused or cancelled.
     pub async fn ready(&self) -> Result<(), RunError> {
-        self.core().begin().await.map(drop)
+        self.core().check_ready()
     }
 
     /// Records a step that ended. It tells nobody: an engine has its own events, and tells them when

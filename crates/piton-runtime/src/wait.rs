@@ -194,7 +194,7 @@ impl Core {
         Ok(())
     }
 
-    fn question(
+    pub(crate) fn question(
         &self,
         path: &StepPath,
         place: Option<&Place>,
@@ -208,6 +208,8 @@ impl Core {
             prompt: question.prompt.clone(),
             timeout_at: deadline.as_ref().map(|deadline| deadline.at),
         });
+        let before = self.known().line.questions.get(path).and_then(|asked| asked.question.clone());
+        let (token, form) = before.map_or_else(|| (self.token(), Value::Null), |before| (before.token, before.form));
         QuestionRecord {
             path: path.clone(),
             place: place.map(|place| place.number),
@@ -217,7 +219,16 @@ impl Core {
             deadline,
             held,
             state,
+            token,
+            form,
         }
+    }
+
+    /// Something that only who was told of a question knows.
+    fn token(&self) -> String {
+        let mut bytes = [0; 16];
+        self.context.random.fill(&mut bytes);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Nobody answered: the answer is what was to be taken then, or the run fails.
@@ -236,7 +247,7 @@ impl Core {
         let at = self.context.clock.now();
         let place = place.map(|place| place.number);
         let (path, input_hash) = (path.clone(), input.hash);
-        let answer = AnswerRecord { path, place, input_hash, value, by: "timeout".to_owned(), at };
+        let answer = AnswerRecord { path, place, input_hash, value, by: String::new(), at, timed_out: true };
         let mut writer = self.writer.lock().await;
         // Somebody may have answered just now.
         self.absorb(&mut writer).await?;
@@ -262,7 +273,7 @@ impl Core {
     }
 
     /// The last open question was answered: the run is in progress again.
-    async fn go_on(&self) -> Result<(), RunError> {
+    pub(crate) async fn go_on(&self) -> Result<(), RunError> {
         let mut writer = self.writer.lock().await;
         let (waiting, open) = {
             let known = self.known();
@@ -311,7 +322,8 @@ impl Core {
 /// the run goes on, and if nobody does, it can be resumed.
 ///
 /// Without a `question`, the only one that is open is meant. Of several who answer at once exactly one
-/// does; the others get [`RunError::NotAsked`].
+/// does; the others get [`RunError::NotAsked`]. After its time a question takes no answer:
+/// [`RunError::Unanswered`].
 pub async fn answer(
     context: &Context,
     run: &RunId,
@@ -339,6 +351,9 @@ pub async fn answer(
                 }
             },
         };
+        if asked.deadline.as_ref().is_some_and(|deadline| deadline.left(context).is_zero()) {
+            return Err(RunError::Unanswered { step: asked.path.clone() });
+        }
         let record = AnswerRecord {
             path: asked.path.clone(),
             place: asked.place,
@@ -346,6 +361,7 @@ pub async fn answer(
             value: value.clone(),
             by: by.to_owned(),
             at: context.clock.now(),
+            timed_out: false,
         };
         let mut entry = draft(run, &Fact::Answer(record))?;
         entry.at = context.clock.now();

@@ -179,6 +179,19 @@ pub struct Completed {
     pub files_modified: Vec<String>,
     /// What was checked at the end.
     pub verification: Value,
+    /// How many steps failed without stopping it.
+    #[serde(default)]
+    pub exceptions: u32,
+    /// The failure that it recovered from.
+    #[serde(default)]
+    pub recovered_from: Option<String>,
+}
+
+impl Completed {
+    /// A run that gave this.
+    pub const fn new(at: Timestamp, output: Value) -> Self {
+        Self { at, output, files_modified: Vec::new(), verification: Value::Null, exceptions: 0, recovered_from: None }
+    }
 }
 
 /// Data of a failed run.
@@ -274,12 +287,7 @@ mod tests {
             }),
             Held => RunState::Paused(Paused { at, reason: "r".into(), resume_instructions: None, checkpoint: None }),
             Asking => RunState::Waiting(Waiting { wait_for: WaitFor::UserInput, prompt: "?".into(), timeout_at: None }),
-            Done => RunState::Completed(Completed {
-                at,
-                output: Value::Null,
-                files_modified: Vec::new(),
-                verification: Value::Null,
-            }),
+            Done => RunState::Completed(Completed::new(at, Value::Null)),
             Broken => RunState::Failed(Failed {
                 at,
                 error_type: "e".into(),

@@ -207,7 +207,7 @@ impl Session {
         let at = self.workspace.now();
         let (status, state) = match outcome {
             Ok(output) => {
-                let done = Completed { at, output, files_modified: Vec::new(), verification: Value::Null };
+                let done = Completed::new(at, output);
                 (RunStatus::Completed, RunState::Completed(done))
             }
             Err(message) => {

@@ -53,7 +53,7 @@
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), piton::FlowError> {
 //! use std::sync::Arc;
-//! use piton::{Context, Durability, Format, Listener, MemoryStore, RunStatus, Services, StartFlow, run_durable};
+//! use piton::{Context, FlowOptions, Format, MemoryStore, RunStatus, StartFlow, run_durable};
 //!
 //! let document = "
 //! nodes:
@@ -72,9 +72,7 @@
 //!     id: None,
 //!     name: "greeting".to_owned(),
 //!     folder: None,
-//!     durability: Durability::Durable,
-//!     events: Listener::default(),
-//!     services: Services::default(),
+//!     options: FlowOptions::default(),
 //! };
 //! let context = Context::system(Arc::new(MemoryStore::new()));
 //! let outcome = run_durable(&context, start).await?;
@@ -126,13 +124,19 @@ pub use piton_types::{
 
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    Beginning, Begun, Build, Built, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT, Document, Edge, Effect,
-    EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished, Flow, FlowError, Format, Found, Given,
-    Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind, Kinds, Limits, Mapping, Need, NoJournal, Node,
-    NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem,
-    Problems, Question, Report, ResumeDiagnostic, ResumeExamination, ResumePolicy, RunJournal, RunOutcome, Selector,
-    Services, Severity, StartFlow, Template, VariablePool, diff_fingerprints, examine_resume, resume_durable,
-    resume_durable_as, run, run_alone, run_durable,
+    AnswerError, ExecutionStatus, FlowOptions, HandleError, OpenQuestion, Plugin, PluginContext, PluginError,
+    PluginMetadata, PluginPhase, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
+    answer_question, choose, open_questions,
+};
+#[cfg(feature = "flow")]
+pub use piton_flow::{
+    Answered, Beginning, Begun, Build, Built, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT, Document,
+    Edge, Effect, EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished, Flow, FlowError, Form,
+    Format, Found, Given, Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind, Kinds, Limits, Mapping,
+    Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, NodeSpec, OnUncertain,
+    Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic, ResumeExamination, ResumePolicy, RunJournal,
+    RunOutcome, Selector, Services, Severity, StartFlow, Template, VariablePool, Waiting, diff_fingerprints,
+    examine_resume, resume_durable, run, run_alone, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use piton::{Ids, Inbox, Question};
+use piton::{Answered, Ids, Inbox, JournalError, Question, Waiting};
 use piton_store::async_trait;
 use piton_types::{Clock, Sleep, Timestamp, Value};
 
@@ -58,12 +58,17 @@ pub(crate) struct CaseInbox(pub(crate) BTreeMap<String, Value>);
 
 #[async_trait]
 impl Inbox for CaseInbox {
-    async fn ask(&self, question: Question) -> Option<Value> {
+    async fn ask(&self, question: Question, _waiting: &Waiting<'_>) -> Result<Answered, JournalError> {
         // Asked again, the same answer would be wrong again.
-        if question.problem.is_some() {
-            return None;
+        if question.form.problem.is_some() {
+            return Ok(Answered::Withdrawn);
         }
         let node = question.step.as_str().rsplit('/').next().unwrap_or_default();
-        self.0.get(node).cloned()
+        Ok(match (self.0.get(node), question.timeout) {
+            (Some(answer), _) => Answered::Given(answer.clone()),
+            // Nobody answers, and nobody needs to wait for that.
+            (None, Some(_)) => Answered::Late,
+            (None, None) => Answered::Withdrawn,
+        })
     }
 }

@@ -1,37 +1,112 @@
-//! `piton answer`: replies to a question that a run waits for. The answer is in the log when this returns, whether
-//! or not somebody drives the run.
+//! `piton answer`: replies to a question that a run waits for. The answer is checked against what the question asks
+//! for, and in the log when this returns, whether or not somebody drives the run.
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 
-use piton::{Context, History, answer};
-use piton_types::{RunKind, Value};
+use piton::{AnswerError, Context, OpenQuestion, RunError, answer_question, choose, open_questions};
+use piton_types::{RunKind, Value, from_json};
 use serde_json::json;
 
-use crate::arguments::Answer;
+use crate::arguments::{Answer, Resume};
+use crate::commands::resume;
+use crate::consent::answer as say;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
+use crate::questions::lines;
 use crate::resolve::run_id;
 use crate::session::Session;
 
-/// Who answered, in the log.
-const BY: &str = "command line";
-
 pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit, Failure> {
+    let nothing = || Failure::usage("nothing was answered").hint("say it with `--set NAME=VALUE` or `--value VALUE`.");
+    if arguments.value.is_none() && arguments.set.is_empty() && !std::io::stdin().is_terminal() {
+        return Err(nothing());
+    }
     let store = session.store().await?;
     let run = run_id(&store, &arguments.run).await?;
     let context = Context::system(Arc::clone(&store));
-    let value = arguments.value.unwrap_or_else(|| Value::map(arguments.set));
-    let question = answer(&context, &run, arguments.question.as_ref(), &value, BY).await?;
-    let held = History::of(&context, &run).await?.questions.is_empty();
+    let by = arguments.by.clone().unwrap_or_else(|| session.user());
+    let open = open_questions(&context, &run).await?;
+    let question = choose(&run, open, arguments.node.as_deref())?;
+    let value = match (&arguments.value, &arguments.set[..]) {
+        (Some(value), _) => value.clone(),
+        (None, []) => ask(&question).ok_or_else(nothing)?,
+        (None, set) => given(&question, set),
+    };
+    let question = answer_question(&context, &run, Some(question.step.as_str()), &value, &by).await?;
+    let still_open = open_questions(&context, &run).await?.len();
     let kind = store.summary(&run).await?.map(|summary| summary.kind);
     store.close().await?;
-    if session.output.is_json() {
-        session.output.object(&json!({"run": run.as_str(), "step": question.as_str(), "status": "answered"}))?;
-    } else {
+    let resumes = arguments.resume && kind == Some(RunKind::Workflow);
+    if !session.output.is_json() {
         session.output.note(&format!("question {} of run {run} is answered", clean(question.as_str())));
+    } else if !resumes {
+        let answered =
+            json!({"run": run.as_str(), "step": question.as_str(), "status": "answered", "by": by, "open": still_open});
+        session.output.object(&answered)?;
     }
-    if held && kind == Some(RunKind::Workflow) {
+    if resumes {
+        let (config, wait, document) = (arguments.config, None, None);
+        let arguments = Resume { run, wait, config, explain: false, document, force: false };
+        return resume::execute(session, &arguments).await;
+    }
+    if still_open > 0 {
+        session.output.note(&format!("it waits for {still_open} more: `piton answer {run}`"));
+    } else if kind == Some(RunKind::Workflow) {
         session.output.note(&format!("`piton resume {run}` goes on, unless somebody drives it"));
     }
     Ok(Exit::Done)
+}
+
+/// What was given on the command line. Where the question says what it wants, text stays text; elsewhere what is
+/// JSON is taken as such.
+fn given(question: &OpenQuestion, set: &[(String, String)]) -> Value {
+    let is_field = |name: &str| question.form.iter().flat_map(|form| &form.fields).any(|field| field.name == name);
+    Value::map(set.iter().map(|(name, text)| {
+        let value = if is_field(name) { text.as_str().into() } else { json_or_text(text) };
+        (name.as_str(), value)
+    }))
+}
+
+fn json_or_text(text: &str) -> Value {
+    from_json(text.as_bytes()).unwrap_or_else(|_| Value::from(text))
+}
+
+/// Asks whoever sits at the terminal, field by field, until the answer is what is wanted; nobody if there is none.
+fn ask(question: &OpenQuestion) -> Option<Value> {
+    let mut about = format!("{}\n", clean(&question.prompt));
+    lines(question).iter().for_each(|line| about.push_str(&format!("  {line}\n")));
+    loop {
+        let mut answer = Vec::new();
+        let form = question.form.as_ref();
+        if form.is_none_or(|form| form.approval) {
+            let said = say(&format!("{about}approved? [y/n] "))?.to_lowercase();
+            answer.push(("approved".to_owned(), Value::Bool(matches!(said.as_str(), "y" | "yes" | "true"))));
+            about.clear();
+        }
+        for field in form.into_iter().flat_map(|form| &form.fields) {
+            let said = say(&format!("{about}{}: ", clean(&field.name)))?;
+            about.clear();
+            if !said.is_empty() {
+                answer.push((field.name.clone(), said.into()));
+            }
+        }
+        match question.check(&Value::map(answer.clone())) {
+            Ok(_) => return Some(Value::map(answer)),
+            Err(wrong) => about = format!("{}\n", clean(&wrong)),
+        }
+    }
+}
+
+impl From<AnswerError> for Failure {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Run(RunError::Unanswered { step }) => {
+                Self::refused(format!("the time for an answer to {} is over", clean(step.as_str())))
+                    .hint("nothing was changed. `piton resume RUN` does what the document says for that.")
+            }
+            AnswerError::Run(error) => error.into(),
+            error => Self::fixable(clean(&error.to_string())).hint("nothing was changed; the question is still open."),
+        }
+    }
 }

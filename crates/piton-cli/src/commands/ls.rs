@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton::recovery::stalled;
-use piton::{Context, History};
+use piton::{Context, History, OpenQuestion};
 use piton_store::{RunLog, RunQuery, Store};
 use piton_types::{RunId, RunState, RunStatus, RunSummary, TokenUsage};
 use serde_json::{Value as Json, json};
@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 use crate::arguments::Ls;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
+use crate::questions;
 use crate::session::Session;
 use crate::table::{Table, took};
 use crate::usage::{self, cost_text, usage_json};
@@ -25,8 +26,9 @@ struct Row {
     stalled: bool,
     took: Duration,
     usage: Option<TokenUsage>,
-    /// The question or the error.
-    detail: Option<String>,
+    /// The questions or the error.
+    detail: Vec<String>,
+    questions: Vec<OpenQuestion>,
 }
 
 pub(crate) async fn execute(session: &Session, arguments: &Ls) -> Result<Exit, Failure> {
@@ -61,7 +63,8 @@ async fn list(session: &Session, store: &Arc<dyn Store>, arguments: &Ls) -> Resu
     let mut rows = Vec::new();
     for run in store.list(query).await? {
         let log = RunLog::open(Arc::clone(store), &run.id).await?;
-        let detail = if arguments.waiting || arguments.failed { detail(&log).await? } else { None };
+        let (detail, questions) =
+            if arguments.waiting || arguments.failed { detail(&log).await? } else { Default::default() };
         let over = !matches!(run.status, RunStatus::InProgress | RunStatus::Waiting);
         let end = if over { run.updated_at } else { session.now() };
         rows.push(Row {
@@ -69,17 +72,27 @@ async fn list(session: &Session, store: &Arc<dyn Store>, arguments: &Ls) -> Resu
             took: end.since(run.created_at),
             usage: usage::recent(&log).await?,
             detail,
+            questions,
             run,
         });
     }
     Ok(rows)
 }
 
-async fn detail(log: &RunLog) -> Result<Option<String>, Failure> {
-    Ok(match History::read(log).await?.state {
-        RunState::Waiting(waiting) => Some(waiting.prompt),
-        RunState::Failed(failed) => Some(failed.message),
-        _ => None,
+async fn detail(log: &RunLog) -> Result<(Vec<String>, Vec<OpenQuestion>), Failure> {
+    let history = History::read(log).await?;
+    Ok(match history.state {
+        RunState::Waiting(waiting) => {
+            let questions: Vec<_> = history.questions.into_iter().map(OpenQuestion::from).collect();
+            let prompts = questions.iter().map(|question| match questions.len() {
+                1 => question.prompt.clone(),
+                _ => format!("{}: {}", question.step, question.prompt),
+            });
+            let prompts: Vec<_> = prompts.collect();
+            (if prompts.is_empty() { vec![waiting.prompt] } else { prompts }, questions)
+        }
+        RunState::Failed(failed) => (vec![failed.message], Vec::new()),
+        _ => (Vec::new(), Vec::new()),
     })
 }
 
@@ -91,8 +104,11 @@ fn show(session: &Session, arguments: &Ls, rows: &[Row]) -> Result<(), Failure> 
             object.insert("stalled".to_owned(), json!(row.stalled));
             object.insert("duration_ms".to_owned(), json!(u64::try_from(row.took.as_millis()).unwrap_or(u64::MAX)));
             object.insert("usage".to_owned(), usage_json(row.usage));
-            if let Some(detail) = &row.detail {
+            if let Some(detail) = row.detail.first() {
                 object.insert(if arguments.waiting { "question" } else { "error" }.to_owned(), json!(detail));
+            }
+            if arguments.waiting {
+                object.insert("questions".to_owned(), row.questions.iter().map(questions::json).collect());
             }
             output.object(&Json::Object(object))?;
             if output.is_closed() {
@@ -118,8 +134,11 @@ fn show(session: &Session, arguments: &Ls, rows: &[Row]) -> Result<(), Failure> 
             session.age(row.run.updated_at),
             took(row.took),
             cost_text(row.usage),
-            clean(row.detail.as_deref().unwrap_or(&row.run.name)),
+            clean(row.detail.first().unwrap_or(&row.run.name)),
         ]);
+        for more in row.detail.iter().skip(1) {
+            table.row(vec![String::new(), String::new(), String::new(), String::new(), String::new(), clean(more)]);
+        }
     }
     output.data(&table.render(output.width()))?;
     if let Some(row) = rows.iter().find(|row| row.stalled) {

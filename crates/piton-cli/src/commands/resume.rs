@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use piton::recovery::{ChangePolicies, Examined, Recovery, RecoveryError, RequiredFiles, Severity};
 use piton::{
-    Context, Document, FlowError, Kinds, LeaseOptions, OpenRun, ResumePolicy, Run, RunError, examine_resume,
-    resume_durable_as,
+    Context, Document, FlowError, FlowOptions, Kinds, LeaseOptions, OpenRun, ResumePolicy, Run, RunError,
+    examine_resume, resume_durable,
 };
 use piton_store::Store;
-use piton_types::{Durability, RunId, RunKind};
+use piton_types::{RunId, RunKind};
 use serde_json::json;
 
 use crate::arguments::Resume;
@@ -49,8 +49,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
     let services = services(session, arguments.config.as_deref())?;
     let policy = if arguments.force { ResumePolicy::Force } else { ResumePolicy::Normal };
     let notice = clean(&examined.notice.to_string());
-    drive(session, store, &run, Some(notice), |context, events| async move {
-        resume_durable_as(&context, &id, Durability::Durable, events, &services, policy).await
+    drive(session, store, &run, Some(notice), services, |context, options| async move {
+        resume_durable(&context, &id, FlowOptions { policy, ..options }).await
     })
     .await
 }

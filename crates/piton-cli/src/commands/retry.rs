@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use piton::{Context, History, RunError, StartAt, fork, resume_durable};
 use piton_store::{RunLog, Store};
-use piton_types::{CheckpointRef, Durability, RunId, RunKind, RunStatus, Seq};
+use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq};
 use serde_json::json;
 
 use crate::arguments::Retry;
@@ -51,8 +51,8 @@ async fn with_changes(
     }
     let services = services(session, arguments.config.as_deref())?;
     let new = id.clone();
-    drive(session, store, &id, None, |context, events| async move {
-        resume_durable(&context, &new, Durability::Durable, events, &services).await
+    drive(session, store, &id, None, services, |context, options| async move {
+        resume_durable(&context, &new, options).await
     })
     .await
 }
@@ -106,8 +106,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
     }
     let id = run.clone();
     let services = services(session, arguments.config.as_deref())?;
-    drive(session, store, &run, None, |context, events| async move {
-        resume_durable(&context, &id, Durability::Durable, events, &services).await
+    drive(session, store, &run, None, services, |context, options| async move {
+        resume_durable(&context, &id, options).await
     })
     .await
 }

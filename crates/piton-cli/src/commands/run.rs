@@ -5,7 +5,7 @@ use std::path::Path;
 
 use piton::SystemRandom;
 use piton::{Inputs, StartFlow, run_durable};
-use piton_types::{Durability, RunId, Value, from_json};
+use piton_types::{RunId, Value, from_json};
 
 use crate::arguments::Run;
 use crate::commands::resume::wait_for;
@@ -28,7 +28,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
     }
     let id = run.clone();
     let services = services(session, arguments.config.as_deref())?;
-    drive(session, store, &run, None, |context, events| async move {
+    drive(session, store, &run, None, services, |context, options| async move {
         let start = StartFlow {
             document,
             format,
@@ -36,9 +36,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
             id: Some(id),
             name,
             folder: session.surroundings.folder.to_str().map(str::to_owned),
-            durability: Durability::Durable,
-            events,
-            services,
+            options,
         };
         run_durable(&context, start).await
     })

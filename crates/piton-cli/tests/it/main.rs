@@ -10,6 +10,7 @@ mod keys;
 mod kill;
 mod look;
 mod models;
+mod people;
 mod place;
 mod readme;
 mod restores;

@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use piton_types::{Path, Value};
 use serde::Deserialize;
 
-use super::start::{Kind, accept_one};
-use crate::inbox::{Field, Question};
+use super::start::Kind;
+use crate::inbox::{Answered, Field, Form, approved};
 use crate::kind::{Build, Built, Faults};
 use crate::need::Need;
-use crate::node::{Exits, Node, NodeContext, NodeError, NodeOutput};
+use crate::node::{Effect, Exits, Node, NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
 use crate::selector::Selector;
 use crate::template::Template;
@@ -39,6 +39,8 @@ struct Data {
 struct FieldData {
     #[serde(alias = "variable")]
     name: String,
+    #[serde(default)]
+    label: String,
     #[serde(alias = "field_type", rename = "type", default = "text")]
     kind: String,
     #[serde(default)]
@@ -76,7 +78,7 @@ enum OnTimeout {
 #[derive(Debug)]
 struct HumanInput {
     prompt: Template,
-    fields: Vec<(FieldData, Kind)>,
+    fields: Vec<FieldData>,
     mode: Mode,
     time: Option<Duration>,
     on_timeout: OnTimeout,
@@ -89,18 +91,18 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     let root = Path::root();
     let prompt = Template::prompt(&data.prompt);
     let prompt = faults.keep(prompt.map_err(|message| Faults::one(root.clone().key("prompt"), message)));
-    let mut fields: Vec<(FieldData, Kind)> = Vec::with_capacity(data.variables.len());
+    let mut fields: Vec<FieldData> = Vec::with_capacity(data.variables.len());
     for (place, field) in data.variables.into_iter().enumerate() {
         let at = root.clone().key("variables").index(place);
         if field.name.is_empty() {
             faults.add(at.clone().key("name"), "a name should be here");
         }
-        if fields.iter().any(|(other, _)| other.name == field.name) {
+        if fields.iter().any(|other| other.name == field.name) {
             faults.add(at.clone().key("name"), format!("there is a variable {:?} already", field.name));
         }
         match Kind::parse(&field.kind) {
             Some(Kind::Select) if field.options.is_empty() => faults.add(at.key("options"), "options should be here"),
-            Some(kind) => fields.push((field, kind)),
+            Some(_) => fields.push(field),
             None => faults.add(at.key("type"), format!("there is no type {:?}", field.kind)),
         }
     }
@@ -123,42 +125,40 @@ pub(super) fn build(build: &Build<'_>) -> Built {
 }
 
 impl HumanInput {
-    /// The variables of an answer, or what is wrong with it.
-    fn accept(&self, answer: &Value, defaults: &Value) -> Result<BTreeMap<String, Value>, String> {
-        let Value::Map(given) = answer else { return Err(format!("an answer is a map, not {}", answer.kind())) };
-        let mut accepted = given.clone();
-        let mut wrong = Vec::new();
-        for (field, kind) in &self.fields {
-            let default = defaults.field(&field.name).unwrap_or(&Value::Null);
-            let value = given.get(&field.name).filter(|value| **value != Value::Null).unwrap_or(default);
-            if *value == Value::Null {
-                if field.required {
-                    wrong.push(format!("{:?} is required", field.name));
-                }
-                accepted.insert(field.name.clone(), Value::Null);
-                continue;
-            }
-            match accept_one(*kind, value, &field.options, None) {
-                Ok(value) => drop(accepted.insert(field.name.clone(), value)),
-                Err(message) => wrong.push(format!("{:?}: {message}", field.name)),
-            }
-        }
-        if wrong.is_empty() { Ok(accepted) } else { Err(wrong.join("; ")) }
-    }
-
     /// What the answer means for the way on.
     fn decide(&self, variables: BTreeMap<String, Value>) -> NodeOutput {
-        let approved =
-            ["approved", "decision", "__decision", "action"].iter().find_map(|name| match variables.get(*name)? {
-                Value::Bool(approved) => Some(*approved),
-                Value::String(text) => Some(matches!(text.as_str(), "approve" | "approved" | "yes" | "true")),
-                _ => None,
-            });
+        let approved = approved(&variables);
         let output = NodeOutput { variables, ..NodeOutput::default() };
         match self.mode {
             Mode::Form => output,
             Mode::Approval => output.by(if approved == Some(true) { APPROVE } else { REJECT }),
         }
+    }
+
+    fn late(&self) -> Result<NodeOutput, NodeError> {
+        let output = NodeOutput { variables: self.defaults.clone(), ..NodeOutput::default() };
+        match self.on_timeout {
+            OnTimeout::Fail => {
+                let time = self.time.unwrap_or_default().as_secs();
+                Err(NodeError::new("Timeout", format!("nobody answered within {time} s")))
+            }
+            OnTimeout::DefaultValue => Ok(output),
+            OnTimeout::AutoApprove => Ok(output.by(APPROVE)),
+            OnTimeout::AutoReject => Ok(output.by(REJECT)),
+        }
+    }
+
+    fn form(&self, title: &str, defaults: Option<&Value>) -> Form {
+        let fields = self.fields.iter().map(|field| Field {
+            name: field.name.clone(),
+            label: field.label.clone(),
+            kind: field.kind.clone(),
+            required: field.required,
+            options: field.options.clone(),
+            default: defaults.and_then(|defaults| defaults.field(&field.name)).cloned().unwrap_or_default(),
+        });
+        let approval = self.mode == Mode::Approval;
+        Form { title: title.to_owned(), approval, fields: fields.collect(), problem: None }
     }
 }
 
@@ -166,7 +166,7 @@ impl HumanInput {
 impl Node for HumanInput {
     fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
         let prompt = self.prompt.render_pool(variables)?;
-        let defaults = self.fields.iter().map(|(field, _)| {
+        let defaults = self.fields.iter().map(|field| {
             let selected = field.default_value_selector.as_ref().map(|selector| variables.select(selector));
             let value = if field.default_value == Value::Null {
                 selected.unwrap_or_default()
@@ -179,52 +179,34 @@ impl Node for HumanInput {
     }
 
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
-        let defaults = inputs.field("defaults").cloned().unwrap_or_default();
-        let fields = self.fields.iter().map(|(field, _)| Field {
-            name: field.name.clone(),
-            kind: field.kind.clone(),
-            required: field.required,
-        });
-        let mut question = Question {
-            step: context.step().clone(),
-            title: context.title().to_owned(),
-            prompt: inputs.field("prompt").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            fields: fields.collect(),
-            problem: None,
-        };
-        let asked = async {
-            loop {
-                let answer = context.ask(question.clone()).await?;
-                match self.accept(&answer, &defaults) {
+        let prompt = inputs.field("prompt").and_then(Value::as_str).unwrap_or_default();
+        let mut form = self.form(context.title(), inputs.field("defaults"));
+        for number in 1.. {
+            match context.ask(number, prompt, &form, self.time).await? {
+                Answered::Given(answer) => match form.accept(&answer) {
                     Ok(variables) => return Ok(self.decide(variables)),
                     // Asked again: a person can correct himself.
-                    Err(wrong) => question.problem = Some(wrong),
-                }
+                    Err(wrong) => form.problem = Some(wrong),
+                },
+                Answered::Late => return self.late(),
+                Answered::Withdrawn => break,
             }
-        };
-        let Some(time) = self.time else { return asked.await };
-        let late = match tokio::time::timeout(time, asked).await {
-            Ok(answered) => return answered,
-            Err(late) => late,
-        };
-        let output = NodeOutput { variables: self.defaults.clone(), ..NodeOutput::default() };
-        match self.on_timeout {
-            OnTimeout::Fail => {
-                Err(NodeError::new("Timeout", format!("nobody answered within {} s: {late}", time.as_secs())))
-            }
-            OnTimeout::DefaultValue => Ok(output),
-            OnTimeout::AutoApprove => Ok(output.by(APPROVE)),
-            OnTimeout::AutoReject => Ok(output.by(REJECT)),
         }
+        Err(NodeError::new("NobodyAnswers", "the question was withdrawn"))
     }
 
     fn references(&self) -> Vec<&Selector> {
-        let defaults = self.fields.iter().filter_map(|(field, _)| field.default_value_selector.as_ref());
+        let defaults = self.fields.iter().filter_map(|field| field.default_value_selector.as_ref());
         self.prompt.references().iter().chain(defaults).collect()
     }
 
     fn needs(&self) -> Vec<Need> {
         vec![Need::Person]
+    }
+
+    fn effect(&self) -> Effect {
+        // What it gives follows from the answer, which is kept by itself.
+        Effect::Pure
     }
 
     fn exits(&self) -> Exits {

@@ -41,7 +41,7 @@ fn text() -> String {
 
 /// What an input must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Any scalar; numbers stay numbers, so that a template can compare them.
     Text,
     Number,
@@ -56,7 +56,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "string" | "text" | "text-input" | "textarea" | "paragraph" | "secret" | "url" | "email" | "date"
             | "datetime" | "external_data_tool" => Self::Text,
@@ -140,7 +140,7 @@ impl Start {
 }
 
 /// A value as the kind wants it, or why it can't be.
-pub(super) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Option<usize>) -> Result<Value, String> {
+pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Option<usize>) -> Result<Value, String> {
     let wanted = |what: &str| Err(format!("{what} is wanted, not {}", given.kind()));
     let is_option =
         |value: &Value| options.is_empty() || options.iter().any(|option| to_text(option) == to_text(value));

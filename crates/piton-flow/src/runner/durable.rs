@@ -2,14 +2,29 @@
 //! on with the run needs nothing but its id; what nodes give is the journal's.
 
 use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
 
 use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError};
-use piton_types::{Durability, Random, RunId, RunKind, RunState, RunStatus, TokenUsage, Value, from_value, to_value};
+use piton_types::{
+    Completed, Durability, Event, RunId, RunKind, RunState, RunStatus, StepPath, TokenUsage, Trigger, Value,
+    from_value, to_value,
+};
 use serde::{Deserialize, Serialize};
 
+use super::attend::{Rest, attend};
+use super::commands::Commands;
+use super::memory::RandomIds;
+use super::questions::RunInbox;
+use super::requests::RunOrders;
+use super::signal::SafeStopSignal;
+use super::status::{OpenQuestion, StopReport};
+use super::updates;
+use crate::activity::Activity;
+use crate::control::Control;
 use crate::document::Document;
 use crate::durable::RunJournal;
-use crate::engine::{self, Host, Ids, Inputs, Outputs};
+use crate::engine::{self, Finished, Host, Inputs, Limits, Outputs};
 use crate::error::FlowError;
 use crate::events::EventSink;
 use crate::flow::Flow;
@@ -33,12 +48,41 @@ pub struct StartFlow {
     pub name: String,
     /// The working directory that it belongs to, and that its programs run in.
     pub folder: Option<String>,
+    /// How it is driven.
+    pub options: FlowOptions,
+}
+
+/// How a workflow is driven. None of it is recorded: whoever goes on with the run says it again.
+#[derive(Debug, Clone)]
+pub struct FlowOptions {
     /// What acknowledged writes survive.
     pub durability: Durability,
     /// Who is told what happens.
     pub events: Listener,
-    /// What nodes may use. It isn't recorded: whoever goes on with the run says it again.
+    /// What nodes may use.
     pub services: Services,
+    /// The kinds of nodes that there are.
+    pub kinds: Kinds,
+    /// How far the run may go.
+    pub limits: Limits,
+    /// Stops the run.
+    pub stop: SafeStopSignal,
+    /// What to do if the surroundings of a run changed since it was begun.
+    pub policy: ResumePolicy,
+}
+
+impl Default for FlowOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            events: Listener::default(),
+            services: Services::default(),
+            kinds: Kinds::builtin(),
+            limits: Limits::default(),
+            stop: SafeStopSignal::default(),
+            policy: ResumePolicy::default(),
+        }
+    }
 }
 
 /// How a run stands once it was driven.
@@ -46,14 +90,41 @@ pub struct StartFlow {
 pub struct RunOutcome {
     /// The run.
     pub run: RunId,
-    /// Completed or failed.
+    /// Completed, failed, waiting, paused or cancelled.
     pub status: RunStatus,
     /// What it gave; empty unless it completed.
     pub outputs: Outputs,
-    /// Why it failed.
+    /// Why it failed, was paused or cancelled.
     pub error: Option<String>,
+    /// How many nodes failed without stopping it.
+    pub exceptions: u32,
+    /// The failure that its error handler recovered from.
+    pub recovered_from: Option<String>,
     /// What was used in all, in earlier processes too.
     pub usage: TokenUsage,
+    /// What it waits for.
+    pub questions: Vec<OpenQuestion>,
+    /// What stopping it came to, if it was stopped.
+    pub stopped: Option<StopReport>,
+    /// The node that ended last, if it isn't over.
+    pub last_completed: Option<StepPath>,
+}
+
+impl RunOutcome {
+    fn new(run: &RunId, status: RunStatus) -> Self {
+        Self {
+            run: run.clone(),
+            status,
+            outputs: Outputs::new(),
+            error: None,
+            exceptions: 0,
+            recovered_from: None,
+            usage: TokenUsage::default(),
+            questions: Vec::new(),
+            stopped: None,
+            last_completed: None,
+        }
+    }
 }
 
 /// What entry 0 of a workflow's run has.
@@ -89,13 +160,28 @@ impl FlowBody {
 /// Runs a document as a durable run. If a run of that id exists and has the same document and inputs,
 /// it goes on; if it is completed, its outcome is returned.
 ///
-/// A node that fails ends the run as failed, which is an outcome and not an error. Nothing is created
-/// for a document or inputs that aren't valid.
+/// A node that fails ends the run as failed, which is an outcome and not an error. So is a run that waits for
+/// answers: everything else is done by then, and nobody drives it any more. Nothing is created for a document or
+/// inputs that aren't valid.
 pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutcome, FlowError> {
-    let flow = check(&start.document, start.format, &start.inputs, &start.services)?;
-    let services = start.services;
-    let events = start.events.clone();
-    let fingerprint = resume::fingerprint(&start.document, start.format, &Kinds::builtin(), &services)?.value();
+    start_flow(context, start).await?.drive(&mut Commands::none()).await
+}
+
+/// Goes on with a workflow, by the document that its log has.
+///
+/// # Errors
+///
+/// As `Run::resume`; [`FlowError::NotAWorkflow`] if the run is of another kind; and [`FlowError::ResumeRejected`] if its
+/// surroundings changed more than [`FlowOptions::policy`] allows.
+pub async fn resume_durable(context: &Context, id: &RunId, options: FlowOptions) -> Result<RunOutcome, FlowError> {
+    resume_flow(context, id, options).await?.drive(&mut Commands::none()).await
+}
+
+/// Opens the run of a document, or creates it.
+pub(crate) async fn start_flow(context: &Context, start: StartFlow) -> Result<Driven, FlowError> {
+    let options = start.options;
+    let flow = check(&start.document, start.format, &start.inputs, &options)?;
+    let fingerprint = resume::fingerprint(&start.document, start.format, &options.kinds, &options.services)?.value();
     let body = FlowBody {
         document: start.document,
         format: start.format,
@@ -109,8 +195,8 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
         kind: RunKind::Workflow,
         folder: start.folder,
         body: to_value(&body).map_err(|cause| RunError::Value { what: "the workflow".to_owned(), cause })?,
-        durability: start.durability,
-        events: events.clone(),
+        durability: options.durability,
+        events: options.events.clone(),
         ..OpenRun::default()
     };
     // Before it is claimed, so that what is refused stays as it is; and after, in case somebody else
@@ -119,120 +205,160 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
         && let Some(input) = Run::input_of(context, id).await?
     {
         body.check_same(id, &FlowBody::read(id, &input)?)?;
-        resume::admit(context, id, &Kinds::builtin(), &services, ResumePolicy::Normal, &events).await?;
+        admit(context, id, &options).await?;
     }
     let run = Run::open(context, open).await?;
     let found = FlowBody::read(run.id(), run.input())?;
     body.check_same(run.id(), &found)?;
-    drive(context, &run, &flow, found, &events, &services).await
+    Ok(Driven { run: Arc::new(run), flow, body: found, options })
 }
 
-/// Goes on with a workflow, by the document that its log has.
-///
-/// # Errors
-///
-/// As `Run::resume`, and [`FlowError::NotAWorkflow`] if the run is of another kind.
-pub async fn resume_durable(
-    context: &Context,
-    id: &RunId,
-    durability: Durability,
-    events: Listener,
-    services: &Services,
-) -> Result<RunOutcome, FlowError> {
-    resume_durable_as(context, id, durability, events, services, ResumePolicy::Normal).await
-}
-
-/// [`resume_durable`], by a policy for what changed since the run was begun.
-///
-/// # Errors
-///
-/// As [`resume_durable`], and [`FlowError::ResumeRejected`].
-pub async fn resume_durable_as(
-    context: &Context,
-    id: &RunId,
-    durability: Durability,
-    events: Listener,
-    services: &Services,
-    policy: ResumePolicy,
-) -> Result<RunOutcome, FlowError> {
+/// Opens the run of a workflow that exists.
+pub(crate) async fn resume_flow(context: &Context, id: &RunId, options: FlowOptions) -> Result<Driven, FlowError> {
     if let Some(input) = Run::input_of(context, id).await? {
         FlowBody::read(id, &input)?;
-        resume::admit(context, id, &Kinds::builtin(), services, policy, &events).await?;
+        admit(context, id, &options).await?;
     }
-    let run = Run::resume(context, id, durability, events.clone()).await?;
+    let run = Run::resume(context, id, options.durability, options.events.clone()).await?;
     let body = FlowBody::read(id, run.input())?;
-    let flow = check(&body.document, body.format, &body.inputs, services)?;
-    drive(context, &run, &flow, body, &events, services).await
+    let flow = check(&body.document, body.format, &body.inputs, &options)?;
+    Ok(Driven { run: Arc::new(run), flow, body, options })
 }
 
-fn check(document: &str, format: Format, inputs: &Inputs, services: &Services) -> Result<Flow, FlowError> {
+/// Whether the run may go on where it is now.
+async fn admit(context: &Context, id: &RunId, options: &FlowOptions) -> Result<(), FlowError> {
+    resume::admit(context, id, &options.kinds, &options.services, options.policy, &options.events).await
+}
+
+fn check(document: &str, format: Format, inputs: &Inputs, options: &FlowOptions) -> Result<Flow, FlowError> {
     let document = Document::parse(document, format).map_err(FlowError::Document)?;
-    let flow = Flow::build(&document, &Kinds::builtin()).map_err(FlowError::Document)?;
-    flow.accept(inputs.clone().into(), services)?;
+    let flow = Flow::build(&document, &options.kinds).map_err(FlowError::Document)?;
+    flow.accept(inputs.clone().into(), &options.services)?;
     Ok(flow)
 }
 
-/// Ids of the version 4 of RFC 9562, from the context's randomness.
-struct RandomIds<'a>(&'a dyn Random);
+/// A run of a workflow that this process drives.
+pub(crate) struct Driven {
+    run: Arc<Run>,
+    flow: Flow,
+    body: FlowBody,
+    options: FlowOptions,
+}
 
-impl Ids for RandomIds<'_> {
-    fn next(&self) -> String {
-        let mut bytes = [0; 16];
-        self.0.fill(&mut bytes);
-        engine::uuid(bytes)
+impl Driven {
+    pub(crate) fn id(&self) -> &RunId {
+        self.run.id()
+    }
+
+    /// Drives the run until it is over, was stopped, or has nothing left to do but to wait for answers. Nobody drives
+    /// it afterwards.
+    pub(crate) async fn drive(self, commands: &mut Commands) -> Result<RunOutcome, FlowError> {
+        let run = &*self.run;
+        if let RunState::Completed(completed) = run.state() {
+            return completed_before(run, completed);
+        }
+        let journal = RunJournal::new(run, &self.flow, &self.options.services, run.clock())
+            .begun_with(self.body.fingerprint.clone());
+        let ids = RandomIds(&*run.context().random);
+        let tell = |event: &Event| self.options.events.tell(event);
+        let control = Control::default();
+        control.put_updates(updates::recorded(run)?);
+        loop {
+            let inbox = RunInbox::new(run, &self.options.events, commands.questions.clone());
+            let host = Host {
+                events: EventSink::Call(&tell),
+                folder: self.body.folder.as_deref().map(Path::new),
+                services: &self.options.services,
+                limits: self.options.limits.clone(),
+                inbox: Some(&inbox),
+                control: Some(&control),
+                ..Host::new(&journal, run.clock(), &ids)
+            };
+            let given = self.flow.accept(self.body.inputs.clone().into(), host.services)?;
+            let activity = Activity::default();
+            let mut orders = RunOrders::new(&self.run, &self.options.stop, &control, commands);
+            let (rest, interrupted) = {
+                let work = pin!(engine::drive(&self.flow, given, &host, &activity));
+                let rest = attend(work, &activity, &control, &mut orders, || inbox.waits()).await;
+                // With the work, which is dropped here, everything is cut short that still runs.
+                (rest, control.running())
+            };
+            let told = orders.told();
+            return match rest {
+                Rest::Ended(ended) => self.end(ended, journal.usage()).await,
+                Rest::Waits => {
+                    if !run.leave(&inbox.waiting()).await? {
+                        continue;
+                    }
+                    let last_completed = control.last_completed();
+                    Ok(RunOutcome { last_completed, ..self.put_aside(None, None) })
+                }
+                Rest::Paused => {
+                    let reason = told.reason.unwrap_or_else(|| "paused".to_owned());
+                    if !run.leave(&inbox.waiting()).await? {
+                        run.pause(&reason).await?;
+                    }
+                    let last_completed = control.last_completed();
+                    Ok(RunOutcome { last_completed, ..self.put_aside(Some(reason), None) })
+                }
+                Rest::Cut if told.aborted => {
+                    let reason = told.reason.unwrap_or_else(|| "aborted".to_owned());
+                    run.fail(Failure::new("aborted", reason.clone())).await?;
+                    Ok(RunOutcome { error: Some(reason), ..RunOutcome::new(run.id(), RunStatus::Failed) })
+                }
+                Rest::Stopped | Rest::Cut => {
+                    // Where the run is, for whoever looks; what finished is in the log already.
+                    if matches!(run.state(), RunState::InProgress(_)) {
+                        journal.save(Trigger::Manual, "stopped", true).await?;
+                    }
+                    run.obey().await?;
+                    let report = StopReport {
+                        last_completed: control.last_completed(),
+                        interrupted,
+                        failed: control.failures().into_iter().collect(),
+                        checkpoint_saved: true,
+                    };
+                    Ok(self.put_aside(told.reason, Some(report)))
+                }
+            };
+        }
+    }
+
+    /// The run is at rest: paused, waiting or cancelled.
+    fn put_aside(&self, reason: Option<String>, stopped: Option<StopReport>) -> RunOutcome {
+        let run = &self.run;
+        let questions = run.open_questions().into_iter().map(OpenQuestion::from).collect();
+        RunOutcome { error: reason, questions, stopped, ..RunOutcome::new(run.id(), run.state().status()) }
+    }
+
+    async fn end(&self, ended: Result<Finished, FlowError>, usage: TokenUsage) -> Result<RunOutcome, FlowError> {
+        let run = &self.run;
+        match ended {
+            Ok(Finished { outputs, exceptions, recovered_from, .. }) => {
+                run.complete_as(&outputs, exceptions, recovered_from.clone()).await?;
+                let outcome = RunOutcome::new(run.id(), RunStatus::Completed);
+                Ok(RunOutcome { outputs, usage, exceptions, recovered_from, ..outcome })
+            }
+            Err(error @ (FlowError::Node { .. } | FlowError::TooManySteps { .. } | FlowError::TooLong { .. })) => {
+                let step = if let FlowError::Node { node, .. } = &error { Some(node.to_string()) } else { None };
+                let error = error.to_string();
+                run.fail(Failure { step, ..Failure::new("node", error.clone()) }).await?;
+                Ok(RunOutcome { error: Some(error), usage, ..RunOutcome::new(run.id(), RunStatus::Failed) })
+            }
+            // What the journal had to say is what the run said.
+            Err(FlowError::Journal(error)) => match error.downcast::<RunError>() {
+                Ok(error) => Err(FlowError::Run(*error)),
+                Err(error) => Err(FlowError::Journal(error)),
+            },
+            Err(other) => Err(other),
+        }
     }
 }
 
-async fn drive(
-    context: &Context,
-    run: &Run,
-    flow: &Flow,
-    body: FlowBody,
-    events: &Listener,
-    services: &Services,
-) -> Result<RunOutcome, FlowError> {
-    if let RunState::Completed(completed) = run.state() {
-        let outputs = from_value(completed.output)
-            .map_err(|cause| RunError::Value { what: "the outputs of the run".to_owned(), cause })?;
-        return Ok(RunOutcome {
-            run: run.id().clone(),
-            status: RunStatus::Completed,
-            outputs,
-            error: None,
-            usage: crate::tally::Tally::read(run.tally()).usage(),
-        });
-    }
-    let (journal, ids) = (
-        RunJournal::new(run, flow, services, &*context.clock).begun_with(body.fingerprint.clone()),
-        RandomIds(&*context.random),
-    );
-    let tell = |event: &piton_types::Event| events.tell(event);
-    let host = Host {
-        events: EventSink::Call(&tell),
-        folder: body.folder.as_deref().map(Path::new),
-        services,
-        ..Host::new(&journal, &*context.clock, &ids)
-    };
-    let id = run.id().clone();
-    let given = flow.accept(body.inputs.into(), host.services)?;
-    match engine::drive(flow, given, &host).await {
-        Ok(engine::Finished { outputs, .. }) => {
-            run.complete(&outputs).await?;
-            let usage = journal.usage();
-            Ok(RunOutcome { run: id, status: RunStatus::Completed, outputs, error: None, usage })
-        }
-        Err(error @ (FlowError::Node { .. } | FlowError::TooManySteps { .. } | FlowError::TooLong { .. })) => {
-            let step = if let FlowError::Node { node, .. } = &error { Some(node.to_string()) } else { None };
-            let error = error.to_string();
-            run.fail(Failure { step, ..Failure::new("node", error.clone()) }).await?;
-            let (status, usage) = (RunStatus::Failed, journal.usage());
-            Ok(RunOutcome { run: id, status, outputs: Outputs::new(), error: Some(error), usage })
-        }
-        // What the journal had to say is what the run said.
-        Err(FlowError::Journal(error)) => match error.downcast::<RunError>() {
-            Ok(error) => Err(FlowError::Run(*error)),
-            Err(error) => Err(FlowError::Journal(error)),
-        },
-        Err(other) => Err(other),
-    }
+fn completed_before(run: &Run, completed: Completed) -> Result<RunOutcome, FlowError> {
+    let outputs = from_value(completed.output)
+        .map_err(|cause| RunError::Value { what: "the outputs of the run".to_owned(), cause })?;
+    let usage = crate::tally::Tally::read(run.tally()).usage();
+    let outcome = RunOutcome { usage, ..RunOutcome::new(run.id(), RunStatus::Completed) };
+    Ok(RunOutcome { outputs, exceptions: completed.exceptions, recovered_from: completed.recovered_from, ..outcome })
 }

@@ -1,7 +1,29 @@
 //! Whoever runs a workflow from its start to its end.
 
+mod attend;
+mod builder;
+mod commands;
 #[cfg(feature = "checkpoint")]
 mod durable;
+mod handle;
+mod memory;
+#[cfg(feature = "checkpoint")]
+mod questions;
+#[cfg(feature = "checkpoint")]
+mod requests;
+mod signal;
+mod status;
+#[cfg(feature = "checkpoint")]
+mod supervise;
+#[cfg(feature = "checkpoint")]
+mod updates;
+
+pub use builder::{WorkflowRunner, WorkflowRunnerBuilder};
+pub use handle::{HandleError, WorkflowHandle};
 
 #[cfg(feature = "checkpoint")]
-pub use durable::{RunOutcome, StartFlow, resume_durable, resume_durable_as, run_durable};
+pub use durable::{FlowOptions, RunOutcome, StartFlow, resume_durable, run_durable};
+#[cfg(feature = "checkpoint")]
+pub use questions::{AnswerError, answer_question, choose, open_questions};
+pub use signal::SafeStopSignal;
+pub use status::{ExecutionStatus, OpenQuestion, StopReport};

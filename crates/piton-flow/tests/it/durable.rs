@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use piton_flow::{FlowError, Format, RunOutcome, Services, StartFlow, resume_durable, run_durable};
+use piton_flow::{FlowError, FlowOptions, Format, RunOutcome, StartFlow, resume_durable, run_durable};
 use piton_runtime::{Context, Listener, Run, RunError, this_process};
 use piton_store::{MemoryStore, RunLog, Span, Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
@@ -64,9 +64,7 @@ impl Ledger {
             id: Some(id()),
             name: "order".to_owned(),
             folder: Some(self.0.path().to_str().unwrap().to_owned()),
-            durability: Durability::Durable,
-            events: Listener::default(),
-            services: Services::default(),
+            options: FlowOptions::default(),
         }
     }
 
@@ -92,7 +90,7 @@ async fn checkpoints(store: &Arc<dyn Store>) -> Vec<(u32, String, BlobId)> {
 }
 
 async fn resume(context: &Context) -> Result<RunOutcome, FlowError> {
-    resume_durable(context, &id(), Durability::Durable, Listener::default(), &Services::default()).await
+    resume_durable(context, &id(), FlowOptions::default()).await
 }
 
 #[tokio::test]
@@ -116,7 +114,12 @@ async fn marked_nodes_are_checkpoints_with_the_variables_so_far() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&told);
     let events = Listener::new(move |event| sink.lock().unwrap().push(tell(event)));
-    run_durable(&process(&store), StartFlow { events, ..ledger.start() }).await.unwrap();
+    run_durable(
+        &process(&store),
+        StartFlow { options: FlowOptions { events, ..FlowOptions::default() }, ..ledger.start() },
+    )
+    .await
+    .unwrap();
     let saved = checkpoints(&store).await;
     let places: Vec<_> = saved.iter().map(|(seq, node, _)| (*seq, node.as_str())).collect();
     assert_eq!(places, [(4, "pay"), (7, "ship")], "in the entries of the nodes, and in no others");
@@ -209,14 +212,15 @@ async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
 async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
     let store = memory();
     let told = Arc::new(Mutex::new(Vec::new()));
-    let listener = || {
+    let listening = || {
         let told = Arc::clone(&told);
-        Listener::new(move |event| told.lock().unwrap().push(tell(event)))
+        let events = Listener::new(move |event| told.lock().unwrap().push(tell(event)));
+        FlowOptions { events, ..FlowOptions::default() }
     };
     let ledger = Ledger::new();
     let start = StartFlow {
         document: DOCUMENT.replace("echo ship >>", "test -e ready || exit 1; echo ship >>"),
-        events: listener(),
+        options: listening(),
         ..ledger.start()
     };
     let failed = run_durable(&process(&store), start).await.unwrap();
@@ -226,8 +230,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
 
     // The commands run in the run's own folder, wherever it is resumed from.
     fs::write(ledger.0.path().join("ready"), "").unwrap();
-    let outcome =
-        resume_durable(&process(&store), &id(), Durability::Durable, listener(), &Services::default()).await.unwrap();
+    let outcome = resume_durable(&process(&store), &id(), listening()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert_eq!(ledger.lines(), ["pay", "ship"]);
     let told = told.lock().unwrap();

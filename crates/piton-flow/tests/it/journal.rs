@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_flow::{
-    Beginning, Begun, Document, Flow, FlowError, Format, Found, Governor, Host, Inputs, Journal, JournalError, Kinds,
-    NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel, Services, StartFlow, ToolServer, Used,
-    resume_durable, run, run_durable,
+    Beginning, Begun, Document, Flow, FlowError, FlowOptions, Format, Found, Governor, Host, Inputs, Journal,
+    JournalError, Kinds, NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel, Services, StartFlow,
+    ToolServer, Used, resume_durable, run, run_durable,
 };
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
@@ -18,7 +18,7 @@ use piton_model::mcp::{McpError, ToolOutput};
 use piton_runtime::{Context, EffectStatus, History, Listener, RunError, SystemClock, answer, this_process};
 use piton_store::{MemoryStore, RunLog, Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
-use piton_types::{CheckpointRef, Durability, Event, Holder, PartName, RunId, RunStatus, StepPath, Value};
+use piton_types::{CheckpointRef, Event, Holder, PartName, RunId, RunStatus, StepPath, Value};
 
 use crate::server::{Received, Server, Step, json};
 use crate::support::{Counter, tell};
@@ -50,14 +50,12 @@ fn start(document: &str, services: &Services) -> StartFlow {
         id: Some(id()),
         name: "r".to_owned(),
         folder: None,
-        durability: Durability::Durable,
-        events: Listener::default(),
-        services: services.clone(),
+        options: FlowOptions { services: services.clone(), ..FlowOptions::default() },
     }
 }
 
 async fn go_on(store: &Arc<dyn Store>, services: &Services) -> Result<RunOutcome, FlowError> {
-    resume_durable(&process(store), &id(), Durability::Durable, Listener::default(), services).await
+    resume_durable(&process(store), &id(), FlowOptions { services: services.clone(), ..FlowOptions::default() }).await
 }
 
 /// Runs the document on a store that dies at a call, then to its end, and returns what it came to.
@@ -479,7 +477,8 @@ async fn work_in_flight_is_done_again_with_its_key_or_as_the_node_says() {
         // The run stays and waits; somebody else answers.
         let context = Context { clock: Arc::new(SystemClock::new()), ..process(&store) };
         let run = id();
-        let waiting = resume_durable(&context, &run, Durability::Durable, Listener::default(), &services);
+        let options = FlowOptions { services: services.clone(), ..FlowOptions::default() };
+        let waiting = resume_durable(&context, &run, options);
         let answering = async {
             loop {
                 match answer(&process(&store), &id(), None, &said, "ann").await {
@@ -586,6 +585,6 @@ async fn a_resume_tells_what_it_skips() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&told);
     let events = Listener::new(move |event: &Event| sink.lock().unwrap().push(tell(event)));
-    resume_durable(&process(&store), &id(), Durability::Durable, events, &Services::default()).await.unwrap();
+    resume_durable(&process(&store), &id(), FlowOptions { events, ..FlowOptions::default() }).await.unwrap();
     assert_eq!(told.lock().unwrap()[1..6], ["skipped s", "skipped t1", "skipped c1", "skipped t2", "begun c2"]);
 }

@@ -5,10 +5,14 @@
 mod commands;
 #[cfg(feature = "checkpoint")]
 mod durable;
+#[cfg(feature = "checkpoint")]
+mod handle;
 mod hostile;
 #[cfg(feature = "checkpoint")]
 mod journal;
 mod outside;
+#[cfg(feature = "checkpoint")]
+mod questions;
 mod runs;
 #[path = "../../../piton-model/tests/it/server.rs"]
 mod server;

@@ -53,3 +53,9 @@ pub(crate) async fn run_told(text: &str, format: Format, inputs: Inputs) -> (Res
 pub(crate) async fn run_yaml(text: &str, inputs: Inputs) -> Result<Outputs, FlowError> {
     run_told(text, Format::Yaml, inputs).await.0
 }
+
+/// A value as text; nothing for null.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

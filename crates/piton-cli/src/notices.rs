@@ -1,0 +1,67 @@
+//! `[notify]` of the configuration: who is told when a run asks somebody, fails or completes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton::notify::{CommandHook, Notifier, Notify, NotifyOn, Webhook};
+use piton::{Listener, SystemClock};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// How long the program waits for those who are told, after the run is over.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Who is told, and of what.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Notices {
+    /// A program and its arguments; the notice is JSON on its standard input.
+    command: Vec<String>,
+    /// An `http` address that the notice is posted to.
+    webhook: Option<String>,
+    /// Of what: `failed`, `waiting`, `completed`.
+    on: NotifyOn,
+}
+
+impl Notices {
+    /// That it makes sense, before anything runs.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match &self.webhook {
+            Some(url) => Webhook::new(url).map(drop).map_err(|error| Failure::fixable(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins to tell, if there is anybody to tell.
+    pub(crate) fn start(&self) -> Option<Telling> {
+        let mut hooks: Vec<Arc<dyn Notify>> = Vec::new();
+        if let [program, arguments @ ..] = &self.command[..] {
+            hooks.push(Arc::new(CommandHook::new(program, arguments.to_vec())));
+        }
+        hooks.extend(self.webhook.as_deref().and_then(|url| Webhook::new(url).ok()).map(|hook| Arc::new(hook) as _));
+        if hooks.is_empty() {
+            return None;
+        }
+        Some(Telling(Notifier::new(hooks, self.on, Arc::new(SystemClock::new()))))
+    }
+}
+
+/// Somebody is being told.
+pub(crate) struct Telling(Notifier);
+
+impl Telling {
+    /// A listener that tells `next` too.
+    pub(crate) fn listener(&self, next: Listener) -> Listener {
+        self.0.listener(next)
+    }
+
+    /// Waits until everybody was told, but not for ever.
+    pub(crate) async fn finish(self, output: &Output) {
+        match tokio::time::timeout(PATIENCE, self.0.finish()).await {
+            Ok(told) if told.failed + told.dropped == 0 => {}
+            _ => output.warn("not everybody who is named in [notify] could be told"),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Plugins: kinds of nodes, services and stores that come together, from a crate of their own.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+
+use crate::error::FlowError;
+use crate::kind::{Build, Built, Kinds};
+use crate::need::{Need, Services};
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginMetadata {
+    /// Its name; of two with the same name the second is refused.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// When it is registered.
+    pub phase: PluginPhase,
+}
+
+impl PluginMetadata {
+    /// A plugin of the normal phase.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        Self { name: name.into(), version: version.into(), phase: PluginPhase::Normal }
+    }
+
+    /// The same, before those of the normal phase.
+    #[must_use]
+    pub fn bootstrap(mut self) -> Self {
+        self.phase = PluginPhase::Bootstrap;
+        self
+    }
+}
+
+/// When a plugin is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum PluginPhase {
+    /// First: what other plugins build on.
+    Bootstrap,
+    /// Then, in the order in which they were given.
+    #[default]
+    Normal,
+}
+
+/// Why a plugin can't be used. Nothing was run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PluginError(pub String);
+
+/// Something that brings kinds of nodes, services or a store.
+///
+/// ```
+/// # use piton_flow::{Document, ExecutionStatus, Format, WorkflowRunner};
+/// use piton_flow::{Node, NodeContext, NodeError, NodeOutput, Plugin, PluginContext, PluginError, PluginMetadata};
+/// use piton_types::Value;
+///
+/// #[derive(Debug)]
+/// struct Dice;
+///
+/// #[async_trait::async_trait]
+/// impl Node for Dice {
+///     async fn run(&self, _inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+///         Ok(NodeOutput::of([("pips", 4.into())]))
+///     }
+/// }
+///
+/// struct Games(PluginMetadata);
+///
+/// #[async_trait::async_trait]
+/// impl Plugin for Games {
+///     fn metadata(&self) -> &PluginMetadata {
+///         &self.0
+///     }
+///
+///     async fn register(&self, context: &mut PluginContext) -> Result<(), PluginError> {
+///         context.provide_kind("dice", |_| Ok(Box::new(Dice)))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let schema = Document::parse(
+///     "
+/// nodes:
+///   - {id: in, data: {type: start}}
+///   - {id: roll, data: {type: dice}}
+///   - {id: out, data: {type: end, outputs: [{variable: pips, value_selector: [roll, pips]}]}}
+/// edges:
+///   - {source: in, target: roll}
+///   - {source: roll, target: out}
+/// ",
+///     Format::Yaml,
+/// )?;
+/// let games = Games(PluginMetadata::new("games", "1.0"));
+/// let handle = WorkflowRunner::builder(schema).plugin(games).build().run().await?;
+/// assert!(matches!(handle.wait().await, ExecutionStatus::Completed(outputs) if outputs["pips"] == 4.into()));
+/// # Ok(())
+/// # }
+/// ```
+#[async_trait]
+pub trait Plugin: Send + Sync {
+    /// What it is.
+    fn metadata(&self) -> &PluginMetadata;
+
+    /// Brings what it has. Called once, before anything runs.
+    async fn register(&self, context: &mut PluginContext) -> Result<(), PluginError>;
+}
+
+/// What plugins add to.
+#[derive(Debug)]
+pub struct PluginContext {
+    phase: PluginPhase,
+    kinds: Kinds,
+    services: Services,
+    provided: BTreeSet<&'static str>,
+}
+
+impl PluginContext {
+    pub(crate) fn new(kinds: Kinds, services: Services) -> Self {
+        Self { phase: PluginPhase::Bootstrap, kinds, services, provided: BTreeSet::new() }
+    }
+
+    /// The phase that is being registered.
+    pub const fn phase(&self) -> PluginPhase {
+        self.phase
+    }
+
+    /// Adds a service, which nodes and later plugins find by its type. A store is one too: an
+    /// `Arc<dyn CheckpointStore>` or an `Arc<dyn Store>` keeps the run, unless another was named.
+    ///
+    /// # Errors
+    ///
+    /// If another plugin has provided one of the same type.
+    pub fn provide_service<T: Any + Send + Sync>(&mut self, service: T) -> Result<(), PluginError> {
+        let name = std::any::type_name::<T>();
+        if !self.provided.insert(name) {
+            return Err(PluginError(format!("there is a service {name} already")));
+        }
+        self.services = std::mem::take(&mut self.services).with(service);
+        Ok(())
+    }
+
+    /// The service of a type, if there is one yet.
+    pub fn query_service<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.services.get()
+    }
+
+    /// Adds a kind of nodes.
+    ///
+    /// # Errors
+    ///
+    /// If there is one of that name.
+    pub fn provide_kind(
+        &mut self,
+        name: &str,
+        build: impl Fn(&Build<'_>) -> Built + Send + Sync + 'static,
+    ) -> Result<(), PluginError> {
+        if self.kinds.get(name).is_some() {
+            return Err(PluginError(format!("there is a node kind {name:?} already")));
+        }
+        self.kinds = std::mem::take(&mut self.kinds).with(name, build);
+        Ok(())
+    }
+
+    /// Says which needs of documents are met, and of the others nothing.
+    pub fn offer(&mut self, offer: impl Fn(&Need) -> Option<bool> + Send + Sync + 'static) {
+        self.services = std::mem::take(&mut self.services).offering(offer);
+    }
+
+    pub(crate) async fn register(&mut self, plugins: Vec<Box<dyn Plugin>>) -> Result<(), FlowError> {
+        let mut names = BTreeSet::new();
+        for phase in [PluginPhase::Bootstrap, PluginPhase::Normal] {
+            self.phase = phase;
+            for plugin in plugins.iter().filter(|plugin| plugin.metadata().phase == phase) {
+                let name = &plugin.metadata().name;
+                let failed = |error| FlowError::Plugin { plugin: name.clone(), error };
+                if !names.insert(name.clone()) {
+                    return Err(failed(PluginError("it was given twice".to_owned())));
+                }
+                plugin.register(self).await.map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The store that a plugin brought.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn store(&self) -> Option<std::sync::Arc<dyn piton_store::Store>> {
+        use std::sync::Arc;
+
+        use piton_store::{CheckpointStore, EmbeddedStore, Store};
+        let own = self.query_service::<Arc<dyn CheckpointStore>>().map(Arc::clone);
+        let own = own.map(|store| Arc::new(EmbeddedStore::new(store)) as Arc<dyn Store>);
+        self.query_service::<Arc<dyn Store>>().map(Arc::clone).or(own)
+    }
+
+    pub(crate) fn into_parts(self) -> (Kinds, Services) {
+        (self.kinds, self.services)
+    }
+}

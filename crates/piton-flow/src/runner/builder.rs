@@ -1,0 +1,351 @@
+//! Starting a workflow from a program.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use piton_types::{Clock, Event, Random, RunId, Value};
+use tokio::sync::{broadcast, mpsc, watch};
+
+use super::commands::Commands;
+use super::handle::{Answers, WorkflowHandle};
+use super::memory::{MemoryInbox, Unkept};
+use super::signal::SafeStopSignal;
+use super::status::ExecutionStatus;
+use crate::document::Document;
+use crate::engine::{Inputs, Limits};
+use crate::error::FlowError;
+use crate::flow::{Flow, Given};
+use crate::kind::Kinds;
+use crate::need::Services;
+use crate::plugin::{Plugin, PluginContext};
+use crate::system::{SystemClock, SystemRandom};
+
+/// How many events a listener may be behind.
+const EVENTS: usize = 1_024;
+
+/// How many commands may wait.
+const COMMANDS: usize = 32;
+
+/// Runs a workflow.
+///
+/// Without a store it runs as it is, and nothing is kept:
+///
+/// ```
+/// use piton_flow::{Document, ExecutionStatus, Format, WorkflowRunner};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let schema = Document::parse(
+///     "
+/// nodes:
+///   - {id: in, data: {type: start, variables: [{variable: name, required: true}]}}
+///   - {id: out, data: {type: end, outputs: [{variable: name, value_selector: [in, name]}]}}
+/// edges:
+///   - {source: in, target: out}
+/// ",
+///     Format::Yaml,
+/// )?;
+/// let inputs = [("name".to_owned(), "Ada".into())].into();
+/// let handle = WorkflowRunner::builder(schema).user_inputs(inputs).build().run().await?;
+/// match handle.wait().await {
+///     ExecutionStatus::Completed(outputs) => assert_eq!(outputs["name"], "Ada".into()),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct WorkflowRunner {
+    builder: WorkflowRunnerBuilder,
+}
+
+/// Everything that a workflow can be given.
+#[must_use]
+pub struct WorkflowRunnerBuilder {
+    document: Document,
+    inputs: Inputs,
+    system: BTreeMap<String, Value>,
+    id: Option<RunId>,
+    invalid_id: Option<String>,
+    folder: Option<PathBuf>,
+    services: Services,
+    kinds: Kinds,
+    limits: Limits,
+    stop: SafeStopSignal,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    listeners: Vec<Arc<dyn Fn(&Event) + Send + Sync>>,
+    plugins: Vec<Box<dyn Plugin>>,
+    #[cfg(feature = "checkpoint")]
+    store: Option<Arc<dyn piton_store::Store>>,
+    #[cfg(feature = "checkpoint")]
+    durability: piton_types::Durability,
+    #[cfg(feature = "checkpoint")]
+    policy: crate::resume::ResumePolicy,
+}
+
+impl WorkflowRunner {
+    /// A workflow by its document.
+    pub fn builder(schema: Document) -> WorkflowRunnerBuilder {
+        WorkflowRunnerBuilder {
+            document: schema,
+            inputs: Inputs::new(),
+            system: BTreeMap::new(),
+            id: None,
+            invalid_id: None,
+            folder: None,
+            services: Services::default(),
+            kinds: Kinds::builtin(),
+            limits: Limits::default(),
+            stop: SafeStopSignal::new(),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(SystemRandom),
+            listeners: Vec::new(),
+            plugins: Vec::new(),
+            #[cfg(feature = "checkpoint")]
+            store: None,
+            #[cfg(feature = "checkpoint")]
+            durability: piton_types::Durability::default(),
+            #[cfg(feature = "checkpoint")]
+            policy: crate::resume::ResumePolicy::default(),
+        }
+    }
+
+    /// Starts the workflow in a task of its own. With a store, a run of the same id goes on instead.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the document, the inputs or the id; what the document needs and isn't here; and what keeps
+    /// the run from being opened. Nothing runs then.
+    pub async fn run(self) -> Result<WorkflowHandle, FlowError> {
+        let mut builder = self.builder;
+        if let Some(id) = builder.invalid_id {
+            return Err(FlowError::Id(id));
+        }
+        let mut context = PluginContext::new(builder.kinds, builder.services);
+        context.register(builder.plugins).await?;
+        #[cfg(feature = "checkpoint")]
+        {
+            // A store that was named beats one that a plugin brings.
+            builder.store = builder.store.or_else(|| context.store());
+        }
+        let (kinds, services) = context.into_parts();
+        (builder.kinds, builder.services, builder.plugins) = (kinds, services, Vec::new());
+        let (told, events) = broadcast::channel(EVENTS);
+        let tell: Arc<dyn Fn(&Event) + Send + Sync> = {
+            let (told, listeners) = (told.clone(), std::mem::take(&mut builder.listeners));
+            Arc::new(move |event| {
+                listeners.iter().for_each(|listener| listener(event));
+                // Nobody listens: nobody needs to know.
+                let _ = told.send(event.clone());
+            })
+        };
+        let (status, seen_status) = watch::channel(ExecutionStatus::Running);
+        let (questions, seen_questions) = watch::channel(Vec::new());
+        let (commands, queue) = mpsc::channel(COMMANDS);
+        let commands_of = Commands { queue: Some(queue), questions: Some(questions) };
+        let (run, answers) = builder.spawn(tell, status, commands_of).await?;
+        Ok(WorkflowHandle {
+            run,
+            status: seen_status,
+            questions: seen_questions,
+            commands,
+            events: told,
+            first_events: Mutex::new(Some(events)),
+            answers,
+        })
+    }
+}
+
+impl WorkflowRunnerBuilder {
+    /// What the workflow is given.
+    pub fn user_inputs(mut self, inputs: Inputs) -> Self {
+        self.inputs = inputs;
+        self
+    }
+
+    /// System variables, such as `query` or `user_id`. Only without a store.
+    pub fn system_variables(mut self, variables: BTreeMap<String, Value>) -> Self {
+        self.system = variables;
+        self
+    }
+
+    /// The id of the run; a generated one if nothing is said. With a store, a run of this id goes on.
+    pub fn workflow_id(mut self, id: impl Into<String>) -> Self {
+        let id = id.into();
+        match id.parse() {
+            Ok(id) => self.id = Some(id),
+            Err(_) => self.invalid_id = Some(id),
+        }
+        self
+    }
+
+    /// The working directory that the run belongs to, and that its programs run in.
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// What nodes may use.
+    pub fn services(mut self, services: Services) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// The kinds of nodes that there are; the engine's own if nothing is said.
+    pub fn kinds(mut self, kinds: Kinds) -> Self {
+        self.kinds = kinds;
+        self
+    }
+
+    /// How far the run may go.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Stops this workflow together with all others that have the same signal.
+    pub fn safe_stop_signal(mut self, signal: SafeStopSignal) -> Self {
+        self.stop = signal;
+        self
+    }
+
+    /// What time it is.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Where ids come from.
+    pub fn random(mut self, random: Arc<dyn Random>) -> Self {
+        self.random = random;
+        self
+    }
+
+    /// Calls a function with every event, in order. It must not take long: the workflow waits for it.
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.listeners.push(Arc::new(listener));
+        self
+    }
+
+    /// Adds a plugin, which may bring kinds of nodes, services, or a store.
+    pub fn plugin(mut self, plugin: impl Plugin + 'static) -> Self {
+        self.plugins.push(Box::new(plugin));
+        self
+    }
+
+    /// Keeps the run in a store, so that it survives this process.
+    #[cfg(feature = "checkpoint")]
+    pub fn store(mut self, store: Arc<dyn piton_store::Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Keeps the run in a store of the application's own; it is deleted there when the run completes.
+    #[cfg(feature = "checkpoint")]
+    pub fn checkpoint_store(self, store: Arc<dyn piton_store::CheckpointStore>) -> Self {
+        self.store(Arc::new(piton_store::EmbeddedStore::new(store)))
+    }
+
+    /// What acknowledged writes survive: a power cut, if nothing is said.
+    #[cfg(feature = "checkpoint")]
+    pub fn durability(mut self, durability: piton_types::Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// What to do if the surroundings of a run that goes on changed since it was begun.
+    #[cfg(feature = "checkpoint")]
+    pub fn resume_policy(mut self, policy: crate::resume::ResumePolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// That is all.
+    pub fn build(self) -> WorkflowRunner {
+        WorkflowRunner { builder: self }
+    }
+
+    async fn spawn(
+        self,
+        tell: Arc<dyn Fn(&Event) + Send + Sync>,
+        status: watch::Sender<ExecutionStatus>,
+        commands: Commands,
+    ) -> Result<(RunId, Answers), FlowError> {
+        #[cfg(feature = "checkpoint")]
+        if let Some(store) = self.store.clone() {
+            return self.spawn_durable(store, tell, status, commands).await;
+        }
+        let flow = Flow::build(&self.document, &self.kinds).map_err(FlowError::Document)?;
+        let given = Given { inputs: self.inputs, system: self.system, ..Given::default() };
+        let given = flow.accept(given, &self.services)?;
+        let run = self.id.unwrap_or_else(|| RunId::generate(self.clock.now(), &*self.random));
+        let inbox = Arc::new(MemoryInbox::default());
+        let unkept = Unkept {
+            run: run.clone(),
+            flow,
+            given,
+            services: self.services,
+            limits: self.limits,
+            folder: self.folder,
+            stop: self.stop,
+            clock: self.clock,
+            random: self.random,
+            inbox: Arc::clone(&inbox),
+            tell,
+        };
+        let mut commands = commands;
+        tokio::spawn(async move {
+            let ended = unkept.drive(&mut commands, &status).await;
+            status.send_replace(ended);
+        });
+        Ok((run, Answers::Memory(inbox)))
+    }
+
+    #[cfg(feature = "checkpoint")]
+    async fn spawn_durable(
+        self,
+        store: Arc<dyn piton_store::Store>,
+        tell: Arc<dyn Fn(&Event) + Send + Sync>,
+        status: watch::Sender<ExecutionStatus>,
+        commands: Commands,
+    ) -> Result<(RunId, Answers), FlowError> {
+        use super::durable::{FlowOptions, StartFlow, start_flow};
+        let (clock, random) = (Arc::clone(&self.clock), Arc::clone(&self.random));
+        let context = piton_runtime::Context { clock, random, ..piton_runtime::Context::system(store) };
+        let options = FlowOptions {
+            durability: self.durability,
+            events: piton_runtime::Listener::new(move |event| tell(event)),
+            services: self.services,
+            kinds: self.kinds,
+            limits: self.limits,
+            stop: self.stop,
+            policy: self.policy,
+        };
+        let source = self.document.source.as_ref().ok_or(FlowError::NoText)?;
+        let start = StartFlow {
+            document: source.text.to_string(),
+            format: source.format,
+            inputs: self.inputs,
+            id: self.id,
+            name: self.document.name.clone().unwrap_or_else(|| "workflow".to_owned()),
+            folder: self.folder.and_then(|folder| folder.to_str().map(str::to_owned)),
+            options: options.clone(),
+        };
+        let driven = start_flow(&context, start).await?;
+        let run = driven.id().clone();
+        tokio::spawn(super::supervise::supervise(context.clone(), driven, options, status, commands));
+        Ok((run, Answers::Log(context)))
+    }
+}
+
+impl std::fmt::Debug for WorkflowRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.builder.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for WorkflowRunnerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkflowRunner").field("id", &self.id).field("inputs", &self.inputs).finish_non_exhaustive()
+    }
+}

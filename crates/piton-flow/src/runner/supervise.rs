@@ -1,0 +1,193 @@
+//! A durable workflow from its start to its end, for a handle. While the run waits or is paused nothing of it is
+//! loaded: a task that sleeps is all that is left, until somebody says something or a question's time is up.
+
+use std::time::Duration;
+
+use piton_runtime::{Context, Failure, Listener, Run, RunError};
+use piton_types::{RunId, RunStatus};
+use tokio::sync::watch;
+
+use super::commands::{Command, Commands};
+use super::durable::{Driven, FlowOptions, RunOutcome, resume_flow};
+use super::signal::Given;
+use super::status::{ExecutionStatus, OpenQuestion, StopReport};
+use super::updates;
+use crate::error::FlowError;
+
+/// What becomes of a run that rests.
+enum Next {
+    /// It goes on.
+    GoOn,
+    /// Nobody goes on with it here.
+    Over(ExecutionStatus),
+}
+
+/// Drives a run to its end.
+pub(crate) async fn supervise(
+    context: Context,
+    mut driven: Driven,
+    options: FlowOptions,
+    status: watch::Sender<ExecutionStatus>,
+    mut commands: Commands,
+) {
+    let run = driven.id().clone();
+    let mut last = None;
+    loop {
+        let outcome = match driven.drive(&mut commands).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                status.send_replace(ExecutionStatus::Failed(error.to_string()));
+                return;
+            }
+        };
+        if let Some(questions) = &commands.questions {
+            questions.send_replace(outcome.questions.clone());
+        }
+        last = outcome.last_completed.clone().or(last);
+        let rests = match ended(outcome) {
+            Ok(over) => {
+                status.send_replace(over);
+                return;
+            }
+            Err(rests) => rests,
+        };
+        status.send_replace(rests.status.clone());
+        let next = Resting { context: &context, run: &run, options: &options, rests: &rests }.next(&mut commands).await;
+        match next {
+            Ok(Next::GoOn) => {}
+            Ok(Next::Over(ExecutionStatus::SafeStopped { interrupted_nodes, checkpoint_saved, .. })) => {
+                let last_completed_node = last;
+                let over = ExecutionStatus::SafeStopped { last_completed_node, interrupted_nodes, checkpoint_saved };
+                status.send_replace(over);
+                return;
+            }
+            Ok(Next::Over(over)) => {
+                status.send_replace(over);
+                return;
+            }
+            Err(error) => {
+                status.send_replace(ExecutionStatus::Failed(error.to_string()));
+                return;
+            }
+        }
+        if let Some(questions) = &commands.questions {
+            questions.send_replace(Vec::new());
+        }
+        status.send_replace(ExecutionStatus::Running);
+        driven = match resume_flow(&context, &run, options.clone()).await {
+            Ok(driven) => driven,
+            Err(error) => {
+                status.send_replace(ExecutionStatus::Failed(error.to_string()));
+                return;
+            }
+        };
+    }
+}
+
+/// A run that waits or is paused.
+struct Rests {
+    status: ExecutionStatus,
+    questions: Vec<OpenQuestion>,
+}
+
+/// How a run ended; or how it rests.
+fn ended(outcome: RunOutcome) -> Result<ExecutionStatus, Rests> {
+    if let Some(stopped) = outcome.stopped
+        && outcome.status != RunStatus::Cancelled
+    {
+        return Ok(stopped.into());
+    }
+    let reason = outcome.error.clone().unwrap_or_default();
+    match outcome.status {
+        RunStatus::Completed => Ok(match outcome.recovered_from {
+            Some(original_error) => {
+                ExecutionStatus::FailedWithRecovery { original_error, recovered_outputs: outcome.outputs }
+            }
+            None => ExecutionStatus::Completed(outcome.outputs),
+        }),
+        RunStatus::Cancelled => Ok(ExecutionStatus::Cancelled(reason)),
+        RunStatus::Waiting | RunStatus::Paused => {
+            let status = match outcome.questions.first() {
+                Some(question) if reason.is_empty() => question.paused(),
+                _ => ExecutionStatus::Paused { node_id: None, node_title: String::new(), prompt: reason },
+            };
+            Err(Rests { status, questions: outcome.questions })
+        }
+        _ => Ok(ExecutionStatus::Failed(reason)),
+    }
+}
+
+/// Waits for whoever has something to say about a run that rests.
+struct Resting<'a> {
+    context: &'a Context,
+    run: &'a RunId,
+    options: &'a FlowOptions,
+    rests: &'a Rests,
+}
+
+impl Resting<'_> {
+    async fn next(&self, commands: &mut Commands) -> Result<Next, FlowError> {
+        // A clone of the handle's own end keeps the queue from being given up while the run rests.
+        let left = self.left();
+        let late = async {
+            match left {
+                Some(left) => self.context.clock.sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut late = std::pin::pin!(late);
+        loop {
+            let command = tokio::select! {
+                biased;
+                given = self.options.stop.given(None) => match given {
+                    Given::Stop(_) => return Ok(self.stopped()),
+                    Given::Abort => Command::Abort { reason: "aborted by a signal".to_owned() },
+                },
+                command = commands.next() => command,
+                () = &mut late => return Ok(Next::GoOn),
+            };
+            match command {
+                Command::Resume => return Ok(Next::GoOn),
+                // It rests already.
+                Command::Pause { .. } => {}
+                Command::Stop { .. } => return Ok(self.stopped()),
+                Command::Abort { reason } => {
+                    let run = self.open().await?;
+                    run.fail(Failure::new("aborted", reason.clone())).await?;
+                    return Ok(Next::Over(ExecutionStatus::Failed(reason)));
+                }
+                Command::Update { values, done } => {
+                    let kept = self.update(values).await.map_err(|error| error.to_string());
+                    let _ = done.send(kept);
+                }
+            }
+        }
+    }
+
+    /// How long the first question waits that doesn't wait for ever.
+    fn left(&self) -> Option<Duration> {
+        let now = self.context.clock.now();
+        let ends = self.rests.questions.iter().filter_map(|question| question.timeout_at);
+        ends.min().map(|end| end.since(now))
+    }
+
+    fn stopped(&self) -> Next {
+        // Everything was saved when it came to rest.
+        Next::Over(StopReport { checkpoint_saved: true, ..StopReport::default() }.into())
+    }
+
+    async fn open(&self) -> Result<Run, RunError> {
+        Run::resume(self.context, self.run, self.options.durability, Listener::default()).await
+    }
+
+    /// Writes an update into the log, and leaves the run as it was.
+    async fn update(&self, values: Vec<(crate::Selector, piton_types::Value)>) -> Result<(), RunError> {
+        let run = self.open().await?;
+        updates::record(&run, values).await?;
+        let open: Vec<_> = run.open_questions().into_iter().map(|open| open.path).collect();
+        if open.is_empty() || !run.leave(&open).await? {
+            run.pause("its variables were changed").await?;
+        }
+        Ok(())
+    }
+}

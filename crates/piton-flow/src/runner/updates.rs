@@ -1,0 +1,102 @@
+//! Variables that whoever holds a durable run sets. They are steps of its log, so that whoever goes on with the run
+//! has them too.
+
+use std::sync::Arc;
+
+use piton_runtime::{Run, RunError, StepDone};
+use piton_types::{StepPath, Value, from_value, to_value};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::control::{Control, Update};
+use crate::record;
+use crate::selector::Selector;
+
+/// No node can have this name.
+const PREFIX: &str = "#update";
+
+/// What the log has of an update.
+#[derive(Debug, Serialize, Deserialize)]
+struct Recorded {
+    selector: Vec<String>,
+    value: Value,
+    /// Nodes that had set the same before.
+    after: Vec<String>,
+}
+
+/// The updates that the log has, oldest first.
+pub(crate) fn recorded(run: &Run) -> Result<Vec<Update>, RunError> {
+    let mut found = Vec::new();
+    for number in 1.. {
+        let Some(step) = run.recorded(&path(number)?) else { break };
+        let updates: Vec<Recorded> =
+            from_value(step.output).map_err(|cause| RunError::Value { what: format!("step {}", step.path), cause })?;
+        found.extend(updates.into_iter().filter_map(|update| {
+            let selector = Selector::new(update.selector).ok()?;
+            Some(Update { selector, value: update.value, after: update.after })
+        }));
+    }
+    Ok(found)
+}
+
+fn path(number: u32) -> Result<StepPath, RunError> {
+    Ok(format!("{PREFIX}/{number}").parse()?)
+}
+
+/// Records updates, then makes them. Beside the work, which may hold what a write needs; and in a task of its own,
+/// so that a write is never cut short.
+pub(crate) fn record_beside(
+    run: &Arc<Run>,
+    control: &Control,
+    values: Vec<(Selector, Value)>,
+    done: oneshot::Sender<Result<(), String>>,
+) {
+    let (run, control) = (Arc::clone(run), control.clone());
+    tokio::spawn(async move {
+        let recorded = record(&run, values).await;
+        let told = match recorded {
+            Ok(updates) => {
+                control.put_updates(updates);
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        // Who doesn't wait for it doesn't want to know.
+        let _ = done.send(told);
+    });
+}
+
+/// Records updates.
+pub(crate) async fn record(run: &Run, values: Vec<(Selector, Value)>) -> Result<Vec<Update>, RunError> {
+    let mut number = 1;
+    while run.recorded(&path(number)?).is_some() {
+        number += 1;
+    }
+    let updates: Vec<Update> = values
+        .into_iter()
+        .map(|(selector, value)| Update { after: setters(run, &selector), selector, value })
+        .collect();
+    let stored: Vec<Recorded> = updates
+        .iter()
+        .map(|update| Recorded {
+            selector: std::iter::once(&update.selector.node).chain(&update.selector.path).cloned().collect(),
+            value: update.value.clone(),
+            after: update.after.clone(),
+        })
+        .collect();
+    let value = to_value(&stored).map_err(|cause| RunError::Value { what: "an update".to_owned(), cause })?;
+    let step = StepDone { started_at: run.clock().now(), ..StepDone::new(path(number)?, Value::Null, Ok(value)) };
+    run.record(step, Vec::new()).await?;
+    Ok(updates)
+}
+
+/// The nodes that have set this variable so far.
+fn setters(run: &Run, selector: &Selector) -> Vec<String> {
+    let is_setter = |path: &StepPath| {
+        let Some(step) = run.recorded(path) else { return false };
+        let output = record::read(step.output);
+        path.as_str() == selector.node || output.assignments.iter().any(|(set, _)| set == selector)
+    };
+    let finished = run.finished();
+    finished.iter().filter(|path| !path.as_str().contains('/') && is_setter(path)).map(ToString::to_string).collect()
+}

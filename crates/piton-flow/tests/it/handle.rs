@@ -1,0 +1,339 @@
+//! The handle of a workflow, with and without a store: everything that F6 and F8 ask for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use piton_flow::{
+    Document, ExecutionStatus, FlowError, Format, HandleError, Limits, Plugin, PluginContext, PluginError,
+    PluginMetadata, SafeStopSignal, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
+};
+use piton_store::{CheckpointStore, MemoryCheckpointStore, MemoryStore, RunQuery, Store};
+use piton_types::{Event, RunStatus, Value};
+
+use crate::support::inputs;
+
+/// Waits for a file, then asks, then ends.
+const FLOW: &str = "
+conversation_variables: [{name: mood, value_type: string, value: calm}]
+nodes:
+  - {id: in, data: {type: start, variables: [{variable: file, required: true}]}}
+  - {id: work, data: {type: command, command: [sh, -c, 'echo work >> \"$0.calls\"; while ! test -e \"$0\"; do sleep 0.01; done; echo done', '{{#in.file#}}']}}
+  - {id: next, data: {type: template-transform, template: '{{ mood }}', variables: [{variable: mood, value_selector: [conversation, mood]}]}}
+  - {id: out, data: {type: end, outputs: [{variable: mood, value_selector: [next, output]}]}}
+edges:
+  - {source: in, target: work}
+  - {source: work, target: next}
+  - {source: next, target: out}
+";
+
+const ASK: &str = "
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: ask, data: {type: human-input, title: Approval, prompt: 'Go?', resume_mode: approval}}
+  - {id: yes, data: {type: template-transform, template: 'yes'}}
+  - {id: no, data: {type: template-transform, template: 'no'}}
+  - {id: out, data: {type: end, outputs: [{variable: yes, value_selector: [yes, output]}, {variable: no, value_selector: [no, output]}]}}
+edges:
+  - {source: in, target: ask}
+  - {source: ask, sourceHandle: approve, target: 'yes'}
+  - {source: ask, sourceHandle: reject, target: 'no'}
+  - {source: 'yes', target: out}
+  - {source: 'no', target: out}
+";
+
+fn builder(text: &str) -> WorkflowRunnerBuilder {
+    WorkflowRunner::builder(Document::parse(text, Format::Yaml).unwrap())
+}
+
+/// A file that the command waits for.
+struct Gate(tempfile::TempDir);
+
+impl Gate {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn flow(&self) -> WorkflowRunnerBuilder {
+        let file = self.0.path().join("go");
+        builder(FLOW).user_inputs(inputs([("file", file.to_str().unwrap().into())]))
+    }
+
+    async fn begun(&self) {
+        while self.calls() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn open(&self) {
+        std::fs::write(self.0.path().join("go"), "").unwrap();
+    }
+
+    fn calls(&self) -> usize {
+        std::fs::read_to_string(self.0.path().join("go.calls")).unwrap_or_default().lines().count()
+    }
+}
+
+fn with(builder: WorkflowRunnerBuilder, store: Option<&Arc<dyn Store>>) -> WorkflowRunnerBuilder {
+    match store {
+        Some(store) => builder.store(Arc::clone(store)),
+        None => builder,
+    }
+}
+
+fn stores() -> [Option<Arc<dyn Store>>; 2] {
+    [None, Some(Arc::new(MemoryStore::new()))]
+}
+
+async fn paused(handle: &WorkflowHandle) -> String {
+    match handle.wait_or_paused().await {
+        ExecutionStatus::Paused { prompt, .. } => prompt,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// F6: held up, nothing new begins; variables change meanwhile; then it goes on.
+#[tokio::test]
+async fn a_paused_workflow_goes_on_with_other_variables() {
+    for store in stores() {
+        let gate = Gate::new();
+        let handle = with(gate.flow(), store.as_ref()).workflow_id("r").build().run().await.unwrap();
+        gate.begun().await;
+        assert_eq!(handle.status(), ExecutionStatus::Running);
+        handle.pause_because("lunch").await.unwrap();
+        gate.open();
+        assert_eq!(paused(&handle).await, "lunch");
+        if let Some(store) = &store {
+            assert_eq!(store.summary(handle.workflow_id()).await.unwrap().unwrap().status, RunStatus::Paused);
+        }
+        handle.update_variables([("conversation.mood".to_owned(), "glad".into())]).await.unwrap();
+        assert!(matches!(
+            handle.update_variables([("mood".to_owned(), Value::Null)]).await,
+            Err(HandleError::NoVariable(_))
+        ));
+        handle.resume().await.unwrap();
+        assert_eq!(handle.wait().await, ExecutionStatus::Completed(inputs([("mood", "glad".into())])));
+        assert_eq!(gate.calls(), 1, "nothing ran twice");
+        for command in [handle.resume().await, handle.pause().await, handle.safe_stop().await, handle.abort("x").await]
+        {
+            assert!(matches!(command, Err(HandleError::Ended)), "{command:?}");
+        }
+        assert!(matches!(handle.resume_with_input(inputs([])).await, Err(HandleError::Ended)));
+    }
+}
+
+/// F6, F8: a stop waits for what runs, up to its time, and says truly what was cut and whether it is saved. The
+/// next runner of the same id goes on.
+#[tokio::test]
+async fn a_safe_stop_tells_what_was_cut() {
+    for store in stores() {
+        for ends in [true, false] {
+            let gate = Gate::new();
+            let id = format!("r-{ends}");
+            let handle = with(gate.flow(), store.as_ref()).workflow_id(&id).build().run().await.unwrap();
+            gate.begun().await;
+            if ends {
+                handle.safe_stop().await.unwrap();
+                gate.open();
+            } else {
+                let asked = Instant::now();
+                handle.safe_stop_within(Duration::from_millis(50)).await.unwrap();
+                handle.wait().await;
+                assert!(asked.elapsed() >= Duration::from_millis(50));
+            }
+            let step = |name: &str| name.parse().unwrap();
+            let expected = ExecutionStatus::SafeStopped {
+                last_completed_node: Some(step(if ends { "work" } else { "in" })),
+                interrupted_nodes: if ends { vec![] } else { vec![step("work")] },
+                checkpoint_saved: store.is_some(),
+            };
+            assert_eq!(handle.wait().await, expected);
+            assert!(matches!(handle.resume().await, Err(HandleError::Ended)));
+            if store.is_some() {
+                gate.open();
+                let handle = with(gate.flow(), store.as_ref()).workflow_id(&id).build().run().await.unwrap();
+                assert_eq!(handle.wait().await, ExecutionStatus::Completed(inputs([("mood", "calm".into())])));
+                assert_eq!(gate.calls(), if ends { 1 } else { 2 });
+            }
+        }
+    }
+}
+
+/// F8: one signal stops many, also those that wait for a person; at once.
+#[tokio::test]
+async fn one_signal_stops_all() {
+    let (signal, gate) = (SafeStopSignal::new(), Gate::new());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut handles = Vec::new();
+    for (number, builder) in [gate.flow(), gate.flow(), builder(ASK), builder(ASK)].into_iter().enumerate() {
+        let builder = if number % 2 == 0 { builder.store(Arc::clone(&store)) } else { builder };
+        handles.push(builder.safe_stop_signal(signal.clone()).build().run().await.unwrap());
+    }
+    gate.begun().await;
+    for handle in &handles[2..] {
+        assert_eq!(paused(handle).await, "Go?");
+    }
+    signal.trigger(0);
+    for (number, handle) in handles.iter().enumerate() {
+        match handle.wait().await {
+            ExecutionStatus::SafeStopped { checkpoint_saved, interrupted_nodes, last_completed_node } => {
+                assert_eq!(checkpoint_saved, number % 2 == 0);
+                assert_eq!(interrupted_nodes.len(), usize::from(number < 2), "{number}");
+                assert_eq!(last_completed_node, Some("in".parse().unwrap()));
+            }
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+    let waiting = store.list(RunQuery { status: vec![RunStatus::Waiting], ..RunQuery::default() }).await.unwrap();
+    assert_eq!(waiting.len(), 1, "the question is still open");
+}
+
+/// F6: aborted, it is failed at once, and the log says so.
+#[tokio::test]
+async fn an_aborted_workflow_is_failed_at_once() {
+    for store in stores() {
+        for text in [FLOW, ASK] {
+            let gate = Gate::new();
+            let flow = if text == FLOW { gate.flow() } else { builder(text) };
+            let handle = with(flow, store.as_ref()).build().run().await.unwrap();
+            if text == FLOW {
+                gate.begun().await;
+            } else {
+                paused(&handle).await;
+            }
+            handle.abort("no longer wanted").await.unwrap();
+            assert_eq!(handle.wait().await, ExecutionStatus::Failed("no longer wanted".to_owned()));
+            if let Some(store) = &store {
+                assert_eq!(store.summary(handle.workflow_id()).await.unwrap().unwrap().status, RunStatus::Failed);
+            }
+        }
+    }
+}
+
+/// F6, F7: paused by a question, gone on with by its answer; an answer that doesn't fit changes nothing.
+#[tokio::test]
+async fn a_person_in_the_loop() {
+    for store in stores() {
+        let handle = with(builder(ASK), store.as_ref()).build().run().await.unwrap();
+        let mut events = handle.events();
+        let expected = ExecutionStatus::Paused {
+            node_id: Some("ask".parse().unwrap()),
+            node_title: "Approval".to_owned(),
+            prompt: "Go?".to_owned(),
+        };
+        assert_eq!(handle.wait_or_paused().await, expected);
+        assert_eq!(handle.questions().len(), 1);
+        let wrong = handle.resume_with_input(inputs([("aproved", true.into())])).await;
+        assert!(matches!(wrong, Err(HandleError::Invalid(_))), "{wrong:?}");
+        handle.resume_with_input(inputs([("approved", true.into())])).await.unwrap();
+        match handle.wait().await {
+            ExecutionStatus::Completed(outputs) => assert_eq!(outputs["yes"], "yes".into()),
+            other => panic!("{other:?}"),
+        }
+        let mut told = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            told.push(event);
+        }
+        assert!(matches!(told.first(), Some(Event::RunStarted { resumed: false, .. })), "{told:?}");
+        assert!(told.iter().any(|event| matches!(event, Event::RunSucceeded { .. })), "{told:?}");
+    }
+}
+
+/// Waiting for a person takes nothing of the time that a run or a node may take.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_person_costs_no_time() {
+    let limits = || Limits {
+        max_time: Some(Duration::from_secs(5)),
+        node_time: Some(Duration::from_secs(5)),
+        ..Limits::default()
+    };
+    let handle = builder(ASK).limits(limits()).build().run().await.unwrap();
+    paused(&handle).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(paused(&handle).await, "Go?");
+    handle.resume_with_input(inputs([("approved", false.into())])).await.unwrap();
+    assert!(matches!(handle.wait().await, ExecutionStatus::Completed(_)));
+
+    // What is done does count.
+    let gate = Gate::new();
+    let handle = gate.flow().limits(limits()).build().run().await.unwrap();
+    assert!(matches!(handle.wait().await, ExecutionStatus::Failed(error) if error.contains("longer than 5 s")));
+}
+
+/// F5, F10: an application's own store is given what is needed to go on, and nothing is left after the end.
+#[tokio::test]
+async fn a_store_of_the_application_is_empty_after_the_end() {
+    let store = Arc::new(MemoryCheckpointStore::new());
+    let own = || builder(ASK).checkpoint_store(Arc::clone(&store) as _).workflow_id("ticket-7");
+    let handle = own().build().run().await.unwrap();
+    paused(&handle).await;
+    assert!(store.load("ticket-7").await.unwrap().is_some());
+    handle.safe_stop().await.unwrap();
+    assert!(matches!(handle.wait().await, ExecutionStatus::SafeStopped { checkpoint_saved: true, .. }));
+
+    // Another process: the store is all that it has.
+    let handle = own().build().run().await.unwrap();
+    paused(&handle).await;
+    handle.resume_with_input(inputs([("approved", true.into())])).await.unwrap();
+    assert!(matches!(handle.wait().await, ExecutionStatus::Completed(_)));
+    assert!(store.load("ticket-7").await.unwrap().is_none());
+}
+
+struct BringsStore(PluginMetadata, Arc<MemoryCheckpointStore>);
+
+#[async_trait::async_trait]
+impl Plugin for BringsStore {
+    fn metadata(&self) -> &PluginMetadata {
+        &self.0
+    }
+
+    async fn register(&self, context: &mut PluginContext) -> Result<(), PluginError> {
+        context.provide_service::<Arc<dyn CheckpointStore>>(Arc::clone(&self.1) as _)
+    }
+}
+
+/// F10: a plugin may bring a store; one that is named beats it; two of the same are refused.
+#[tokio::test]
+async fn a_plugin_may_bring_the_store() {
+    let brought = Arc::new(MemoryCheckpointStore::new());
+    let plugin = |name: &str| BringsStore(PluginMetadata::new(name, "1").bootstrap(), Arc::clone(&brought));
+    let handle = builder(ASK).plugin(plugin("a")).workflow_id("x").build().run().await.unwrap();
+    paused(&handle).await;
+    assert!(brought.load("x").await.unwrap().is_some());
+
+    let own = Arc::new(MemoryCheckpointStore::new());
+    let named = builder(ASK).plugin(plugin("a")).checkpoint_store(Arc::clone(&own) as _).workflow_id("y");
+    let handle = named.build().run().await.unwrap();
+    paused(&handle).await;
+    assert!(own.load("y").await.unwrap().is_some() && brought.load("y").await.unwrap().is_none());
+
+    for (second, because) in [("a", "it was given twice"), ("b", "there is a service")] {
+        let two = builder(ASK).plugin(plugin("a")).plugin(plugin(second)).build().run().await;
+        match two {
+            Err(FlowError::Plugin { error, .. }) => assert!(error.0.contains(because), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(builder(ASK).workflow_id("../../x\n").build().run().await, Err(FlowError::Id(_))));
+}
+
+/// Many runs that wait for people cost neither CPU nor a loaded run: nothing is asked of their store.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_waiting_runs_ask_nothing_of_their_store() {
+    let counted = Arc::new(piton_testing::CrashStore::new(Arc::new(MemoryStore::new()), piton_testing::Fault::None));
+    let mut handles = Vec::new();
+    for _ in 0..1_000 {
+        let store: Arc<dyn Store> = Arc::clone(&counted) as _;
+        let handle = builder(ASK).store(store).build().run().await.unwrap();
+        paused(&handle).await;
+        handles.push(handle);
+    }
+    // The last background task of a run looks once a second whether it is still there.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = counted.calls();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(counted.calls(), before);
+    for handle in handles.iter().step_by(100) {
+        handle.resume_with_input(inputs([("approved", true.into())])).await.unwrap();
+        assert!(matches!(handle.wait().await, ExecutionStatus::Completed(_)));
+    }
+}

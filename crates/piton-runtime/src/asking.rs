@@ -1,0 +1,180 @@
+//! Questions and orders for engines that name their steps themselves, such as workflows. Others use
+//! [`wait_for`](crate::Scope::wait_for).
+//!
+//! While one question is open the engine may go on with everything else; only when nothing is left to do does it
+//! [let go](Run::leave) of the run, and nobody needs to be alive until there is an answer.
+
+use std::future::Future as _;
+use std::pin::pin;
+use std::task::Poll;
+
+use piton_types::{Event, RunState, StepPath, Value};
+use tokio::sync::watch;
+
+use crate::core::Core;
+use crate::line::Fact;
+use crate::record::{AnswerRecord, QuestionRecord, RequestRecord};
+use crate::scope::Input;
+use crate::{Deadline, Run, RunError, Wait};
+
+impl Run {
+    /// Asks a question, unless it was asked before. When it returns, the question is in the log and can be answered
+    /// from anywhere; the run is waiting, and may go on with other things.
+    ///
+    /// `form` says what the answer should look like, in whatever words the engine and those who answer agree on.
+    pub async fn ask(&self, path: &StepPath, question: &Wait, form: &Value) -> Result<(), RunError> {
+        let core = self.core();
+        core.check_ready()?;
+        core.check_alone(path)?;
+        let input = Input::new(path, &(&question.prompt, form))?;
+        core.flush_lines().await?;
+        let mut writer = core.writer.lock().await;
+        let asked = core.known().line.questions.get(path).cloned();
+        let (is_new, deadline) = match asked {
+            Some(asked) if asked.answer.is_some() => return Ok(()),
+            Some(asked) => (false, asked.question.and_then(|question| question.deadline)),
+            None => (true, question.timeout.map(|timeout| Deadline::after(&core.context, timeout))),
+        };
+        let waits = matches!(core.known().state, RunState::Waiting(_));
+        if is_new || !waits {
+            let mut record = core.question(path, None, &input, question, deadline, true);
+            record.form = form.clone();
+            core.commit(&mut writer, Fact::Asked(record)).await?;
+        }
+        drop(writer);
+        if is_new {
+            let (run, prompt) = (core.id.clone(), question.prompt.clone());
+            core.events.tell(&Event::RunPaused { run, step: Some(path.clone()), prompt });
+        }
+        Ok(())
+    }
+
+    /// The answer to a question that was [asked](Self::ask), if there is one. When the time for it is up, that becomes
+    /// the answer: [`AnswerRecord::timed_out`], for this and every other process.
+    pub async fn answer_to(&self, path: &StepPath) -> Result<Option<AnswerRecord>, RunError> {
+        let core = self.core();
+        core.check_ready()?;
+        core.look().await?;
+        let question = match core.known().line.questions.get(path).cloned() {
+            None => return Err(RunError::NotAsked { run: core.id.clone(), step: Some(path.clone()) }),
+            Some(asked) if asked.answer.is_some() => None,
+            Some(asked) => asked.question,
+        };
+        let is_late = |question: &QuestionRecord| {
+            question.deadline.as_ref().is_some_and(|deadline| deadline.left(&core.context).is_zero())
+        };
+        if let Some(question) = question {
+            if !is_late(&question) {
+                return Ok(None);
+            }
+            core.time_is_up(&question).await?;
+        }
+        core.go_on().await?;
+        Ok(core.known().line.questions.get(path).and_then(|asked| asked.answer.clone()))
+    }
+
+    /// Ends when it is worth a look whether a question is answered: something was added to the log, or its time is
+    /// up. May be dropped at any time.
+    pub async fn news_of(&self, path: &StepPath) {
+        let core = self.core();
+        let deadline = {
+            let known = core.known();
+            let question = known.line.questions.get(path).and_then(|asked| asked.question.as_ref());
+            question.and_then(|question| question.deadline.clone())
+        };
+        let Some(claim) = &core.claim else { return std::future::pending().await };
+        let nudged = claim.nudged();
+        let mut news = pin!(nudged.notified());
+        let mut late = deadline.map(|deadline| core.context.clock.sleep(deadline.left(&core.context)));
+        std::future::poll_fn(|cx| {
+            if news.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            match &mut late {
+                Some(late) => late.as_mut().poll(cx),
+                None => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    /// The questions that wait for an answer.
+    pub fn open_questions(&self) -> Vec<QuestionRecord> {
+        self.core().known().line.open_questions().cloned().collect()
+    }
+
+    /// Lets go of a run in which nothing is left to do but to wait for the answers to these questions. Nobody
+    /// drives it from then on; whoever opens it next goes on.
+    ///
+    /// Returns `false`, and holds the run still, if there is something to do after all: one of them was answered or
+    /// its time is up, or the run was asked to stop.
+    pub async fn leave(&self, waits_for: &[StepPath]) -> Result<bool, RunError> {
+        let core = self.core();
+        core.check_ready()?;
+        core.flush_lines().await?;
+        let mut writer = core.writer.lock().await;
+        core.absorb(&mut writer).await?;
+        let open = self.open_questions();
+        let still_open = |path: &StepPath| {
+            let question = open.iter().find(|open| open.path == *path);
+            let deadline = question.map(|question| question.deadline.as_ref());
+            deadline.is_some_and(|deadline| deadline.is_none_or(|deadline| !deadline.left(&core.context).is_zero()))
+        };
+        if core.known().line.request.is_some() || !waits_for.iter().all(still_open) {
+            return Ok(false);
+        }
+        let Some(first) = open.into_iter().find(|open| waits_for.contains(&open.path)) else { return Ok(false) };
+        core.commit(&mut writer, Fact::Asked(QuestionRecord { held: false, ..first })).await?;
+        core.release().await;
+        Ok(true)
+    }
+
+    /// What the run is asked to do, from now on. An engine watches it, and when it has come to rest does it with
+    /// [`obey`](Self::obey).
+    pub fn orders(&self) -> watch::Receiver<Option<RequestRecord>> {
+        self.core().orders.subscribe()
+    }
+
+    /// Does what the run was asked to do, if it was: it is paused or cancelled when this returns, or goes on
+    /// waiting if it waited, and nobody drives it. Nothing of the engine may be running.
+    pub async fn obey(&self) -> Result<(), RunError> {
+        let core = self.core();
+        core.obey().await?;
+        let first = self.open_questions().into_iter().next();
+        if let Some(first) = first.filter(|_| matches!(self.state(), RunState::Waiting(_))) {
+            let mut writer = core.writer.lock().await;
+            core.commit(&mut writer, Fact::Asked(QuestionRecord { held: false, ..first })).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Nobody answered in time: that is the answer.
+    async fn time_is_up(&self, question: &QuestionRecord) -> Result<(), RunError> {
+        let mut writer = self.writer.lock().await;
+        // Somebody may have answered just now.
+        self.absorb(&mut writer).await?;
+        let answered = self.known().line.questions.get(&question.path).is_some_and(|asked| asked.answer.is_some());
+        if !answered {
+            let (path, at) = (question.path.clone(), self.context.clock.now());
+            let (place, input_hash, by) = (question.place, question.input_hash, String::new());
+            let answer = AnswerRecord { path, place, input_hash, value: Value::Null, by, at, timed_out: true };
+            self.commit(&mut writer, Fact::Answer(answer)).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what others have added.
+    async fn look(&self) -> Result<(), RunError> {
+        let mut writer = self.writer.lock().await;
+        let head = self.context.store.head(&self.id).await?;
+        if head.is_some_and(|head| head.seq > writer.log.head().seq) {
+            self.absorb(&mut writer).await?;
+            drop(writer);
+            // The bell rings for one; there may be others who wait.
+            self.claim.iter().for_each(|claim| claim.nudged().notify_waiters());
+        }
+        Ok(())
+    }
+}
