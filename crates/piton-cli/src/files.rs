@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use piton::SystemClock;
 use piton::workspace::{OuterRules, Progress, Workspace, WorkspaceError, WorkspaceOptions};
-use piton_store::Store;
+use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
 
 use crate::failure::{Exit, Failure, REPORT};
 use crate::file_arguments::Capture;
@@ -49,7 +49,8 @@ pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Cap
         wide: capture.force,
         budget: session.surroundings.budget,
     };
-    let workspace = Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), root, options)?;
+    let store = watching(session, store)?;
+    let workspace = Workspace::open(store, Arc::new(SystemClock::new()), root, options)?;
     if let Some(recovered) = watched(session, async |progress| workspace.recover(&progress).await).await? {
         session.output.warn(&format!("a restore that was cut short has been finished: {}", recovered.restore));
         for (path, why) in &recovered.left {
@@ -57,6 +58,19 @@ pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Cap
         }
     }
     Ok(workspace)
+}
+
+/// The store, with an eye on keys and tokens in files if the user wants that.
+fn watching(session: &Session, store: &Arc<dyn Store>) -> Result<Arc<dyn Store>, Failure> {
+    let files = session.surroundings.secrets.unwrap_or(SecretFiles::Capture);
+    if files == SecretFiles::Capture {
+        return Ok(Arc::clone(store));
+    }
+    let mut policy = RedactionPolicy::none().with_files(files);
+    policy.formats = true;
+    let redaction = Redaction::new(&policy)
+        .map_err(|error| Failure::internal("the formats of secrets can't be searched for").because(&error))?;
+    Ok(Arc::new(RedactedStore::new(Arc::clone(store), Arc::new(redaction))))
 }
 
 /// git's rules from outside the folder: of the folders above it in the same repository, of the repository,

@@ -46,6 +46,7 @@ use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
 use keys::KeySources;
 use output::{Output, Verbosity};
+use piton_store::SecretFiles;
 use place::Surroundings;
 use session::Session;
 
@@ -136,6 +137,12 @@ fn surroundings(global: Global) -> Result<Surroundings, Failure> {
         }
         _ => None,
     };
+    let secrets = match env::var("PITON_SECRETS").as_deref() {
+        Err(_) | Ok("" | "capture") => SecretFiles::Capture,
+        Ok("report") => SecretFiles::Report,
+        Ok("exclude") => SecretFiles::Exclude,
+        Ok(_) => return Err(Failure::usage("PITON_SECRETS is capture, report or exclude")),
+    };
     let path = |name| env::var_os(name).map(PathBuf::from);
     let (state_home, home) = (path("XDG_STATE_HOME"), path("HOME"));
     let keys = KeySources {
@@ -144,7 +151,7 @@ fn surroundings(global: Global) -> Result<Surroundings, Failure> {
         command: env::var_os("PITON_KEY_COMMAND"),
         passphrase: env::var_os("PITON_PASSPHRASE"),
     };
-    Ok(Surroundings { option: global.store, variable, state_home, home, folder, budget, keys })
+    Ok(Surroundings { option: global.store, variable, state_home, home, folder, budget, keys, secrets: Some(secrets) })
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore};
 pub use hashing::Hashing;
 pub use log_checkpoints::LogCheckpointStore;
 pub use memory::MemoryStore;
-pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy};
+pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy, SecretFiles};
 pub use registry::{Driver, Registry};
 pub use run_log::{Content, Draft, DraftPart, NewPart, NewRun, Receipt, Removed, RunLog};
 pub use sealed::SealedEntry;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::Bytes;
 use fastcdc::v2020::{FastCDC, Normalization};
-use piton_store::Hashing;
+use piton_store::{Hashing, Redaction};
 use piton_types::BlobId;
 use rustix::fs::SeekFrom;
 
@@ -32,6 +32,11 @@ pub(crate) trait Sink: Sync {
     fn hashing(&self) -> &Hashing;
     fn content(&self, bytes: &[u8]) -> Result<BlobId, WorkspaceError>;
     fn node(&self, bytes: &[u8]) -> Result<BlobId, WorkspaceError>;
+
+    /// What counts as a secret in a file, if anything does.
+    fn redaction(&self) -> Option<&Redaction> {
+        None
+    }
 }
 
 /// Why a file could not be read.

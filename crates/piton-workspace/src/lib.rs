@@ -17,6 +17,7 @@ mod reservation;
 mod restore;
 mod rules;
 mod scan;
+mod secrets;
 mod session;
 mod snapshot;
 mod system;

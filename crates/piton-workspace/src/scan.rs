@@ -6,7 +6,7 @@
 //! cache was taken may have changed again without looking different, so it is hashed again ('racily
 //! clean'). Nothing is followed, nothing is waited for, and no device is opened.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::cache::{Cache, CacheWriter, CachedFolder, FileStat, Known, TooMany, Totals, is_file};
 use crate::content::{self, Sink, Unread};
 use crate::rules::{GITIGNORE, OuterRules, PITONIGNORE, Rules, Verdict};
+use crate::secrets::Watch;
 use crate::system::{self, Stat};
 use crate::tree::{Content, Entry, FolderWriter, MAX_DEPTH, Reason, TimedEntry};
 use crate::{RelPath, WorkspaceError};
@@ -80,6 +81,8 @@ pub(crate) struct Scanned {
     pub(crate) totals: Totals,
     /// Files that changed each time they were read. What was read last was captured.
     pub(crate) unsteady: Vec<RelPath>,
+    /// Files that were read and have secrets in them.
+    pub(crate) secrets: Vec<RelPath>,
     /// When it began, by the clock that files are stamped with.
     pub(crate) taken_at: i64,
 }
@@ -136,6 +139,7 @@ struct Walk<'a> {
     /// What changed after this may have changed again unseen.
     settled: i64,
     unsteady: Mutex<Vec<RelPath>>,
+    secrets: Mutex<BTreeSet<RelPath>>,
     forced_folders: HashSet<RelPath>,
 }
 
@@ -168,6 +172,7 @@ impl Scanner<'_> {
             dev: stat.dev,
             settled: self.cache.map_or(i64::MIN, |cache| cache.taken_at - TICK),
             unsteady: Mutex::default(),
+            secrets: Mutex::default(),
             forced_folders: ancestors.collect(),
         };
         let rules = Rules::outer(self.root, self.outer);
@@ -181,7 +186,8 @@ impl Scanner<'_> {
         };
         let (tree, times, totals) = walk.ids(&root);
         let unsteady = walk.unsteady.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Scanned { root, tree, times, totals, unsteady, taken_at })
+        let secrets = walk.secrets.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Scanned { root, tree, times, totals, unsteady, secrets: secrets.into_iter().collect(), taken_at })
     }
 }
 
@@ -404,7 +410,7 @@ impl Walk<'_> {
                 self.is_forced(&spot.path.join(name))
                     || !system::stat(fd, name).is_ok_and(|now| is_file(&now) && now.size > SMALL)
             }
-            Known::Excluded(Reason::Unreadable) => true,
+            Known::Excluded(Reason::Unreadable | Reason::Secret) => true,
             Known::Excluded(_) => !self.scanner.forced.is_empty() && self.is_forced(&spot.path.join(name)),
         }
     }
@@ -554,8 +560,9 @@ impl Walk<'_> {
                 // It became something else, which the next scan will find in its place.
                 _ => return Ok(Some(Seen::Excluded(Reason::Special))),
             };
+            let watch = Watch::new(self.scanner.sink);
             let read = BUFFER.with_borrow_mut(|buffer| {
-                let read = content::read(&file, before.size, buffer, self.scanner.sink);
+                let read = content::read(&file, before.size, buffer, &watch);
                 // A large file must not leave its buffer behind for every thread.
                 if buffer.capacity() > 8 << 20 {
                     *buffer = Vec::new();
@@ -567,6 +574,12 @@ impl Walk<'_> {
                 Err(Unread::System) => return Ok(Some(Seen::Excluded(Reason::Unreadable))),
                 Err(Unread::Sink(error)) => return Err(error),
             };
+            if watch.found() {
+                self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(path.join(name));
+            }
+            if watch.refuses() {
+                return Ok(Some(Seen::Excluded(Reason::Secret)));
+            }
             let progress = self.scanner.progress;
             progress.files.fetch_add(1, Ordering::Relaxed);
             progress.bytes.fetch_add(size, Ordering::Relaxed);

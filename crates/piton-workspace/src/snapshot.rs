@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use piton_store::{Content as Part, ContentWriter, Draft, DraftPart, Era, Hashing, PackId, RunLog, Span, StoreError};
+use piton_store::{
+    Content as Part, ContentWriter, Draft, DraftPart, Era, Hashing, PackId, Redaction, RunLog, Span, StoreError,
+};
 use piton_types::{BlobId, CheckpointRef, Durability, EntryKind, PartName, Timestamp, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -67,6 +69,9 @@ pub struct Saved {
     pub changed: Option<bool>,
     /// Files that changed each time they were read; what was read last was captured.
     pub unsteady: Vec<RelPath>,
+    /// Files that were read for this one and have secrets in them, if the store has a policy for that. Whether they
+    /// were captured is the policy's part.
+    pub secrets: Vec<RelPath>,
 }
 
 /// Contents and nodes on their way into the store. Nodes have packs of their own: they are read together.
@@ -74,6 +79,7 @@ struct Stage {
     hashing: Hashing,
     contents: ContentWriter,
     nodes: ContentWriter,
+    redaction: Option<Arc<Redaction>>,
 }
 
 impl Sink for Stage {
@@ -88,12 +94,17 @@ impl Sink for Stage {
     fn node(&self, bytes: &[u8]) -> Result<BlobId, WorkspaceError> {
         Ok(self.nodes.put(bytes)?)
     }
+
+    fn redaction(&self) -> Option<&Redaction> {
+        self.redaction.as_deref()
+    }
 }
 
 /// Contents are only named, and nodes kept: for looking.
 struct Look {
     hashing: Hashing,
     nodes: Mutex<HashMap<BlobId, Bytes>>,
+    redaction: Option<Arc<Redaction>>,
 }
 
 impl Sink for Look {
@@ -109,6 +120,10 @@ impl Sink for Look {
         let id = self.hashing.blob(bytes);
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Bytes::copy_from_slice(bytes));
         Ok(id)
+    }
+
+    fn redaction(&self) -> Option<&Redaction> {
+        self.redaction.as_deref()
     }
 }
 
@@ -192,10 +207,10 @@ impl Workspace {
             }
         };
         let changed = staged.cache.as_ref().map(|cache| cache.base.tree != snapshot.tree);
-        let unsteady = staged.scanned.unsteady.clone();
+        let (unsteady, secrets) = (staged.scanned.unsteady.clone(), staged.scanned.secrets.clone());
         self.remember(staged, &log).await;
         log.close().await?;
-        Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady }))
+        Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets }))
     }
 
     /// Appends an entry with a snapshot.
@@ -237,7 +252,8 @@ impl Workspace {
         let runtime = Handle::current();
         blocking(move || {
             let writer = || ContentWriter::new(Arc::clone(&inner.store), runtime.clone());
-            let sink = Stage { hashing: inner.store.hashing().clone(), contents: writer(), nodes: writer() };
+            let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
+            let sink = Stage { hashing, contents: writer(), nodes: writer(), redaction };
             let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, &progress)?.scan()?;
             let mut packs = sink.contents.finish()?;
             packs.extend(sink.nodes.finish()?);
@@ -251,7 +267,8 @@ impl Workspace {
         let cache = self.believed_cache().await?;
         let (inner, progress) = (Arc::clone(&self.0), Arc::clone(progress));
         blocking(move || {
-            let sink = Look { hashing: inner.store.hashing().clone(), nodes: Mutex::default() };
+            let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
+            let sink = Look { hashing, nodes: Mutex::default(), redaction };
             let scanned = scanner(&inner, cache.as_deref(), &sink, &HashSet::new(), &progress)?.scan()?;
             let snapshot = Snapshot::new(&scanned);
             Ok(Looked { snapshot, nodes: sink.nodes.into_inner().unwrap_or_else(PoisonError::into_inner) })

@@ -28,6 +28,9 @@ pub(crate) fn show(session: &Session, saved: &Saved) -> Result<(), Failure> {
     for path in &saved.unsteady {
         output.warn(&format!("{} changed while it was read; what was read last is kept", clean(&path.to_string())));
     }
+    for path in &saved.secrets {
+        output.warn(&format!("there is a secret in {}", clean(&path.to_string())));
+    }
     let snapshot = saved.snapshot;
     if output.is_json() {
         return output.object(&json!({
@@ -39,6 +42,7 @@ pub(crate) fn show(session: &Session, saved: &Saved) -> Result<(), Failure> {
             "excluded": snapshot.excluded,
             "changed": saved.changed,
             "unsteady": saved.unsteady.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "secrets": saved.secrets.iter().map(ToString::to_string).collect::<Vec<_>>(),
         }));
     }
     let files = if snapshot.files == 1 { "1 file".to_owned() } else { format!("{} files", snapshot.files) };

@@ -10,6 +10,8 @@ mod records;
 
 use std::path::{Path, PathBuf};
 
+use piton_store::SecretFiles;
+
 use crate::failure::Failure;
 use crate::keys::KeySources;
 use records::Records;
@@ -36,6 +38,8 @@ pub(crate) struct Surroundings {
     pub(crate) budget: Option<u64>,
     /// Where the key of an encrypted store comes from.
     pub(crate) keys: KeySources,
+    /// `PITON_SECRETS`: what becomes of files with keys and tokens in them.
+    pub(crate) secrets: Option<SecretFiles>,
 }
 
 /// Why the store is where it is.

@@ -126,3 +126,18 @@ fn a_store_of_files_can_be_read() {
     let foreign = world.piton(["init", "--store", "file:."]);
     assert!(foreign.code == Some(1) && foreign.stderr.contains("something else"), "{}", foreign.stderr);
 }
+
+/// Keys in files are told, or kept out of the snapshot, if the user wants that.
+#[test]
+fn keys_in_files_are_reported_or_left_out() {
+    let world = World::new();
+    for (n, (wanted, secrets, excluded)) in [("", 0, 0), ("report", 1, 0), ("exclude", 1, 1)].into_iter().enumerate() {
+        world.write("settings", &format!("aws = AKIA{} # {n}\n", "ABCDEFGHIJ234567"));
+        let output = world.command(["save", "--json"]).env("PITON_SECRETS", wanted).output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["secrets"].as_array().unwrap().len(), secrets, "{wanted}: {said}");
+        assert_eq!(said["excluded"], excluded, "{wanted}: {said}");
+    }
+    let wrong = world.command(["save"]).env("PITON_SECRETS", "maybe").output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+}

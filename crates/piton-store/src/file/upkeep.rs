@@ -141,15 +141,25 @@ impl FileStore {
     }
 
     /// Deletes the folders of removed runs, until `bytes` are gone; says how many, and whether something is left.
+    /// Somebody else may be at it too.
     fn sweep_removed(&self, bytes: u64) -> Result<(u64, bool), StoreError> {
+        let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         let mut freed = 0;
-        for name in disk::names(&self.removed())?.unwrap_or_default() {
+        let names = disk::names(&self.removed())?.unwrap_or_default();
+        for name in names.into_iter().filter(|name| name.ends_with(".folder")) {
             let mut folders = vec![self.removed().join(name)];
             while let Some(folder) = folders.last().cloned() {
+                let listing = match fs::read_dir(&folder) {
+                    Err(error) if gone(&error) => {
+                        folders.pop();
+                        continue;
+                    }
+                    listing => listing.map_err(|error| StoreError::from_io(&error, &folder))?,
+                };
                 let mut below = Vec::new();
-                for entry in fs::read_dir(&folder).map_err(|error| StoreError::from_io(&error, &folder))? {
+                for entry in listing {
                     let entry = entry.map_err(|error| StoreError::from_io(&error, &folder))?;
-                    let data = entry.metadata().map_err(|error| StoreError::from_io(&error, &entry.path()))?;
+                    let Ok(data) = entry.metadata() else { continue };
                     if data.is_dir() {
                         below.push(entry.path());
                         continue;
@@ -161,8 +171,10 @@ impl FileStore {
                     freed += data.len();
                 }
                 if below.is_empty() {
-                    fs::remove_dir(&folder).map_err(|error| StoreError::from_io(&error, &folder))?;
-                    folders.pop();
+                    match fs::remove_dir(&folder) {
+                        Err(error) if !gone(&error) => return Err(StoreError::from_io(&error, &folder)),
+                        _ => folders.pop(),
+                    };
                 } else {
                     folders.extend(below);
                 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use piton_types::Value;
 
 pub use find::{Finding, FoundBy};
-pub use policy::{RedactionError, RedactionPolicy};
+pub use policy::{RedactionError, RedactionPolicy, SecretFiles};
 pub use store::RedactedStore;
 
 use find::Finder;
@@ -43,6 +43,7 @@ pub struct Redaction {
     finder: Finder,
     /// Every form of every known secret, by name and number.
     forms: BTreeMap<String, Vec<Vec<u8>>>,
+    files: SecretFiles,
 }
 
 impl Redaction {
@@ -51,7 +52,7 @@ impl Redaction {
         policy.check()?;
         let forms: BTreeMap<_, _> =
             policy.secrets.iter().map(|(name, secret)| (name.clone(), forms::of(secret.as_bytes()))).collect();
-        Ok(Self { finder: Finder::new(policy, &forms)?, forms })
+        Ok(Self { finder: Finder::new(policy, &forms)?, forms, files: policy.files })
     }
 
     /// The text without secrets.
@@ -261,6 +262,16 @@ impl Redaction {
             ),
             other => other,
         }
+    }
+
+    /// What becomes of files with secrets in them.
+    pub fn secret_files(&self) -> SecretFiles {
+        self.files
+    }
+
+    /// Whether there is a secret in the bytes. What only looks like one doesn't count.
+    pub fn has_secret(&self, bytes: &[u8]) -> bool {
+        !self.finder.find(bytes).is_empty()
     }
 
     /// What of it is secret or looks like it, and where: for files, which are reported and not rewritten.

@@ -54,6 +54,20 @@ pub struct RedactionPolicy {
     pub formats: bool,
     /// Whether texts that look random are warned of. They are stored all the same.
     pub entropy: bool,
+    /// What becomes of files with secrets in them.
+    pub files: SecretFiles,
+}
+
+/// What becomes of files in which a secret is found: their bytes are never changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SecretFiles {
+    /// They aren't looked at.
+    Capture,
+    /// They are captured, and named in what a save returns.
+    #[default]
+    Report,
+    /// They are left out, and listed as such.
+    Exclude,
 }
 
 /// What is wrong with a policy.
@@ -98,6 +112,7 @@ impl Default for RedactionPolicy {
             patterns: Vec::new(),
             formats: true,
             entropy: true,
+            files: SecretFiles::default(),
         }
     }
 }
@@ -126,6 +141,13 @@ impl RedactionPolicy {
     #[must_use]
     pub fn with_pattern(mut self, name: impl Into<String>, pattern: impl Into<String>) -> Self {
         self.patterns.push((name.into(), pattern.into()));
+        self
+    }
+
+    /// What becomes of files with secrets in them.
+    #[must_use]
+    pub fn with_files(mut self, files: SecretFiles) -> Self {
+        self.files = files;
         self
     }
 

@@ -123,3 +123,25 @@ mod checkpoint_stores {
         assert!(tally.detected > 100);
     }
 }
+
+mod redacted_memory {
+    use piton_store::{RedactedStore, Redaction, RedactionPolicy};
+
+    use super::*;
+
+    struct Redacted(Memory, Arc<Redaction>);
+
+    #[async_trait]
+    impl Fixture for Redacted {
+        async fn open(&self) -> Arc<dyn Store> {
+            Arc::new(RedactedStore::new(self.0.open().await, Arc::clone(&self.1)))
+        }
+    }
+
+    fn redaction() -> Arc<Redaction> {
+        let policy = RedactionPolicy::default().with_secret("SOME", "not in any of them");
+        Arc::new(Redaction::new(&policy).unwrap())
+    }
+
+    piton_store::conformance!(Redacted(Memory(Arc::new(MemoryStore::new())), redaction()));
+}

@@ -106,10 +106,12 @@ pub enum Reason {
     TooDeep = 9,
     /// What a restore that was cut short left.
     Temporary = 10,
+    /// There is a secret in it, and the policy leaves such files out.
+    Secret = 11,
 }
 
 impl Reason {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Git,
         Self::Store,
         Self::IgnoredFolder,
@@ -120,6 +122,7 @@ impl Reason {
         Self::Unreadable,
         Self::TooDeep,
         Self::Temporary,
+        Self::Secret,
     ];
 
     pub(crate) fn from_number(number: u8) -> Option<Self> {
@@ -139,6 +142,7 @@ impl Reason {
             Self::Unreadable => "unreadable",
             Self::TooDeep => "nested too deeply",
             Self::Temporary => "left by a restore",
+            Self::Secret => "a secret is in it",
         }
     }
 }

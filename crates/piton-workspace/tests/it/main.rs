@@ -8,6 +8,7 @@ mod merging;
 mod model;
 mod optimistic;
 mod reservations;
+mod secrets;
 mod sessions;
 mod undo;
 mod world;
