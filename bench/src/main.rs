@@ -1,7 +1,7 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|relaxed|cipher|file-store|files|load|many|steps|flow|flow-durable|code [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|relaxed|cipher|file-store|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]`
 
 mod alloc;
 mod cipher;
@@ -16,6 +16,7 @@ mod load;
 mod many;
 mod measure;
 mod steps;
+mod together;
 
 use std::path::PathBuf;
 
@@ -44,8 +45,12 @@ fn main() -> anyhow::Result<()> {
             "flow-durable" => flow_durable::run(scratch.path()).await,
             "steps" => steps::run(scratch.path()).await,
             "code" => code::run().await,
+            "merge" => together::merging(scratch.path()),
+            "drift" => together::drift(scratch.path()).await,
+            "leases" => together::leases(scratch.path()).await,
+            "lease-worker" => together::lease_worker(&dir).await,
             _ => anyhow::bail!(
-                "usage: piton-bench conversation|relaxed|cipher|file-store|files|load|many|steps|flow|flow-durable|code [--dir DIR]"
+                "usage: piton-bench conversation|relaxed|cipher|file-store|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]"
             ),
         }
     })

@@ -6,9 +6,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use piton_types::{RunId, StepPath, Value, from_json};
+use piton::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy};
+use piton_types::{RunId, StepPath, Value, from_json, from_value};
 
-use crate::agent_arguments::Lease;
+use crate::agent_arguments::{Drift, Lease};
 use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use crate::first_arguments::{Demo, Doctor};
 use crate::reference::{InvalidReference, Reference};
@@ -23,6 +24,7 @@ Files:
   undo     Take back the last step, session or restore, or a named one
   redo     Take back the last undo
   restore  Return files to a checkpoint
+  drift    Did the repository move under us
   lease    Reserve files, so that several agents keep out of each other's way
   merge-file  Merge two versions of a file that began as one
 
@@ -138,6 +140,7 @@ pub(crate) enum Verb {
     Undo(Undo),
     Redo(Redo),
     Restore(Restore),
+    Drift(Drift),
     Lease(Lease),
     MergeFile(MergeFile),
     Checkpoint(Checkpoint),
@@ -279,7 +282,7 @@ pub(crate) struct Retry {
 /// else as text.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton fork RUN@3 --set model=x\n  piton fork RUN --id second\n  piton fork RUN@3 --set fetch.stdout=nothing --json\n  piton fork RUN --document changed.yml\n  piton fork RUN@3 --only summarise --set fetch.stdout=nothing"
+    after_help = "Examples:\n  piton fork RUN@3 --set model=x\n  piton fork RUN --id second\n  piton fork RUN@3 --set fetch.stdout=nothing --json\n  piton fork RUN --document changed.yml\n  piton fork RUN@3 --only summarise --set fetch.stdout=nothing\n  piton fork RUN@3 --into ../try"
 )]
 pub(crate) struct Fork {
     /// The checkpoint or entry to branch off; of a run, its newest entry
@@ -300,6 +303,12 @@ pub(crate) struct Fork {
     /// Models, knowledge bases, credentials, limits for --only and --document: a .toml, .yml or .json file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// With the files of the checkpoint, in this new folder; the run goes into the folder's own store
+    #[arg(long, value_name = "DIR")]
+    pub(crate) into: Option<PathBuf>,
+    /// Copy what ignore files hide along, as it is now
+    #[arg(long, requires = "into")]
+    pub(crate) include_ignored: bool,
 }
 
 /// Stop a run, to go on later
@@ -538,6 +547,38 @@ pub(crate) struct Resume {
     /// Go on although something dangerous changed; every change is written to the audit log
     #[arg(long, conflicts_with = "explain")]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) changes: ChangeFlags,
+}
+
+/// What is done about files and commits that changed while a run stood still; what isn't said is asked.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ChangeFlags {
+    /// For files that were modified: use_current, use_checkpoint, merge, abort
+    #[arg(long, value_name = "WHAT", value_parser = parse_policy::<ModifiedPolicy>)]
+    pub(crate) on_modified: Option<ModifiedPolicy>,
+    /// For files that were deleted: restore, skip, abort
+    #[arg(long, value_name = "WHAT", value_parser = parse_policy::<DeletedPolicy>)]
+    pub(crate) on_deleted: Option<DeletedPolicy>,
+    /// For new upstream commits: ignore, rebase (which permits it), abort
+    #[arg(long, value_name = "WHAT", value_parser = parse_policy::<UpstreamPolicy>)]
+    pub(crate) on_upstream: Option<UpstreamPolicy>,
+    /// For one file or folder, as in src=use_current; may be given again
+    #[arg(long, value_name = "PATH=WHAT", value_parser = parse_path_policy)]
+    pub(crate) on_path: Vec<PathPolicy>,
+}
+
+fn parse_policy<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    from_value(Value::from(text.replace('-', "_"))).map_err(|error| error.to_string())
+}
+
+fn parse_path_policy(text: &str) -> Result<PathPolicy, String> {
+    let (path, what) = text.rsplit_once('=').ok_or("PATH=WHAT is wanted, as in src=use_current")?;
+    let (modified, deleted) = (parse_policy(what).ok(), parse_policy(what).ok());
+    if path.is_empty() || modified.is_none() && deleted.is_none() {
+        return Err("WHAT is one of use_current, use_checkpoint, merge, restore, skip, ask, abort".to_owned());
+    }
+    Ok(PathPolicy { path: path.to_owned(), modified, deleted })
 }
 
 /// JSON if it is some, else text.

@@ -59,6 +59,12 @@ pub(crate) struct Change {
     /// For a path that somebody else changed too
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Conflict::Merge)]
     pub(crate) conflict: Conflict,
+    /// The model for `--conflict resolve`, as PROVIDER or PROVIDER/NAME
+    #[arg(long, value_name = "MODEL", requires = "config")]
+    pub(crate) model: Option<String>,
+    /// Where the providers of models are described: a .toml, .yml or .json file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) capture: Capture,
 }
@@ -76,6 +82,10 @@ pub(crate) enum Conflict {
     Current,
     /// Leave what is there, and write the checkpoint's beside it as NAME.checkpoint
     Beside,
+    /// Merge texts, with markers where that doesn't work out
+    Markers,
+    /// Merge texts; where that doesn't work out, ask the model of --config, and show what it made of it
+    Resolve,
     /// Ask for each
     Ask,
 }
@@ -109,7 +119,8 @@ pub(crate) struct Redo {
 /// `piton undo` takes the restore back.
 ///
 /// With --state the state of the run is put back instead, to any entry of its log. Nothing is deleted: the log says
-/// that what lies between doesn't count any more. What steps did in the world stays. The run is paused then.
+/// that what lies between doesn't count any more. What steps did in the world stays. The run is paused then. With
+/// --both the files are returned first, then the state.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  piton restore @-\n  piton restore @- src/ --dry-run\n  piton restore RUN@7 --not target\n  piton restore RUN@3 --state"
@@ -131,8 +142,14 @@ pub(crate) struct Restore {
     #[arg(long)]
     pub(crate) times: bool,
     /// The run's state, not the files
-    #[arg(long, conflicts_with_all = ["paths", "not", "exact", "times", "conflict"])]
+    #[arg(long, conflicts_with_all = ["paths", "not", "exact", "times", "conflict", "both"])]
     pub(crate) state: bool,
+    /// The files, then the run's state
+    #[arg(long)]
+    pub(crate) both: bool,
+    /// Print a note for the agent about what was done to its files, to be put into its conversation
+    #[arg(long)]
+    pub(crate) note: bool,
     #[command(flatten)]
     pub(crate) change: Change,
 }
@@ -159,6 +176,13 @@ pub(crate) struct Guard {
     /// Checkpoint at least this often while something changes
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_seconds)]
     pub(crate) at_least: Duration,
+    /// Look this often whether the repository moved; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_interval)]
+    pub(crate) drift_every: Duration,
+    /// Let the program stand still while the same lines changed upstream, until `piton drift --resolve` says that it
+    /// was seen to
+    #[arg(long)]
+    pub(crate) pause_on_drift: bool,
     #[command(flatten)]
     pub(crate) capture: Capture,
 }
@@ -231,6 +255,10 @@ pub(crate) enum CheckpointAction {
         /// Its id, as the list shows it
         id: String,
     },
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -10,6 +10,7 @@ mod back;
 mod cases;
 mod commands;
 mod consent;
+mod drift_watch;
 mod drive;
 mod failure;
 mod file_arguments;

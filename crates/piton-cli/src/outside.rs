@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton::Services;
+use piton::recovery::ChangePolicies;
 use piton_flow::{AuditFile, Credential, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
-use piton_model::chat::Providers;
+use piton_model::chat::{Provider, Providers};
 use piton_model::{ExposeSecret as _, SecretString};
 use piton_types::{Value, from_value};
 use serde::Deserialize;
@@ -34,6 +35,8 @@ struct Config {
     audit: Option<PathBuf>,
     /// Who is told how runs stand.
     notify: Notices,
+    /// What is done about files and commits that changed while a run stood still.
+    recovery: ChangePolicies,
 }
 
 /// What the nodes of a run may use.
@@ -69,6 +72,33 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
     let outside = Outside::new(outside)
         .map_err(|error| Failure::fixable("the network can't be set up").because(&error).hint("nothing was run."))?;
     Ok(outside.install(Services::default()).with(config.notify))
+}
+
+/// The provider and model that a text like `PROVIDER/NAME` means; the only provider if nothing is said.
+pub(crate) fn chosen_model(path: &Path, model: Option<&str>) -> Result<(Provider, Option<String>), Failure> {
+    let mut config = read(path)?;
+    resolve(&mut config, |name| std::env::var(name).ok())?;
+    let names: Vec<String> = config.providers.keys().cloned().collect();
+    let (name, model) = match model.map(|model| model.split_once('/').unwrap_or((model, ""))) {
+        Some((name, model)) => (name.to_owned(), (!model.is_empty()).then(|| model.to_owned())),
+        None if names.len() == 1 => (names[0].clone(), None),
+        None => {
+            return Err(Failure::usage(format!(
+                "{} has {} providers: name one with --model",
+                path.display(),
+                names.len()
+            )));
+        }
+    };
+    match config.providers.remove(&name) {
+        Some(provider) => Ok((provider, model)),
+        None => Err(Failure::usage(format!("{} has no provider {}", path.display(), clean(&name)))),
+    }
+}
+
+/// What the file says about changes that a recovery finds.
+pub(crate) fn policies(path: &Path) -> Result<ChangePolicies, Failure> {
+    Ok(read(path)?.recovery)
 }
 
 fn read(path: &Path) -> Result<Config, Failure> {

@@ -38,6 +38,11 @@ impl Session {
         SystemEnvironment::new(self.lookup)
     }
 
+    /// How environment variables are looked up.
+    pub(crate) fn lookup(&self) -> fn(&str) -> Option<OsString> {
+        self.lookup
+    }
+
     /// An environment variable, if it is a text.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.lookup)(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())

@@ -6,7 +6,9 @@ mod cache;
 mod changes;
 mod chat;
 mod content;
+mod drift;
 mod error;
+mod export;
 mod history;
 mod merge;
 mod optimistic;
@@ -31,7 +33,12 @@ mod workspace;
 pub use cache::Totals;
 pub use changes::{ChangeKind, Changes, FileChange, Side};
 pub use chat::{ChatCommand, ChatError, USAGE, parse_chat_command};
+pub use drift::{
+    Advice, CHECKED_EVERY, Contested, DriftError, DriftEvent, DriftOptions, DriftReport, DriftSeverity, DriftTracker,
+    Known, Preference, RebaseUndo, Rebased, Resolution, Tracked, advise,
+};
 pub use error::{TreeError, WorkspaceError};
+pub use export::Exported;
 pub use merge::{ConflictStyle, Favour, MAX_MERGE, MergeOptions, Merged, Unmergeable, has_markers, merge, merge_clean};
 pub use optimistic::{FileVersion, OptimisticLock, WriteConflict, WriteError, Written};
 pub use path::RelPath;
@@ -41,8 +48,8 @@ pub use reservation::{
     IsDead, RESERVED_FOR, Reservation, ReservationError, Reservations, ReserveMode, Take, WriteRight,
 };
 pub use restore::{
-    Ask, Conflict, ConflictResolution, Goal, LineDelta, NobodyToAsk, Plan, PlannedChange, Recovered, RestoreOptions,
-    RestoreResult, Selection,
+    Ask, Conflict, ConflictResolution, ContestedText, Goal, LineDelta, NobodyToAsk, Plan, PlannedChange, Recovered,
+    Resolver, RestoreOptions, RestoreResult, Selection,
 };
 pub use rules::OuterRules;
 pub use scan::Progress;

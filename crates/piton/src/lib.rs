@@ -91,9 +91,14 @@
 //!
 //! # Features
 //!
-//! `sqlite` (on): the default store. `flow` (on): workflows.
+//! `sqlite` (on): the default store. `flow` (on): workflows. `workspace` (on): snapshots of a folder. `resolver` (on):
+//! a language model that puts two versions of a file together.
 
 pub mod executions;
+#[cfg(feature = "workspace")]
+mod files;
+#[cfg(feature = "resolver")]
+mod resolver;
 
 pub use piton_runtime::{
     AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,
@@ -148,4 +153,8 @@ pub use piton_store_sqlite::{
 #[cfg(feature = "workspace")]
 pub mod workspace {
     pub use piton_workspace::*;
+
+    pub use crate::files::{FileChanges, UpstreamChanges};
+    #[cfg(feature = "resolver")]
+    pub use crate::resolver::{ModelResolver, ModelResolverOptions};
 }

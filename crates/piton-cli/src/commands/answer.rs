@@ -8,7 +8,7 @@ use piton::{AnswerError, Context, OpenQuestion, RunError, answer_question, choos
 use piton_types::{RunKind, Value, from_json};
 use serde_json::json;
 
-use crate::arguments::{Answer, Resume};
+use crate::arguments::{Answer, ChangeFlags, Resume};
 use crate::commands::resume;
 use crate::consent::answer as say;
 use crate::failure::{Exit, Failure};
@@ -47,7 +47,8 @@ pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit
     }
     if resumes {
         let (config, wait, document) = (arguments.config, None, None);
-        let arguments = Resume { run, wait, config, explain: false, document, force: false };
+        let arguments =
+            Resume { run, wait, config, explain: false, document, force: false, changes: ChangeFlags::default() };
         return resume::execute(session, &arguments).await;
     }
     if still_open > 0 {

@@ -32,9 +32,17 @@ pub(crate) async fn execute(session: &Session, arguments: Checkpoint) -> Result<
             let timeline = workspace.timeline().await?;
             let checkpoint =
                 timeline.find_short(&id).map_err(|error| Failure::fixable(clean(&error.to_string())))?.clone();
-            let change = Change { dry_run: false, yes: true, conflict: Conflict::Merge, capture: CAPTURE };
+            let change = Change {
+                dry_run: false,
+                yes: true,
+                conflict: Conflict::Merge,
+                model: None,
+                config: None,
+                capture: CAPTURE,
+            };
             let goal = Goal::Checkpoint(checkpoint);
-            let exit = restore::carry_out(session, &workspace, &goal, RestoreOptions::files_only(), &change).await?;
+            let exit =
+                restore::carry_out(session, &workspace, &goal, RestoreOptions::files_only(), &change, true).await?;
             store.close().await?;
             Ok(exit)
         }

@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use piton::workspace::Moment;
 use piton::{
     CheckpointRef, Context, ContextFingerprint, Document, FlowError, ForkRun, History, Kinds, Services, StepRecord,
-    examine_resume, fork, run_alone,
+    examine_resume, fork, fork_into, run_alone,
 };
-use piton_store::{RunLog, StoreError};
+use piton_store::{RunLog, Store, StoreError};
 use piton_types::{PartName, RunId, RunKind, StepPath, Value, to_value};
 use serde_json::json;
 
 use crate::arguments::Fork;
 use crate::failure::{Exit, Failure};
-use crate::output::clean;
+use crate::file_arguments::Capture;
+use crate::files::open;
+use crate::output::{Output, Verbosity, clean};
 use crate::outside::services;
+use crate::place::Surroundings;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;
 use crate::texts::{document_format, read_text};
@@ -47,6 +51,12 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
         let tried = run_alone(&context, &at, step, changed, &services, &Kinds::builtin()).await;
         store.close().await?;
         return tell_tried(session, &at, &tried?);
+    }
+    if let Some(into) = &arguments.into {
+        let fork = (kind != RunKind::Workspace && kind != RunKind::Guard).then_some(changed);
+        let exit = fork_into_folder(session, &store, &at, fork, into, arguments.include_ignored).await?;
+        store.close().await?;
+        return Ok(exit);
     }
     let id = match fork(&context, &at, changed).await {
         Ok(id) => id,
@@ -110,6 +120,60 @@ fn tell_tried(session: &Session, at: &CheckpointRef, step: &StepRecord) -> Resul
         None => Ok(Exit::Done),
         Some(error) => Err(Failure::fixable(format!("step {} failed", clean(step.path.as_str()))).cause(clean(error))),
     }
+}
+
+/// The files of the checkpoint in a new folder, and the run, if it is one that goes on, in that folder's store.
+async fn fork_into_folder(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    at: &CheckpointRef,
+    fork: Option<ForkRun>,
+    into: &Path,
+    include_ignored: bool,
+) -> Result<Exit, Failure> {
+    let workspace = open(session, store, Capture { include_ignored: false, force: true }).await?;
+    let timeline = workspace.timeline().await?;
+    // The files as they were then: of the run itself, or else of the folder.
+    let own = |moment: &&Moment| moment.checkpoint.run == at.run && moment.checkpoint.seq <= at.seq;
+    let Some(moment) = timeline.moments.iter().rfind(own) else {
+        return Err(Failure::fixable(format!("run {} has no checkpoint of files by {at}", at.run))
+            .hint("`piton log --checkpoints` shows which do; `piton save` makes one."));
+    };
+    let into = std::path::absolute(into)
+        .map_err(|error| Failure::fixable(format!("can't find {}", into.display())).because(&error))?;
+    let done = workspace.export(moment.snapshot, &into, include_ignored).await?;
+    let folder = into.canonicalize().unwrap_or_else(|_| into.clone());
+    let mut run = None;
+    if let Some(fork) = fork {
+        let there = Session::new(
+            Output::new(session.output.is_json(), Verbosity::Quiet, true),
+            Surroundings { folder: folder.clone(), option: None, variable: None, ..session.surroundings.clone() },
+            session.lookup(),
+        );
+        let target = there.store_or_create().await?;
+        let (from, to) = (Context::system(Arc::clone(store)), Context::system(Arc::clone(&target)));
+        run = Some(fork_into(&from, &to, at, fork).await?);
+        target.close().await?;
+    }
+    let shown = clean(&folder.to_string_lossy());
+    if session.output.is_json() {
+        session.output.object(&json!({
+            "id": run.as_ref().map(RunId::as_str),
+            "run": run.as_ref().map(RunId::as_str),
+            "parent": at.to_string(),
+            "folder": folder.to_string_lossy(),
+            "files": done.files,
+            "cloned": done.cloned,
+            "ignored": done.ignored,
+        }))?;
+        return Ok(Exit::Done);
+    }
+    session.output.data(&shown)?;
+    session.output.note(&match &run {
+        Some(run) => format!("{} files of {at}; `piton -C {shown} resume {run}` goes on with the run", done.files),
+        None => format!("{} files of {at}", done.files),
+    });
+    Ok(Exit::Done)
 }
 
 /// What the settings mean for this run: fields of what steps gave, inputs, variables.

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::commands::status::{change_json, change_line};
+use crate::drift_watch::watch;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::Guard;
 use crate::files::{open, watched};
@@ -34,7 +35,16 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
         watched(session, async |progress| Guarded::begin(&workspace, run.clone(), name, input, &progress).await)
             .await?;
     let options = SessionOptions { quiet_for: arguments.quiet_for, at_least: arguments.at_least };
-    let (ended, problem) = guarded.run_with_checkpoints(options, run_program(&arguments, &run)).await;
+    let (ended, problem) = guarded
+        .run_with_checkpoints(options, async {
+            let (tell_pid, pid) = tokio::sync::watch::channel(None);
+            let watching = watch(&workspace, &run, arguments.drift_every, arguments.pause_on_drift, pid);
+            tokio::select! {
+                ended = run_program(&arguments, &run, tell_pid) => ended,
+                never = watching => match never {},
+            }
+        })
+        .await;
     let status = match ended {
         Ok(status) => status,
         Err(failure) => {
@@ -57,12 +67,20 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
         None
     };
     summary(session, &workspace, &run, &end, code, rolled_back.is_some()).await?;
+    let tracker = workspace.drift_tracker(&run).await?;
+    if let Some(severity) = tracker.pending() {
+        session.output.warn(&format!("the repository moved meanwhile ({severity}); `piton drift` says how"));
+    }
     store.close().await?;
     Ok(Exit::Of(code))
 }
 
 /// Runs the program to its end.
-async fn run_program(arguments: &Guard, run: &RunId) -> Result<ExitStatus, Failure> {
+async fn run_program(
+    arguments: &Guard,
+    run: &RunId,
+    tell_pid: tokio::sync::watch::Sender<Option<Pid>>,
+) -> Result<ExitStatus, Failure> {
     let (program, rest) = arguments.command.split_first().expect("clap asks for one");
     let listen = |kind| signal(kind).map_err(|error| Failure::fixable("can't listen for signals").because(&error));
     // The program gets these itself; without a listener they would end us before it.
@@ -82,6 +100,7 @@ async fn run_program(arguments: &Guard, run: &RunId) -> Result<ExitStatus, Failu
             Failure::fixable(format!("can't start {}", clean(&program.to_string_lossy()))).because(&error)
         })?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    let _ = tell_pid.send(pid);
     let pass = |signal: Signal| {
         if let Some(pid) = pid {
             // If it has just ended there is nobody to tell.

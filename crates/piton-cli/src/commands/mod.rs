@@ -10,6 +10,7 @@ mod copy;
 mod demo;
 mod diff;
 mod doctor;
+mod drift;
 mod events;
 mod export;
 mod file_diff;
@@ -53,6 +54,7 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Redo(arguments) => undo::redo(session, &arguments).await,
         Verb::Restore(arguments) if arguments.state => restore_state::execute(session, &arguments).await,
         Verb::Restore(arguments) => restore::execute(session, &arguments).await,
+        Verb::Drift(arguments) => drift::execute(session, arguments).await,
         Verb::Lease(arguments) => lease::execute(session, arguments).await,
         Verb::MergeFile(arguments) => merge_file::execute(session, &arguments),
         Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,

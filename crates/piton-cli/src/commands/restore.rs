@@ -7,16 +7,19 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use piton::workspace::{
-    Ask, Conflict as Contested, ConflictResolution, Entry, Goal, LineDelta, Plan, PlannedChange, RelPath, RestoreKind,
-    RestoreOptions, RestoreResult, Selection, Workspace,
+    Ask, Conflict as Contested, ConflictResolution, Entry, Goal, LineDelta, ModelResolver, ModelResolverOptions, Plan,
+    PlannedChange, RelPath, Resolver, RestoreKind, RestoreOptions, RestoreResult, Selection, TextDiff, Workspace,
 };
 use piton_types::CheckpointRef;
 use serde_json::{Value as Json, json};
 
+use crate::arguments::Consent;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::{Change, Conflict, Restore};
 use crate::files::{open, watched};
 use crate::output::clean;
+use crate::outside::chosen_model;
+use crate::reference::Reference;
 use crate::resolve::resolve_checkpoint;
 use crate::session::Session;
 
@@ -34,24 +37,47 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
         selection: Selection { only: paths(&arguments.paths)?, not: paths(&arguments.not)? },
         exact: arguments.exact,
         times: arguments.times,
-        ..options(&arguments.change)
+        ..options(&arguments.change)?
     };
-    let exit = carry_out(session, &workspace, &Goal::Checkpoint(checkpoint), options, &arguments.change).await?;
+    let at = checkpoint.clone();
+    let goal = Goal::Checkpoint(checkpoint);
+    let exit = carry_out(session, &workspace, &goal, options, &arguments.change, arguments.note).await?;
     store.close().await?;
+    if arguments.both && exit == Exit::Done && !arguments.change.dry_run {
+        // By its own name: the restore of the files has made newer ones.
+        let named = Reference::Entry { run: at.run, seq: at.seq };
+        let consent = Consent { yes: arguments.change.yes, dry_run: false };
+        return super::restore_state::put_state_back(session, &named, consent).await;
+    }
     Ok(exit)
 }
 
 /// What the options that all three verbs have mean.
-pub(crate) fn options(change: &Change) -> RestoreOptions {
+pub(crate) fn options(change: &Change) -> Result<RestoreOptions, Failure> {
     let resolution = match change.conflict {
         Conflict::Merge => ConflictResolution::Merge,
         Conflict::Refuse => ConflictResolution::Refuse,
         Conflict::Checkpoint => ConflictResolution::PreferCheckpoint,
         Conflict::Current => ConflictResolution::PreferCurrent,
         Conflict::Beside => ConflictResolution::Beside,
+        Conflict::Markers => ConflictResolution::Markers,
+        Conflict::Resolve => ConflictResolution::Resolve,
         Conflict::Ask => ConflictResolution::Ask,
     };
-    RestoreOptions { resolution, ask: Arc::new(Terminal), ..RestoreOptions::default() }
+    let resolver = match (change.conflict, &change.config) {
+        (Conflict::Resolve, None) => {
+            return Err(Failure::usage("`--conflict resolve` needs `--config FILE` with a provider of models"));
+        }
+        (Conflict::Resolve | Conflict::Ask, Some(config)) => {
+            let (provider, model) = chosen_model(config, change.model.as_deref())?;
+            let options = ModelResolverOptions { model, ..ModelResolverOptions::default() };
+            let resolver = ModelResolver::new(provider, options)
+                .map_err(|error| Failure::fixable("the network can't be set up").because(&error))?;
+            Some(Arc::new(resolver) as Arc<dyn Resolver>)
+        }
+        _ => None,
+    };
+    Ok(RestoreOptions { resolution, ask: Arc::new(Terminal), resolver, ..RestoreOptions::default() })
 }
 
 /// A path of the command line, as one in the workspace.
@@ -78,6 +104,7 @@ pub(crate) async fn carry_out(
     goal: &Goal,
     options: RestoreOptions,
     change: &Change,
+    note: bool,
 ) -> Result<Exit, Failure> {
     // With `--yes` and nobody to read along, the plan would only be made twice.
     let look = change.dry_run || !change.yes;
@@ -91,18 +118,38 @@ pub(crate) async fn carry_out(
         }
         if plan.conflicts.is_empty() && !plan.changes.is_empty() {
             show_plan(session, workspace, &kind, &plan, false).await?;
+            show_resolved(session, workspace, &plan);
             confirm(&plan)?;
         }
     }
     let result = watched(session, async |progress| workspace.restore(goal, &options, &progress).await).await?;
     say(session, &result, look)?;
+    if note && !session.output.is_json() && !result.note().is_empty() {
+        session.output.data(&format!("\n{}", result.note().lines().map(clean).collect::<Vec<_>>().join("\n")))?;
+    }
     Ok(Exit::Done)
+}
+
+/// Shows what somebody else made of two versions: nobody should agree to what he hasn't seen.
+fn show_resolved(session: &Session, workspace: &Workspace, plan: &Plan) {
+    for change in plan.changes.iter().filter(|change| change.resolved) {
+        let Some(text) = plan.merged_text(change) else { continue };
+        let now = workspace.read_now(&change.path).unwrap_or_default();
+        let diff = TextDiff::compute(&now, text).to_string();
+        let lines = diff.lines().map(clean).collect::<Vec<_>>().join("\n");
+        session.output.note(&format!("the resolver's version of {}:\n{lines}", clean(&change.path.to_string())));
+    }
 }
 
 /// Asks whether to go on. Without a terminal the answer is yes if nothing is lost for good, which it never is:
 /// the backup has all of it.
 fn confirm(plan: &Plan) -> Result<(), Failure> {
+    let resolved = plan.changes.iter().filter(|change| change.resolved).count();
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        if resolved > 0 {
+            return Err(Failure::refused("nobody can be asked whether what the resolver made is right")
+                .hint("nothing was changed. `--yes` takes it as it is, `--dry-run` shows what would be done."));
+        }
         return Ok(());
     }
     let _ = write!(std::io::stderr(), "change {} paths? [y/N] ", plan.changes.len());
@@ -116,6 +163,7 @@ fn confirm(plan: &Plan) -> Result<(), Failure> {
 
 fn verb(change: &PlannedChange) -> &'static str {
     match (&change.now, &change.then) {
+        _ if change.resolved => "resolve",
         _ if change.merged => "merge",
         (None, _) => "create",
         (_, None) => "delete",
@@ -192,6 +240,7 @@ fn say(session: &Session, result: &RestoreResult, shown: bool) -> Result<(), Fai
         object["id"] = json!(result.checkpoint.as_ref().map(ToString::to_string));
         object["backup"] = json!(result.backup.as_ref().map(ToString::to_string));
         object["files_restored"] = json!(result.files_restored);
+        object["note"] = json!(result.note());
         return output.object(&object);
     }
     let was_shown = shown && !result.plan.changes.is_empty();
@@ -226,7 +275,8 @@ impl Ask for Terminal {
         let path = clean(&conflict.path.to_string());
         let _ = write!(
             std::io::stderr(),
-            "{path}: {}\n  take the (c)heckpoint's, leave what is (t)here, write it (b)eside, or (r)efuse? ",
+            "{path}: {}\n  take the (c)heckpoint's, leave what is (t)here, write it (b)eside, (m)ark the conflict in it, let the \
+             re(s)olver try, or (r)efuse? ",
             clean(&conflict.reason)
         );
         let mut answer = String::new();
@@ -235,6 +285,8 @@ impl Ask for Terminal {
             "c" => ConflictResolution::PreferCheckpoint,
             "t" => ConflictResolution::PreferCurrent,
             "b" => ConflictResolution::Beside,
+            "m" => ConflictResolution::Markers,
+            "s" => ConflictResolution::Resolve,
             _ => ConflictResolution::Refuse,
         }
     }

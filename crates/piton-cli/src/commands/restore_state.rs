@@ -11,13 +11,23 @@ use crate::back::{entails, put_back};
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::Restore;
+use crate::reference::Reference;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;
 use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Exit, Failure> {
+    let consent = Consent { yes: arguments.change.yes, dry_run: arguments.change.dry_run };
+    put_state_back(session, &arguments.reference, consent).await
+}
+
+pub(crate) async fn put_state_back(
+    session: &Session,
+    reference: &Reference,
+    consent: Consent,
+) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let (log, entry) = match resolve(&store, &arguments.reference).await? {
+    let (log, entry) = match resolve(&store, reference).await? {
         Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
         Target::Run(log) => {
             return Err(Failure::usage(format!("{} is a run; which of its checkpoints?", log.run())).hint(format!(
@@ -26,13 +36,12 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
             )));
         }
         Target::Blob(..) => {
-            return Err(Failure::usage(format!("{} is a value, not a checkpoint", arguments.reference)));
+            return Err(Failure::usage(format!("{reference} is a value, not a checkpoint")));
         }
     };
     let (run, to) = (log.run().clone(), view::entry_id(log.run(), &entry));
     let context = Context::system(Arc::clone(&store));
     let at = StartAt::Entry(entry.seq);
-    let consent = Consent { yes: arguments.change.yes, dry_run: arguments.change.dry_run };
     let mut plan = Plan::new(format!("put run {run} back to {to}"));
     entails(&mut plan, &context, &run, &at, entry.seq).await?;
     if !plan.agreed(session, consent)? {

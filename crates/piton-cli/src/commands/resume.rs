@@ -4,21 +4,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::recovery::{ChangePolicies, Examined, Recovery, RecoveryError, RequiredFiles, Severity};
+use piton::recovery::{
+    ChangePolicies, Changes, Examined, Recovery, RecoveryError, RequiredFiles, Severity, UpstreamPolicy,
+};
+use piton::workspace::{DriftOptions, FileChanges, UpstreamChanges, Workspace};
 use piton::{
     Context, Document, FlowError, FlowOptions, Kinds, LeaseOptions, OpenRun, ResumePolicy, Run, RunError,
     examine_resume, resume_durable,
 };
-use piton_store::Store;
-use piton_types::{RunId, RunKind};
+use piton_store::{RunLog, Span, Store, StoreError};
+use piton_types::{PartName, RunId, RunKind};
 use serde_json::json;
 
 use crate::arguments::Resume;
 use crate::ask::AskTerminal;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
+use crate::file_arguments::Capture;
+use crate::files;
 use crate::output::clean;
-use crate::outside::services;
+use crate::outside::{self, services};
 use crate::resolve::run_id;
 use crate::session::Session;
 use crate::texts::{document_format, read_text};
@@ -29,7 +34,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
     if arguments.explain {
         return explain(session, &store, &run, arguments).await;
     }
-    let examined = examine(session, &store, &run).await?;
+    let examined = examine(session, &store, &run, arguments).await?;
     if !examined.readable {
         let failure = Failure::refused(format!("the log of run {run} is damaged behind its newest whole checkpoint"))
             .cause(clean(&examined.notice.to_string()));
@@ -102,21 +107,72 @@ async fn explain(session: &Session, store: &Arc<dyn Store>, run: &RunId, argumen
 }
 
 /// Finds out from where the run can go on.
-async fn examine(session: &Session, store: &Arc<dyn Store>, run: &RunId) -> Result<Examined, Failure> {
+async fn examine(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    arguments: &Resume,
+) -> Result<Examined, Failure> {
     let (context, environment) = (Context::system(Arc::clone(store)), session.environment());
+    let policies = policies(arguments)?;
     let required = RequiredFiles::new(&environment);
-    let recovery = Recovery {
-        context: &context,
-        environment: &environment,
-        changes: &[&required],
-        policies: ChangePolicies::default(),
-        ask: &AskTerminal,
-    };
+    let workspace = workspace_of(session, store, run).await?;
+    let files = workspace.clone().map(FileChanges::new);
+    let upstream = workspace.map(|workspace| {
+        let upstream = UpstreamChanges::new(workspace, DriftOptions::default());
+        match policies.upstream {
+            UpstreamPolicy::Rebase => upstream.permitting_rebase(session.variable("PITON_TEST_COMMAND")),
+            _ => upstream,
+        }
+    });
+    let mut changes: Vec<&dyn Changes> = vec![&required];
+    changes.extend(files.iter().map(|files| files as &dyn Changes));
+    changes.extend(upstream.iter().map(|upstream| upstream as &dyn Changes));
+    let recovery =
+        Recovery { context: &context, environment: &environment, changes: &changes, policies, ask: &AskTerminal };
     let examined = recovery.examine(run).await?;
     for finding in examined.report.findings.iter().filter(|finding| finding.severity > Severity::Info) {
         session.output.warn(&clean(&finding.message));
     }
     Ok(examined)
+}
+
+/// What is done about changes: by flags, then by the configuration, then by asking.
+fn policies(arguments: &Resume) -> Result<ChangePolicies, Failure> {
+    let mut policies = match &arguments.config {
+        Some(config) => outside::policies(config)?,
+        None => ChangePolicies::default(),
+    };
+    let flags = &arguments.changes;
+    policies.modified = flags.on_modified.unwrap_or(policies.modified);
+    policies.deleted = flags.on_deleted.unwrap_or(policies.deleted);
+    policies.upstream = flags.on_upstream.unwrap_or(policies.upstream);
+    policies.paths.extend(flags.on_path.iter().cloned());
+    Ok(policies)
+}
+
+/// The workspace of a run that has checkpoints of its files; they are of this folder, or none of our business.
+async fn workspace_of(session: &Session, store: &Arc<dyn Store>, run: &RunId) -> Result<Option<Workspace>, Failure> {
+    let here = session.surroundings.folder.to_string_lossy();
+    let summary = store.summary(run).await?;
+    if summary.is_none_or(|summary| summary.folder.as_deref() != Some(&*here)) {
+        return Ok(None);
+    }
+    let part = PartName::from(PartName::WORKSPACE);
+    let log = match RunLog::open(Arc::clone(store), run).await {
+        Ok(log) => log,
+        // What is damaged is found, and said, by the examination.
+        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match log.entries(Span::ALL).await {
+        Ok(entries) if entries.iter().any(|entry| entry.parts.contains_key(&part)) => {
+            let capture = Capture { include_ignored: false, force: true };
+            Ok(Some(files::open(session, store, capture).await?))
+        }
+        Ok(_) | Err(StoreError::Corrupt { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Waits for a run that somebody else drives, if that is wanted; afterwards it is ours.

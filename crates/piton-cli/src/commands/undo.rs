@@ -22,7 +22,7 @@ pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Fa
     };
     let workspace = open(session, &store, arguments.change.capture).await?;
     let change = &arguments.change;
-    let exit = carry_out(session, &workspace, &Goal::Undo(operation), options(change), change).await?;
+    let exit = carry_out(session, &workspace, &Goal::Undo(operation), options(change)?, change, false).await?;
     store.close().await?;
     Ok(exit)
 }
@@ -31,7 +31,7 @@ pub(crate) async fn redo(session: &Session, arguments: &Redo) -> Result<Exit, Fa
     let store = session.store().await?;
     let workspace = open(session, &store, arguments.change.capture).await?;
     let change = &arguments.change;
-    let exit = carry_out(session, &workspace, &Goal::Redo, options(change), change).await?;
+    let exit = carry_out(session, &workspace, &Goal::Redo, options(change)?, change, false).await?;
     store.close().await?;
     Ok(exit)
 }

@@ -18,6 +18,7 @@ fn all_verbs() {
       undo     Take back the last step, session or restore, or a named one
       redo     Take back the last undo
       restore  Return files to a checkpoint
+      drift    Did the repository move under us
       lease    Reserve files, so that several agents keep out of each other's way
       merge-file  Merge two versions of a file that began as one
 

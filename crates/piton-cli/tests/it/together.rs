@@ -1,4 +1,4 @@
-//! Several agents in one folder: merging, reservations. W9, W11.
+//! Several agents in one folder, and a repository that moves. W9, W11, D1 to D5.
 
 use crate::world::World;
 
@@ -110,4 +110,172 @@ fn files_are_reserved_for_one_owner_at_a_time() {
     let taken: serde_json::Value = serde_json::from_str(guarded.stdout.lines().next().unwrap()).unwrap();
     let runs = world.piton(["ls", "--json"]).stdout;
     assert!(runs.contains(taken["owner"].as_str().unwrap()), "{runs}");
+}
+
+/// A remote, a clone of it that is the working folder, and a way to push from elsewhere.
+struct Cloned {
+    world: World,
+}
+
+impl Cloned {
+    fn new() -> Self {
+        let cloned = Self { world: World::new() };
+        let root = cloned.world.root();
+        cloned.git(&root, &["init", "-q", "--bare", "-b", "main", "remote.git"]);
+        cloned.git(&root, &["clone", "-q", "remote.git", "other"]);
+        cloned.push("1\n2\n3\n4\n5\n");
+        std::fs::remove_dir(cloned.world.work()).unwrap();
+        cloned.git(&root, &["clone", "-q", "remote.git", "work"]);
+        cloned
+    }
+
+    fn git(&self, folder: &std::path::Path, arguments: &[&str]) -> String {
+        let settings = ["-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "init.defaultBranch=main"];
+        let output = self.world.program("git", settings.iter().chain(arguments)).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    fn push(&self, text: &str) {
+        let other = self.world.root().join("other");
+        std::fs::write(other.join("a"), text).unwrap();
+        self.git(&other, &["add", "-A"]);
+        self.git(&other, &["commit", "-qm", "theirs"]);
+        self.git(&other, &["push", "-qf", "origin", "HEAD:main"]);
+    }
+}
+
+/// D1 to D4: the exit code is for hooks.
+#[test]
+fn drift_refuses_when_the_same_lines_changed() {
+    let cloned = Cloned::new();
+    let world = &cloned.world;
+    assert_eq!(world.piton(["drift"]).whole(), "--- stdout\nupstream has nothing new\n--- exit 0");
+    cloned.push("theirs\n2\n3\n4\n5\n");
+    let low = world.piton(["drift", "--json"]).json();
+    assert_eq!((low["severity"].as_str(), low["advice"].as_str()), (Some("low"), Some("continue")));
+    assert_eq!(world.piton(["drift", "--strict"]).code, Some(4));
+    world.write("a", "1\n2\n3\n4\nmine\n");
+    assert_eq!(world.piton(["drift", "--json"]).json()["advice"], "rebase");
+    world.write("a", "mine\n2\n3\n4\n5\n");
+    let high = world.piton(["drift", "--progress", "10"]);
+    assert_eq!(high.code, Some(4));
+    assert!(high.stdout.contains("  high   a: both changed the same lines\n"), "{}", high.stdout);
+    assert!(high.stderr.contains("advice: pause, and begin anew"), "{}", high.stderr);
+    assert_eq!(world.piton(["drift", "--no-fetch", "--json"]).json()["advice"], "merge", "what is known stays known");
+    let other = world.root().join("other");
+    cloned.git(&other, &["reset", "-q", "--hard", "HEAD~1"]);
+    cloned.push("rewritten\n");
+    let rewritten = world.piton(["drift", "--json"]);
+    assert_eq!(rewritten.code, Some(4));
+    assert!(rewritten.json()["backup"].is_string(), "the work is backed up");
+    assert_eq!(world.piton(["drift"]).code, Some(4), "until it is seen to");
+    assert_eq!(world.piton(["drift", "--resolve", "user-handled"]).code, Some(0));
+    std::fs::remove_dir_all(world.work().join(".git")).unwrap();
+    assert_eq!(world.piton(["drift"]).code, Some(1), "no repository");
+}
+
+/// D3: never without a word; with one, and a test that passes, the branch is moved, and back.
+#[test]
+fn a_rebase_needs_permission_and_a_passing_test() {
+    let cloned = Cloned::new();
+    let world = &cloned.world;
+    let head = || cloned.git(&world.work(), &["rev-parse", "HEAD"]);
+    for (key, value) in [("user.name", "t"), ("user.email", "t@example.invalid")] {
+        cloned.git(&world.work(), &["config", key, value]);
+    }
+    world.write("b", "mine\n");
+    cloned.git(&world.work(), &["add", "-A"]);
+    cloned.git(&world.work(), &["commit", "-qm", "mine"]);
+    cloned.push("theirs\n");
+    let before = head();
+    assert_eq!(world.piton(["drift", "--rebase"]).code, Some(4), "nobody can be asked");
+    assert_eq!(world.piton(["drift", "--rebase", "--dry-run"]).code, Some(0));
+    assert_eq!(world.piton(["drift", "--rebase", "--yes", "--test", "grep -q nothing a"]).code, Some(4));
+    assert_eq!(head(), before);
+    let done = world.piton(["drift", "--rebase", "--yes", "--test", "grep -q theirs a", "--json"]).json();
+    assert_eq!((done["old"].as_str(), done["commits"].as_u64()), (Some(&before[..]), Some(1)));
+    assert_ne!(head(), before);
+    assert_eq!(world.piton(["drift", "--undo-rebase", "--yes"]).code, Some(0));
+    assert_eq!(head(), before);
+}
+
+/// D1, D2: a guarded program stands still while the same lines changed upstream, if that was wanted.
+#[test]
+fn a_guarded_program_stands_still_until_drift_is_seen_to() {
+    let cloned = Cloned::new();
+    let world = &cloned.world;
+    world.write("a", "mine\n2\n3\n4\n5\n");
+    let script = "touch started; while ! test -f go; do sleep 0.05; done";
+    let arguments = ["guard", "--drift-every", "0.2", "--pause-on-drift", "--", "sh", "-c", script];
+    let guard = world.command(arguments).spawn().unwrap();
+    let until = |what: &str, is: &dyn Fn() -> bool| {
+        let start = std::time::Instant::now();
+        while !is() {
+            assert!(start.elapsed().as_secs() < 60, "{what} never came");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    until("the start", &|| world.work().join("started").exists());
+    cloned.push("theirs\n2\n3\n4\n5\n");
+    let stopped = || {
+        let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        all.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok()).any(|stat| {
+            let rest = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect::<Vec<_>>();
+            rest.first() == Some(&"T") && rest.get(1) == Some(&guard.id().to_string().as_str())
+        })
+    };
+    until("the stop", &stopped);
+    let runs = world.piton(["ls", "--json"]).stdout;
+    let mut runs = runs.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let run = runs.find(|run| run["name"].as_str().is_some_and(|name| name.starts_with("sh -c"))).unwrap();
+    let run = run["id"].as_str().unwrap();
+    assert_eq!(world.piton(["drift", "--resolve", "user-handled", "--run", run]).code, Some(0));
+    world.write("go", "");
+    let said = world.wait(guard);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+}
+
+/// The files of a checkpoint in a folder of their own, with what is ignored on request; the folder they came from
+/// isn't touched.
+#[test]
+fn a_fork_into_a_folder_has_the_files_of_its_checkpoint() {
+    let world = World::new();
+    let at = |name: &str| std::fs::read_to_string(world.root().join(name)).unwrap();
+    world.write("a", "1\n");
+    world.write(".gitignore", "build/\n");
+    std::fs::create_dir_all(world.work().join("build")).unwrap();
+    world.write("build/out", "made\n");
+    let saved = world.piton(["save", "--json"]).json();
+    let id = saved["id"].as_str().unwrap();
+    world.write("a", "2\n");
+    let said = world.piton(["fork", id, "--into", "../try", "--json"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!((said.json()["files"].as_u64(), said.json()["ignored"].as_u64()), (Some(2), Some(0)));
+    assert_eq!((at("try/a"), at("work/a")), ("1\n".to_owned(), "2\n".to_owned()));
+    assert!(!world.root().join("try/build").exists());
+    let said = world.piton(["fork", id, "--into", "../with", "--include-ignored", "--json"]);
+    assert_eq!((said.json()["ignored"].as_u64(), at("with/build/out")), (Some(1), "made\n".to_owned()));
+    assert_eq!(world.piton(["fork", id, "--into", "../try"]).code, Some(4), "it isn't empty");
+    assert_eq!(world.piton(["fork", id, "--into", "inside"]).code, Some(4), "it is in the folder itself");
+    assert_eq!(world.piton(["fork", id, "--into", "../no/where"]).code, Some(4));
+}
+
+/// Files and state together, and what to tell the agent.
+#[test]
+fn a_restore_has_a_note_for_the_agent() {
+    let world = World::new();
+    world.write("a", "1\n");
+    let saved = world.piton(["save", "--json"]).json();
+    let id = saved["id"].as_str().unwrap().to_owned();
+    let guarded = world.piton(["guard", "--", "sh", "-c", "echo 2 > a; echo new > b"]);
+    assert_eq!(guarded.code, Some(0));
+    let said = world.piton(["restore", &id, "--yes", "--note"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let note = said.stdout.split_once("\n\n").unwrap().1;
+    let expected = format!(
+        "The files of this folder were returned to checkpoint {id}. Read a file again before you rely on it:\n- a: as it was\n- b: gone\n"
+    );
+    assert_eq!(note, expected);
+    assert_eq!(world.piton(["restore", &id, "--conflict", "resolve"]).code, Some(2), "there is no model");
 }

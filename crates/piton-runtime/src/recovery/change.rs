@@ -126,8 +126,29 @@ pub enum UpstreamPolicy {
     Abort,
 }
 
+/// What is done about a file or folder, and all that is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathPolicy {
+    /// Which.
+    pub path: String,
+    /// If it was modified; as for the others, if nothing is said.
+    #[serde(default)]
+    pub modified: Option<ModifiedPolicy>,
+    /// If it was deleted; as for the others, if nothing is said.
+    #[serde(default)]
+    pub deleted: Option<DeletedPolicy>,
+}
+
+impl PathPolicy {
+    fn covers(&self, path: &str) -> bool {
+        let rest = path.strip_prefix(self.path.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
 /// What is done about each kind of change. By default everything is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChangePolicies {
     /// Modified files.
@@ -136,25 +157,35 @@ pub struct ChangePolicies {
     pub deleted: DeletedPolicy,
     /// New upstream commits.
     pub upstream: UpstreamPolicy,
+    /// Paths for which something else holds; the last that fits counts.
+    pub paths: Vec<PathPolicy>,
 }
 
 impl ChangePolicies {
     /// What the policy says about a change; `None` to ask.
-    pub const fn choice(&self, change: &Change) -> Option<Choice> {
+    pub fn choice(&self, change: &Change) -> Option<Choice> {
         match change {
-            Change::FileModified { .. } => match self.modified {
-                ModifiedPolicy::Ask => None,
-                ModifiedPolicy::UseCurrent => Some(Choice::UseCurrent),
-                ModifiedPolicy::UseCheckpoint => Some(Choice::UseCheckpoint),
-                ModifiedPolicy::Merge => Some(Choice::Merge),
-                ModifiedPolicy::Abort => Some(Choice::Abort),
-            },
-            Change::FileDeleted { .. } => match self.deleted {
-                DeletedPolicy::Ask => None,
-                DeletedPolicy::Restore => Some(Choice::Restore),
-                DeletedPolicy::Skip => Some(Choice::Skip),
-                DeletedPolicy::Abort => Some(Choice::Abort),
-            },
+            Change::FileModified { path } => {
+                let own =
+                    self.paths.iter().rev().filter(|policy| policy.covers(path)).find_map(|policy| policy.modified);
+                match own.unwrap_or(self.modified) {
+                    ModifiedPolicy::Ask => None,
+                    ModifiedPolicy::UseCurrent => Some(Choice::UseCurrent),
+                    ModifiedPolicy::UseCheckpoint => Some(Choice::UseCheckpoint),
+                    ModifiedPolicy::Merge => Some(Choice::Merge),
+                    ModifiedPolicy::Abort => Some(Choice::Abort),
+                }
+            }
+            Change::FileDeleted { path } => {
+                let own =
+                    self.paths.iter().rev().filter(|policy| policy.covers(path)).find_map(|policy| policy.deleted);
+                match own.unwrap_or(self.deleted) {
+                    DeletedPolicy::Ask => None,
+                    DeletedPolicy::Restore => Some(Choice::Restore),
+                    DeletedPolicy::Skip => Some(Choice::Skip),
+                    DeletedPolicy::Abort => Some(Choice::Abort),
+                }
+            }
             Change::UpstreamCommits { .. } => match self.upstream {
                 UpstreamPolicy::Ask => None,
                 UpstreamPolicy::Ignore => Some(Choice::Ignore),

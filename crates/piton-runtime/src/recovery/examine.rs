@@ -14,7 +14,7 @@ use super::{
 use crate::{Context, History};
 
 /// What a recovery needs from outside.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Recovery<'a> {
     /// The store and the clock.
     pub context: &'a Context,

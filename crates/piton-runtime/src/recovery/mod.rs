@@ -25,7 +25,9 @@ mod validate;
 mod whole;
 
 pub use ask::{Ask, NobodyToAsk, Question};
-pub use change::{Change, ChangePolicies, Changes, Choice, DeletedPolicy, ModifiedPolicy, PortError, UpstreamPolicy};
+pub use change::{
+    Change, ChangePolicies, Changes, Choice, DeletedPolicy, ModifiedPolicy, PathPolicy, PortError, UpstreamPolicy,
+};
 pub use environment::{Environment, SystemEnvironment};
 pub use examine::{Examined, Recovery, RecoveryError, Stopped};
 pub use notice::ResumeNotice;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use piton_store::{RunLog, SealedEntry, Span, Store, StoreError};
-use piton_types::{CheckpointRecord, CheckpointRef, EntryKind, RunId, Seq, from_value};
+use piton_types::{CheckpointRecord, CheckpointRef, EntryKind, PartName, RunId, Seq, from_value};
 
 /// How many entries are read at a time.
 const PAGE: usize = 64;
@@ -153,6 +153,8 @@ async fn read_all(
     }
     match from_value(body) {
         Ok(record) => Ok((log, Some(record))),
+        // A checkpoint of files alone says of itself what the workspace knows, and that is none of ours.
+        Err(_) if entry.parts.keys().all(|part| *part == PartName::from(PartName::WORKSPACE)) => Ok((log, None)),
         Err(error) => {
             Err(StoreError::corrupt(format!("the record of checkpoint {run}@{}", entry.seq), error.to_string()))
         }

@@ -352,6 +352,7 @@ async fn policies_and_answers_settle_what_changed() {
         modified: ModifiedPolicy::Merge,
         deleted: DeletedPolicy::Restore,
         upstream: UpstreamPolicy::Ignore,
+        paths: Vec::new(),
     };
     let (settled, done) = run(policies, Arc::new(NobodyToAsk)).await;
     assert_eq!(settled.unwrap(), done);

@@ -289,7 +289,7 @@ fn is_mode_only(change: &PlannedChange) -> bool {
 }
 
 /// Contents are only named.
-pub(super) struct Named<'a>(pub(super) &'a Hashing);
+pub(crate) struct Named<'a>(pub(crate) &'a Hashing);
 
 impl Sink for Named<'_> {
     fn hashing(&self) -> &Hashing {

@@ -9,6 +9,8 @@ mod apply;
 mod delta;
 mod plan;
 mod recover;
+mod renames;
+mod resolver;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
@@ -29,9 +31,11 @@ use crate::{RelPath, Workspace, WorkspaceError};
 use apply::{Applied, Staging};
 use plan::{Fate, Replay};
 
+pub(crate) use apply::Named;
 pub use delta::LineDelta;
 pub use plan::{Plan, PlannedChange};
 pub use recover::Recovered;
+pub use resolver::{ContestedText, Resolver};
 
 /// What becomes of a path that somebody else changed too (W6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,6 +51,10 @@ pub enum ConflictResolution {
     PreferCurrent,
     /// What is there stays, and the checkpoint's version is written beside it as `NAME.checkpoint`.
     Beside,
+    /// Texts are merged, with markers where that doesn't work out; the rest is refused.
+    Markers,
+    /// Texts that can be merged are; for the others the resolver is asked, and the rest is refused.
+    Resolve,
     /// Somebody is asked; texts that can be merged are.
     Ask,
 }
@@ -66,7 +74,8 @@ pub struct Conflict {
 
 /// Decides conflicts, one by one. Front ends that show them in their own way implement it.
 pub trait Ask: Send + Sync {
-    /// What is to become of it; [`ConflictResolution::Refuse`] if nobody says.
+    /// What is to become of it; [`ConflictResolution::Refuse`] if nobody says. A front end that isn't a terminal
+    /// takes this call for its event, tells its user, and waits or refuses.
     fn ask(&self, conflict: &Conflict) -> ConflictResolution;
 }
 
@@ -105,6 +114,8 @@ pub struct RestoreOptions {
     pub resolution: ConflictResolution,
     /// Who is asked.
     pub ask: Arc<dyn Ask>,
+    /// Who puts texts together that can't be merged.
+    pub resolver: Option<Arc<dyn Resolver>>,
     /// Make everything as it was in the checkpoint, whoever changed it.
     pub exact: bool,
     /// Put the times of files back too. Otherwise a restored file is as new as it is, and build tools notice.
@@ -117,6 +128,7 @@ impl Default for RestoreOptions {
             selection: Selection::default(),
             resolution: ConflictResolution::default(),
             ask: Arc::new(NobodyToAsk),
+            resolver: None,
             exact: false,
             times: false,
         }
@@ -165,6 +177,39 @@ pub struct RestoreResult {
     pub files_restored: usize,
     /// What was done.
     pub plan: Plan,
+}
+
+/// How many paths a note names.
+const NOTED: usize = 50;
+
+impl RestoreResult {
+    /// A note for the agent whose files these are, as a front end can put it into the conversation: without it the
+    /// agent goes on believing that its changes are there. Empty if nothing was changed.
+    pub fn note(&self) -> String {
+        if self.plan.changes.is_empty() {
+            return String::new();
+        }
+        let what = match &self.kind {
+            RestoreKind::To { checkpoint } => format!("returned to checkpoint {checkpoint}"),
+            RestoreKind::Undo { operation } => format!("freed of what {operation} did"),
+            RestoreKind::Redo { undo } => format!("given back what {undo} had undone"),
+        };
+        let mut lines = vec![format!("The files of this folder were {what}. Read a file again before you rely on it:")];
+        lines.extend(self.plan.changes.iter().take(NOTED).map(|change| {
+            let what = match (&change.now, &change.then) {
+                _ if change.merged => "merged with somebody else's edits",
+                (None, _) => "there again",
+                (_, None) => "gone",
+                _ => "as it was",
+            };
+            format!("- {}: {what}", change.path)
+        }));
+        if self.plan.changes.len() > NOTED {
+            lines.push(format!("- and {} more", self.plan.changes.len() - NOTED));
+        }
+        lines.extend(self.plan.left.iter().take(NOTED).map(|(path, why)| format!("- {path}: left as it is, {why}")));
+        lines.join("\n")
+    }
 }
 
 /// A goal, found in the history.
@@ -356,6 +401,7 @@ impl Workspace {
                 selection: &options.selection,
                 resolution: options.resolution,
                 ask: &*options.ask,
+                resolver: options.resolver.as_deref(),
             };
             replay.plan()
         })

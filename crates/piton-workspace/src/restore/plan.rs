@@ -4,7 +4,7 @@
 //! changed from each to the next has a maker. A restore takes some of that back and keeps the rest: for
 //! each path, it begins with the target's version and carries every change that is to be kept over to it,
 //! in order. Where a kept change doesn't fit, because it was made on top of one that is taken back, there
-//! is a conflict, unless the texts can be merged.
+//! is a conflict, unless the texts can be merged. A file that was renamed on the way is followed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,7 +12,8 @@ use bytes::Bytes;
 use piton_store::Hashing;
 use piton_types::BlobId;
 
-use super::{Ask, Conflict, ConflictResolution, Selection};
+use super::renames::{Renamed, renames};
+use super::{Ask, Conflict, ConflictResolution, ContestedText, Resolver, Selection};
 use crate::tree::{Content, Entry, Nodes, diff, entry_at, folder};
 use crate::{RelPath, WorkspaceError, content};
 
@@ -43,6 +44,7 @@ pub(crate) struct Replay<'a> {
     pub(crate) selection: &'a Selection,
     pub(crate) resolution: ConflictResolution,
     pub(crate) ask: &'a dyn Ask,
+    pub(crate) resolver: Option<&'a dyn Resolver>,
 }
 
 /// One path that will change.
@@ -56,6 +58,8 @@ pub struct PlannedChange {
     pub then: Option<Entry>,
     /// Whether that is a merge of two versions.
     pub merged: bool,
+    /// Whether somebody else put the two together, and a person should look at it.
+    pub resolved: bool,
 }
 
 /// What a restore will do.
@@ -75,6 +79,14 @@ impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.conflicts.is_empty()
+    }
+
+    /// The text that a merged path will have.
+    pub fn merged_text(&self, change: &PlannedChange) -> Option<&[u8]> {
+        match &change.then {
+            Some(Entry::File { content, .. }) if change.merged => self.fresh.get(&content.id()).map(|text| &text[..]),
+            _ => None,
+        }
     }
 
     /// Paths whose present content no snapshot has, because it isn't captured.
@@ -120,16 +132,36 @@ fn is_hidden(
 }
 
 /// One step in the life of a path.
-struct Step {
-    fate: Fate,
-    old: Option<Entry>,
-    new: Option<Entry>,
+#[derive(Clone)]
+pub(super) struct Step {
+    /// Which of the intervals between trees.
+    pub(super) at: usize,
+    pub(super) fate: Fate,
+    pub(super) old: Option<Entry>,
+    pub(super) new: Option<Entry>,
+}
+
+/// How far two versions of a file can be put together.
+enum Joined {
+    /// They are one now.
+    One(Entry),
+    /// They are texts that are in each other's way; with the mode that the file gets.
+    Contested(Box<ContestedText>, u16),
+    /// They can't.
+    No,
+}
+
+/// Where the life of a path leads.
+struct Settled {
+    then: Option<Entry>,
+    merged: bool,
+    resolved: bool,
 }
 
 impl Replay<'_> {
     pub(crate) fn plan(&self) -> Result<Plan, WorkspaceError> {
         let mut lives: BTreeMap<RelPath, Vec<Step>> = BTreeMap::new();
-        for (pair, fate) in self.trees.windows(2).zip(self.fates) {
+        for (at, (pair, fate)) in self.trees.windows(2).zip(self.fates).enumerate() {
             // What was hidden and is seen now didn't come to be then: nobody knows who made it.
             let mut revealed: Option<RelPath> = None;
             for change in diff(self.nodes, pair[0], pair[1])? {
@@ -139,15 +171,22 @@ impl Replay<'_> {
                 let is_revealed = revealed.as_ref().is_some_and(|above| change.path.is_within(above));
                 if self.selection.has(&change.path) {
                     let fate = if is_revealed { Fate::Dropped } else { fate.clone() };
-                    let step = Step { fate, old: change.old, new: change.new };
+                    let step = Step { at, fate, old: change.old, new: change.new };
                     lives.entry(change.path).or_default().push(step);
                 }
             }
         }
         let mut plan = Plan::default();
+        for renamed in renames(&lives, self.get)? {
+            if self.follow(&mut plan, &renamed)? {
+                lives.remove(&renamed.from);
+                lives.remove(&renamed.to);
+            }
+        }
         for (path, life) in lives {
             self.settle(&mut plan, path, &life)?;
         }
+        plan.changes.sort_by(|a, b| a.path.cmp(&b.path));
         self.keep_folders(&mut plan)?;
         Ok(plan)
     }
@@ -173,28 +212,106 @@ impl Replay<'_> {
         if !dropped {
             return Ok(());
         }
-        let mut then = target.clone();
-        let mut merged = false;
-        for step in life.iter().filter(|step| step.fate == Fate::Kept) {
-            if alike(&then, &step.old) {
-                then = step.new.clone();
-            } else if !alike(&then, &step.new) {
-                match self.merge(plan, &step.old, &step.new, &then)? {
-                    Some(entry) => (then, merged) = (Some(entry), true),
-                    None => {
-                        let why = match (&step.new, &then) {
-                            (None, _) => "it was deleted since",
-                            (_, None) => "it was changed since, and isn't in the checkpoint",
-                            _ => "it was changed since, in the same place or a way that can't be merged",
-                        };
-                        self.decide(plan, path, why.to_owned(), target, now);
-                        return Ok(());
-                    }
-                }
+        match self.replay(plan, &path, life)? {
+            Ok(Settled { then, merged, resolved }) => {
+                self.add(plan, PlannedChange { path, now: now.clone(), then, merged, resolved });
+            }
+            Err((reason, resolution)) => {
+                let conflict = Conflict { path, reason, checkpoint: target.clone(), current: now.clone() };
+                self.decide_as(plan, conflict, resolution);
             }
         }
-        self.add(plan, PlannedChange { path, now: now.clone(), then, merged });
         Ok(())
+    }
+
+    /// Carries every change that is to be kept over to the target's version; or the reason why that doesn't work
+    /// out, and what was said about it.
+    fn replay(
+        &self,
+        plan: &mut Plan,
+        path: &RelPath,
+        life: &[Step],
+    ) -> Result<Result<Settled, (String, ConflictResolution)>, WorkspaceError> {
+        let (Some(first), Some(last)) = (life.first(), life.last()) else {
+            return Ok(Ok(Settled { then: None, merged: false, resolved: false }));
+        };
+        let mut settled = Settled { then: first.old.clone(), merged: false, resolved: false };
+        for step in life.iter().filter(|step| step.fate == Fate::Kept) {
+            if alike(&settled.then, &step.old) {
+                settled.then = step.new.clone();
+                continue;
+            }
+            if alike(&settled.then, &step.new) {
+                continue;
+            }
+            let (contested, mode) = match self.merge(plan, path, &step.old, &step.new, &settled.then)? {
+                Joined::One(entry) => {
+                    (settled.then, settled.merged) = (Some(entry), true);
+                    continue;
+                }
+                Joined::Contested(contested, mode) => (Some(contested), mode),
+                Joined::No => (None, 0),
+            };
+            let why = match (&step.new, &settled.then) {
+                (None, _) => "it was deleted since",
+                (_, None) => "it was changed since, and isn't in the checkpoint",
+                _ => "it was changed since, in the same place or a way that can't be merged",
+            };
+            let (checkpoint, current) = (first.old.clone(), last.new.clone());
+            let conflict = Conflict { path: path.clone(), reason: why.to_owned(), checkpoint, current };
+            let resolution = self.choose(&conflict);
+            let text = match (resolution, contested, self.resolver) {
+                (ConflictResolution::Markers, Some(contested), _) => contested.marked(),
+                (ConflictResolution::Resolve, Some(contested), Some(resolver)) => {
+                    let answer = resolver.resolve(&contested);
+                    match answer.and_then(|text| contested.check(&text).map(|()| text).map_err(str::to_owned)) {
+                        Ok(text) => {
+                            settled.resolved = true;
+                            Some(text)
+                        }
+                        Err(said) => {
+                            let why = format!("{why}; the resolver didn't help: {said}");
+                            return Ok(Err((why, resolution)));
+                        }
+                    }
+                }
+                _ => None,
+            };
+            match text.and_then(|text| self.fresh(plan, text, mode)) {
+                Some(entry) => (settled.then, settled.merged) = (Some(entry), true),
+                None => return Ok(Err((why.to_owned(), resolution))),
+            }
+        }
+        Ok(Ok(settled))
+    }
+
+    /// A file that was renamed on the way: its name and its content are carried over together. Says whether that
+    /// worked out.
+    fn follow(&self, plan: &mut Plan, renamed: &Renamed) -> Result<bool, WorkspaceError> {
+        let life = &renamed.life;
+        let (Some(first), Some(last)) = (life.first(), life.last()) else { return Ok(false) };
+        let has = |fate: &Fate| life.iter().any(|step| step.fate == *fate);
+        // If all of it stays, or all of it goes, the names are one by one what they should be.
+        let mixed = has(&Fate::Dropped) && has(&Fate::Kept);
+        if !mixed || life.iter().any(|step| matches!(step.fate, Fate::Shared(_))) || first.old.is_none() {
+            return Ok(false);
+        }
+        // Carrying it over must not ask anybody: if it needs that, each name is asked about on its own.
+        let quiet = Replay { resolution: ConflictResolution::Merge, ..*self };
+        let Ok(Settled { then: Some(then), merged, resolved }) = quiet.replay(plan, &renamed.to, life)? else {
+            return Ok(false);
+        };
+        let then = Some(then);
+        let now = last.new.clone();
+        let kept = life.iter().any(|step| step.at == renamed.at && step.fate == Fate::Kept);
+        if kept {
+            self.add(plan, PlannedChange { path: renamed.to.clone(), now, then, merged, resolved });
+        } else {
+            self.add(plan, PlannedChange { path: renamed.from.clone(), now: None, then, merged, resolved });
+            let (path, then) = (renamed.to.clone(), None);
+            self.add(plan, PlannedChange { path, now, then, merged: false, resolved: false });
+        }
+        Ok(true)
     }
 
     fn add(&self, plan: &mut Plan, change: PlannedChange) {
@@ -216,14 +333,23 @@ impl Replay<'_> {
     /// A path that somebody else changed too.
     fn decide(&self, plan: &mut Plan, path: RelPath, reason: String, target: &Option<Entry>, now: &Option<Entry>) {
         let conflict = Conflict { path, reason, checkpoint: target.clone(), current: now.clone() };
-        let resolution = match self.resolution {
-            ConflictResolution::Ask => self.ask.ask(&conflict),
+        let resolution = self.choose(&conflict);
+        self.decide_as(plan, conflict, resolution);
+    }
+
+    /// What is to become of a conflict.
+    fn choose(&self, conflict: &Conflict) -> ConflictResolution {
+        match self.resolution {
+            ConflictResolution::Ask => self.ask.ask(conflict),
             other => other,
-        };
+        }
+    }
+
+    fn decide_as(&self, plan: &mut Plan, conflict: Conflict, resolution: ConflictResolution) {
         match resolution {
             ConflictResolution::PreferCheckpoint => {
                 let (path, now, then) = (conflict.path, conflict.current, conflict.checkpoint);
-                self.add(plan, PlannedChange { path, now, then, merged: false });
+                self.add(plan, PlannedChange { path, now, then, merged: false, resolved: false });
             }
             ConflictResolution::PreferCurrent => plan.left.push((conflict.path, conflict.reason)),
             ConflictResolution::Beside => {
@@ -238,7 +364,7 @@ impl Replay<'_> {
                 match (free, &conflict.checkpoint) {
                     (Some(path), Some(Entry::File { .. } | Entry::Link { .. })) => {
                         let then = conflict.checkpoint.clone();
-                        plan.changes.push(PlannedChange { path, now: None, then, merged: false });
+                        plan.changes.push(PlannedChange { path, now: None, then, merged: false, resolved: false });
                         plan.left.push((conflict.path, conflict.reason));
                     }
                     (None, _) => {
@@ -248,9 +374,11 @@ impl Replay<'_> {
                     _ => plan.left.push((conflict.path, conflict.reason)),
                 }
             }
-            ConflictResolution::Refuse | ConflictResolution::Merge | ConflictResolution::Ask => {
-                plan.conflicts.push(conflict);
-            }
+            ConflictResolution::Refuse
+            | ConflictResolution::Merge
+            | ConflictResolution::Markers
+            | ConflictResolution::Resolve
+            | ConflictResolution::Ask => plan.conflicts.push(conflict),
         }
     }
 
@@ -258,12 +386,19 @@ impl Replay<'_> {
     fn merge(
         &self,
         plan: &mut Plan,
+        path: &RelPath,
         base: &Option<Entry>,
         ours: &Option<Entry>,
         theirs: &Option<Entry>,
-    ) -> Result<Option<Entry>, WorkspaceError> {
-        if !matches!(self.resolution, ConflictResolution::Merge | ConflictResolution::Ask) {
-            return Ok(None);
+    ) -> Result<Joined, WorkspaceError> {
+        let merges = [
+            ConflictResolution::Merge,
+            ConflictResolution::Markers,
+            ConflictResolution::Resolve,
+            ConflictResolution::Ask,
+        ];
+        if !merges.contains(&self.resolution) {
+            return Ok(Joined::No);
         }
         let (
             Some(Entry::File { mode: base_mode, size: base_size, content: base }),
@@ -271,22 +406,22 @@ impl Replay<'_> {
             Some(Entry::File { mode: their_mode, size: their_size, content: theirs }),
         ) = (base, ours, theirs)
         else {
-            return Ok(None);
+            return Ok(Joined::No);
         };
         if [base_size, our_size, their_size].into_iter().any(|size| *size > MERGED_MAX) {
-            return Ok(None);
+            return Ok(Joined::No);
         }
         let mode = match (our_mode == base_mode, their_mode == base_mode) {
             (true, _) => *their_mode,
             (_, true) => *our_mode,
             _ if our_mode == their_mode => *our_mode,
-            _ => return Ok(None),
+            _ => return Ok(Joined::No),
         };
         if theirs == base || ours == theirs {
-            return Ok(Some(Entry::File { mode, size: *our_size, content: *ours }));
+            return Ok(Joined::One(Entry::File { mode, size: *our_size, content: *ours }));
         }
         if ours == base {
-            return Ok(Some(Entry::File { mode, size: *their_size, content: *theirs }));
+            return Ok(Joined::One(Entry::File { mode, size: *their_size, content: *theirs }));
         }
         let load = |content: Content, size: u64| {
             let get = |id: BlobId| match plan.fresh.get(&id) {
@@ -295,15 +430,33 @@ impl Replay<'_> {
             };
             content::load(&get, content, size)
         };
-        let texts = [load(*base, *base_size)?, load(*ours, *our_size)?, load(*theirs, *their_size)?];
-        let Some(merged) = crate::merge_clean(&texts[0], &texts[1], &texts[2]) else { return Ok(None) };
-        if merged.len() as u64 > content::WHOLE {
-            // Larger ones would have to be cut; a person can do it.
-            return Ok(None);
+        let [base, current, checkpoint] =
+            [load(*base, *base_size)?, load(*ours, *our_size)?, load(*theirs, *their_size)?];
+        let options = crate::MergeOptions::default();
+        let Ok(merged) = crate::merge(&base, &current, &checkpoint, &options) else { return Ok(Joined::No) };
+        if merged.conflicts > 0 {
+            let contested = ContestedText {
+                path: path.clone(),
+                base,
+                current,
+                checkpoint,
+                current_intent: "edits that somebody made since, and that are to be kept".to_owned(),
+                checkpoint_intent: "the file as it is to be again, without what an agent did to it".to_owned(),
+            };
+            return Ok(Joined::Contested(Box::new(contested), mode));
         }
-        let (id, size) = (self.hashing.blob(&merged), merged.len() as u64);
-        plan.fresh.insert(id, merged.into());
-        Ok(Some(Entry::File { mode, size, content: Content::Whole(id) }))
+        Ok(self.fresh(plan, merged.text, mode).map_or(Joined::No, Joined::One))
+    }
+
+    /// A file with a content that is new with this plan.
+    fn fresh(&self, plan: &mut Plan, text: Vec<u8>, mode: u16) -> Option<Entry> {
+        if text.len() as u64 > content::WHOLE {
+            // Larger ones would have to be cut; a person can do it.
+            return None;
+        }
+        let (id, size) = (self.hashing.blob(&text), text.len() as u64);
+        plan.fresh.insert(id, text.into());
+        Some(Entry::File { mode, size, content: Content::Whole(id) })
     }
 
     /// A folder goes only if everything in it goes, and becomes a file only then.
@@ -318,10 +471,12 @@ impl Replay<'_> {
             plan.changes.iter().filter(|change| change.then.is_some()).map(|change| change.path.clone()).collect();
         let mut kept = Vec::new();
         for change in plan.changes.iter().rev() {
-            let Some(Entry::Folder { node, .. }) = change.now else { continue };
-            if matches!(change.then, Some(Entry::Folder { .. })) {
+            if !matches!(change.now, Some(Entry::Folder { .. })) || matches!(change.then, Some(Entry::Folder { .. })) {
                 continue;
             }
+            // What changed in it since it came to be didn't make it another folder.
+            let Some(now) = self.trees.last() else { continue };
+            let Some(Entry::Folder { node, .. }) = entry_at(self.nodes, *now, &change.path)? else { continue };
             // What is to come below it needs it too.
             let needed = coming.range(change.path.clone()..).nth(usize::from(change.then.is_some()));
             let needed = needed.is_some_and(|path| path.is_within(&change.path) && *path != change.path);

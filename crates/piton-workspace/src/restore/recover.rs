@@ -97,7 +97,13 @@ impl Workspace {
                 let unfinished = here.as_ref().is_some_and(crate::Entry::is_folder)
                     && change.new.as_ref().is_some_and(crate::Entry::is_folder);
                 if is(&change.old) || here.is_none() || unfinished {
-                    changes.push(PlannedChange { path: change.path, now: here, then: change.new, merged: false });
+                    changes.push(PlannedChange {
+                        path: change.path,
+                        now: here,
+                        then: change.new,
+                        merged: false,
+                        resolved: false,
+                    });
                 } else {
                     changed.push((change.path, "it was changed since".to_owned()));
                 }

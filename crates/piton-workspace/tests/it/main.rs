@@ -3,6 +3,7 @@
 
 mod agents;
 mod capture;
+mod drift;
 mod hostile;
 mod merging;
 mod model;

@@ -158,9 +158,9 @@ fn merges_are_those_of_git() {
         let options = MergeOptions { style, favour, ..MergeOptions::default() };
         let ours = merge(&case[0], &case[1], &case[2], &options).unwrap();
         if ours.conflicts == 0 {
-            clean += 1
+            clean += 1;
         } else {
-            conflicts += 1
+            conflicts += 1;
         }
         if seed < 100 {
             alike += usize::from(git.compares_alike(&case));

@@ -124,7 +124,7 @@ async fn nobody_waits_in_a_circle() {
         b
     });
     let (taken, ()) = tokio::join!(async { book.take(&[write("b")], &waiting("ann", 60_000)).await }, async {
-        book_too.give_back(&bob_is_done.await).await.unwrap()
+        book_too.give_back(&bob_is_done.await).await.unwrap();
     },);
     assert_eq!(taken.unwrap()[0].path, path("b"));
 }

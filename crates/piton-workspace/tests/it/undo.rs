@@ -5,7 +5,8 @@ use std::sync::Arc;
 use piton_testing::SeededRandom;
 use piton_types::{CheckpointRef, RunId, Timestamp, Value};
 use piton_workspace::{
-    ChangeKind, ConflictResolution, Goal, RelPath, RestoreOptions, Selection, Session, Side, WorkspaceError,
+    ChangeKind, ConflictResolution, ContestedText, Goal, RelPath, Resolver, RestoreOptions, Selection, Session, Side,
+    WorkspaceError,
 };
 
 use crate::world::{World, look};
@@ -327,4 +328,111 @@ async fn a_checkpoint_without_files_is_refused() {
     world.save("").await;
     let nowhere = CheckpointRef { run: world.workspace().run(), seq: piton_types::Seq(0) };
     assert!(matches!(world.restore(&nowhere).await, Err(WorkspaceError::NoFiles { .. })));
+}
+
+/// W11: a file that the user renamed, or the agent, is followed: the name and the edits both are carried over.
+#[tokio::test(flavor = "multi_thread")]
+async fn renamed_files_are_followed() {
+    let text = |first: &str, last: &str| format!("{first}\n2\n3\n4\n5\n6\n7\n8\n{last}\n");
+    // The agent changes it, the user renames it.
+    let world = World::new();
+    world.write("a", text("1", "9"));
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    world.write("a", text("1", "agent"));
+    session.end(Ok(Value::Null)).await.unwrap();
+    world.remove("a");
+    world.write("sub/b", text("mine", "agent"));
+    world.restore(&start.checkpoint).await.unwrap();
+    assert!(!world.has("a"), "the user's name stays");
+    assert_eq!(world.read("sub/b"), text("mine", "9"), "the agent's change is taken back in it");
+    world.undo().await.unwrap();
+    assert_eq!(world.read("sub/b"), text("mine", "agent"));
+
+    // The agent renames it, the user changes it.
+    let world = World::new();
+    world.write("a", text("1", "9"));
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    std::fs::rename(world.path("a"), world.path("b")).unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
+    world.write("b", text("mine", "9"));
+    world.restore(&start.checkpoint).await.unwrap();
+    assert!(!world.has("b"));
+    assert_eq!(world.read("a"), text("mine", "9"), "the user's change is carried over to the old name");
+
+    // Both rename it: the agent's name goes with what it did, the user's stays, or it is said.
+    let world = World::new();
+    world.write("a", text("1", "9"));
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    std::fs::rename(world.path("a"), world.path("agents")).unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
+    std::fs::rename(world.path("agents"), world.path("users")).unwrap();
+    let before = look(&world.root());
+    match world.restore(&start.checkpoint).await {
+        Ok(_) => assert!(world.has("users") || world.read("a") == text("1", "9")),
+        Err(WorkspaceError::Conflicts { .. }) => assert_eq!(look(&world.root()), before),
+        Err(error) => panic!("{error}"),
+    }
+    // A file here, a folder there.
+    let world = World::new();
+    world.write("x", "file\n");
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    world.remove("x");
+    world.write("x/inner", "agent\n");
+    session.end(Ok(Value::Null)).await.unwrap();
+    world.write("x/mine", "mine\n");
+    let before = look(&world.root());
+    let outcome = world.restore(&start.checkpoint).await;
+    assert!(matches!(outcome, Err(WorkspaceError::Conflicts { .. })), "{outcome:?}");
+    assert_eq!(look(&world.root()), before);
+}
+
+type Answer = fn(&ContestedText) -> Result<Vec<u8>, String>;
+
+struct Scripted(Answer);
+
+impl Resolver for Scripted {
+    fn resolve(&self, contested: &ContestedText) -> Result<Vec<u8>, String> {
+        (self.0)(contested)
+    }
+}
+
+/// W6, W11: markers, a resolver, and a resolver that lies.
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_cannot_be_merged_are_marked_or_resolved() {
+    let world = World::new();
+    world.write("a", "0\n");
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    world.write("a", "agent\n");
+    session.end(Ok(Value::Null)).await.unwrap();
+    world.write("a", "me\n");
+    let goal = Goal::Checkpoint(start.checkpoint);
+    world.reach(goal.clone(), resolving(ConflictResolution::Markers)).await.unwrap();
+    assert_eq!(world.read("a"), "<<<<<<< current\nme\n=======\n0\n>>>>>>> checkpoint\n");
+    world.undo().await.unwrap();
+    let with = |answer: Answer| RestoreOptions {
+        resolver: Some(Arc::new(Scripted(answer))),
+        ..resolving(ConflictResolution::Resolve)
+    };
+    let result = world.reach(goal.clone(), with(|_| Ok(b"me and 0\nme\n".to_vec()))).await.unwrap();
+    assert_eq!(world.read("a"), "me and 0\nme\n");
+    assert!(result.plan.changes[0].resolved, "so that a person looks at it");
+    world.undo().await.unwrap();
+    let lies: [(Answer, &str); 4] = [
+        (|contested| Ok(contested.marked().unwrap()), "markers"),
+        (|_| Ok(b"something else\n".to_vec()), "nothing of either"),
+        (|_| Ok(b"me\n".repeat(1000)), "larger"),
+        (|_| Err("it took too long".to_owned()), "took too long"),
+    ];
+    for (lie, why) in lies {
+        let before = look(&world.root());
+        let outcome = world.reach(goal.clone(), with(lie)).await;
+        let Err(WorkspaceError::Conflicts { conflicts }) = outcome else { panic!("{why}: {outcome:?}") };
+        assert!(conflicts[0].reason.contains(why), "{}", conflicts[0].reason);
+        assert_eq!(look(&world.root()), before);
+    }
 }

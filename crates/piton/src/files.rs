@@ -1,0 +1,183 @@
+//! What a recovery asks about the files of a run and the repository that they are in (V2): the workspace's side of
+//! the port [`Changes`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use piton_runtime::recovery::{Change, Changes, Choice, PortError, Whole};
+use piton_types::CheckpointRef;
+use piton_workspace::{
+    ChangeKind, DriftError, DriftOptions, Entry, Goal, MergeOptions, Record, RelPath, Resolution, RestoreOptions,
+    Selection, Side, Snapshot, Workspace, WorkspaceError, WriteError, merge,
+};
+
+/// A file that isn't as the checkpoint has it.
+#[derive(Debug, Clone)]
+struct Known {
+    path: RelPath,
+    /// What the checkpoint has.
+    then: Option<Entry>,
+    /// What the run began with.
+    base: Option<Entry>,
+    checkpoint: CheckpointRef,
+}
+
+/// Files that were modified or deleted since the checkpoint of a run, and what can be done about them.
+///
+/// To merge is to put the checkpoint's version and the one on disk together, from what was there when the run began;
+/// where both changed the same lines it fails, and says so. Whatever is overwritten is in a checkpoint first.
+#[derive(Debug)]
+pub struct FileChanges {
+    workspace: Workspace,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+impl FileChanges {
+    /// In this folder.
+    pub fn new(workspace: Workspace) -> Self {
+        Self { workspace, known: Mutex::default() }
+    }
+
+    /// The newest snapshot that the run had by then, and the one that it began with.
+    async fn snapshots(&self, whole: &Whole) -> Result<Option<(CheckpointRef, Snapshot, Snapshot)>, WorkspaceError> {
+        let timeline = self.workspace.timeline().await?;
+        let of_run = |moment: &&piton_workspace::Moment| {
+            moment.checkpoint.run == whole.checkpoint.run && moment.checkpoint.seq <= whole.checkpoint.seq
+        };
+        let first = timeline.moments.iter().find(of_run);
+        let last = timeline.moments.iter().rfind(of_run);
+        Ok(first.zip(last).map(|(first, last)| (last.checkpoint.clone(), last.snapshot, first.snapshot)))
+    }
+
+    fn find(&self, path: &str) -> Result<Known, PortError> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(path).cloned().ok_or_else(|| format!("nothing is known of {path:?}").into())
+    }
+
+    async fn put_back(&self, known: Known) -> Result<(), WorkspaceError> {
+        let selection = Selection { only: vec![known.path], not: Vec::new() };
+        let options = RestoreOptions { selection, exact: true, ..RestoreOptions::default() };
+        self.workspace.restore(&Goal::Checkpoint(known.checkpoint), &options, &Arc::default()).await?;
+        Ok(())
+    }
+
+    async fn merge(&self, known: Known) -> Result<(), PortError> {
+        let content = async |entry: &Option<Entry>| match entry {
+            Some(entry) => self.workspace.read(entry).await,
+            None => Ok(None),
+        };
+        let (base, then) = (content(&known.base).await?, content(&known.then).await?);
+        let Some(then) = then else { return Err(format!("{} is no file in the checkpoint", known.path).into()) };
+        let lock = self.workspace.optimistic();
+        let now = lock.acquire(&known.path).await?;
+        let options =
+            MergeOptions { ours: b"checkpoint".to_vec(), theirs: b"current".to_vec(), ..MergeOptions::default() };
+        let merged = merge(&base.unwrap_or_default(), &then, &now.content, &options)?;
+        if merged.conflicts > 0 {
+            return Err(format!("{} was changed in the same lines, and can't be merged", known.path).into());
+        }
+        self.workspace.save(Record::manual(format!("before {} was merged", known.path)), &Arc::default()).await?;
+        match lock.check_and_commit(&now, merged.text).await {
+            Ok(_) => Ok(()),
+            Err(WriteError::Conflict { .. }) => Err(format!("{} was changed this very moment", known.path).into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[async_trait]
+impl Changes for FileChanges {
+    async fn since(&self, whole: &Whole) -> Result<Vec<Change>, PortError> {
+        let Some((checkpoint, snapshot, start)) = self.snapshots(whole).await? else { return Ok(Vec::new()) };
+        let changed = self.workspace.detect_changes(snapshot, Side::Now, &Arc::default()).await?.changes;
+        let own = self.workspace.detect_changes(start, Side::Stored(snapshot), &Arc::default()).await?.changes;
+        let mut own: HashMap<RelPath, Option<Entry>> =
+            own.into_iter().map(|change| (change.path, change.old)).collect();
+        let (mut found, mut known) = (Vec::new(), HashMap::new());
+        for change in changed {
+            let (path, deleted) = match change.kind {
+                ChangeKind::Created => continue,
+                ChangeKind::Deleted => (change.path, true),
+                ChangeKind::Renamed => (change.from.unwrap_or(change.path), true),
+                ChangeKind::Modified | ChangeKind::ModeChanged => (change.path, false),
+            };
+            let (shown, then) = (path.to_string(), change.old);
+            let base = own.remove(&path).unwrap_or_else(|| then.clone());
+            known.insert(shown.clone(), Known { path, then, base, checkpoint: checkpoint.clone() });
+            found.push(match deleted {
+                true => Change::FileDeleted { path: shown },
+                false => Change::FileModified { path: shown },
+            });
+        }
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(found)
+    }
+
+    fn can(&self, choice: Choice) -> bool {
+        matches!(choice, Choice::UseCurrent | Choice::UseCheckpoint | Choice::Merge | Choice::Restore | Choice::Skip)
+    }
+
+    async fn carry_out(&self, change: &Change, choice: Choice) -> Result<(), PortError> {
+        let (Change::FileModified { path } | Change::FileDeleted { path }) = change else { return Ok(()) };
+        match choice {
+            Choice::UseCheckpoint | Choice::Restore => Ok(self.put_back(self.find(path)?).await?),
+            Choice::Merge => self.merge(self.find(path)?).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// New commits of the repository that the folder's branch follows, and what can be done about them.
+#[derive(Debug)]
+pub struct UpstreamChanges {
+    workspace: Workspace,
+    options: DriftOptions,
+    /// Whether the user's git may be written, and the command that must succeed then.
+    rebase: Option<Option<String>>,
+}
+
+impl UpstreamChanges {
+    /// In this folder. The user's git is not written.
+    pub fn new(workspace: Workspace, options: DriftOptions) -> Self {
+        Self { workspace, options, rebase: None }
+    }
+
+    /// A rebase is permitted; if a command is given, it must succeed afterwards.
+    #[must_use]
+    pub fn permitting_rebase(mut self, test: Option<String>) -> Self {
+        self.rebase = Some(test);
+        self
+    }
+}
+
+#[async_trait]
+impl Changes for UpstreamChanges {
+    async fn since(&self, whole: &Whole) -> Result<Vec<Change>, PortError> {
+        let run = &whole.checkpoint.run;
+        let tracker = self.workspace.drift_tracker(run).await?;
+        let report = match self.workspace.check_drift(tracker.known.as_ref(), self.options).await {
+            Ok(report) => report,
+            Err(DriftError::NoGit | DriftError::NoRepository { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        match (report.upstream, report.behind) {
+            (Some(head), commits @ 1..) => Ok(vec![Change::UpstreamCommits { commits, head }]),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn can(&self, choice: Choice) -> bool {
+        choice == Choice::Ignore || choice == Choice::Rebase && self.rebase.is_some()
+    }
+
+    async fn carry_out(&self, change: &Change, choice: Choice) -> Result<(), PortError> {
+        let (Change::UpstreamCommits { .. }, Choice::Rebase, Some(test)) = (change, choice, &self.rebase) else {
+            return Ok(());
+        };
+        let run = self.workspace.run();
+        self.workspace.save(Record::manual("before a rebase"), &Arc::default()).await?;
+        self.workspace.rebase(self.options, test.clone()).await?;
+        Ok(self.workspace.resolve_drift(&run, Resolution::Rebased).await?)
+    }
+}

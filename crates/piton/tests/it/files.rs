@@ -1,0 +1,240 @@
+//! Files and commits that changed while a run stood still, and a model that puts versions together. V2, W11.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use piton::recovery::{
+    ChangePolicies, Changes, Choice, ModifiedPolicy, NobodyToAsk, PathPolicy, Recovery, RecoveryError,
+    SystemEnvironment,
+};
+use piton::workspace::{
+    ConflictResolution, ContestedText, FileChanges, Goal, ModelResolver, ModelResolverOptions, Record, RelPath,
+    Resolver, RestoreOptions, Session, Workspace, WorkspaceError, WorkspaceOptions,
+};
+use piton::{CheckpointKind, Context, MemoryStore, OpenRun, Run, RunId, Value};
+use piton_model::chat::{Provider, Wire};
+use piton_testing::scratch::Scratch;
+
+struct World {
+    scratch: Scratch,
+    context: Context,
+    workspace: Workspace,
+}
+
+impl World {
+    fn new() -> Self {
+        let scratch = Scratch::in_memory();
+        std::fs::create_dir(scratch.join("work")).unwrap();
+        let context = Context::system(Arc::new(MemoryStore::new()));
+        let options = WorkspaceOptions { state: scratch.join("state"), ..WorkspaceOptions::default() };
+        let workspace =
+            Workspace::open(Arc::clone(&context.store), Arc::clone(&context.clock), &scratch.join("work"), options)
+                .unwrap();
+        Self { scratch, context, workspace }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.scratch.join("work").join(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.scratch.join("work").join(name)).unwrap()
+    }
+
+    async fn save(&self, run: &RunId) {
+        let role = piton::workspace::Role::Saved;
+        let record = Record { run: Some(run.clone()), ..Record::new(CheckpointKind::Auto, role, "") };
+        self.workspace.save(record, &Arc::default()).await.unwrap();
+    }
+}
+
+const NINE: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+
+/// A run that changed files, died, and whose files somebody then changed.
+async fn died(world: &World) -> RunId {
+    for name in ["merged", "same", "kept", "gone", "deep"] {
+        world.write(name, NINE);
+    }
+    let id: RunId = "one".parse().unwrap();
+    let folder = Some(world.workspace.root().to_string_lossy().into_owned());
+    let open = OpenRun { id: Some(id.clone()), folder, ..OpenRun::default() };
+    let run = Run::open(&world.context, open).await.unwrap();
+    world.save(&id).await;
+    world.write("merged", &NINE.replace('1', "agent"));
+    world.write("same", &NINE.replace('1', "agent"));
+    world.save(&id).await;
+    drop(run);
+    world.write("merged", &NINE.replace('1', "agent").replace('9', "mine"));
+    world.write("kept", "mine\n");
+    world.write("deep", "mine\n");
+    std::fs::remove_file(world.scratch.join("work/gone")).unwrap();
+    world.write("new", "mine\n");
+    id
+}
+
+async fn recover(world: &World, run: &RunId, policies: ChangePolicies) -> Result<Vec<(String, Choice)>, RecoveryError> {
+    let environment = SystemEnvironment::new(|_| None);
+    let files = FileChanges::new(world.workspace.clone());
+    let changes: [&dyn Changes; 1] = [&files];
+    let recovery =
+        Recovery { context: &world.context, environment: &environment, changes: &changes, policies, ask: &NobodyToAsk };
+    let examined = recovery.examine(run).await?;
+    Ok(examined.settled.into_iter().map(|(change, choice)| (change.to_string(), choice)).collect())
+}
+
+/// V2: every change is settled by the policy of its kind, or of its path; without a policy and somebody to ask,
+/// nothing is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_changed_are_settled_by_policy() {
+    let world = World::new();
+    let run = died(&world).await;
+    let Err(RecoveryError::Stopped(stopped)) = recover(&world, &run, ChangePolicies::default()).await else {
+        panic!("it guessed")
+    };
+    assert_eq!(stopped.unanswered.len(), 4, "{stopped}");
+    let policies: ChangePolicies = piton::from_value(
+        piton::from_json(
+            br#"{"modified": "merge", "deleted": "restore", "paths": [
+                {"path": "kept", "modified": "use_current"}, {"path": "deep", "modified": "use_checkpoint"}]}"#,
+        )
+        .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(policies.modified, ModifiedPolicy::Merge);
+    let settled = recover(&world, &run, policies.clone()).await.unwrap();
+    assert_eq!(settled.len(), 4, "{settled:?}");
+    assert_eq!(world.read("merged"), NINE.replace('1', "agent").replace('9', "mine"));
+    assert_eq!((world.read("kept"), world.read("new")), ("mine\n".to_owned(), "mine\n".to_owned()));
+    assert_eq!((world.read("deep"), world.read("gone")), (NINE.to_owned(), NINE.to_owned()));
+    // To repeat it does no harm.
+    recover(&world, &run, policies).await.unwrap();
+    assert_eq!(world.read("kept"), "mine\n");
+    // What can't be merged is said, and left.
+    world.write("same", &NINE.replace('1', "mine"));
+    let paths = vec![PathPolicy { path: "kept".to_owned(), modified: Some(ModifiedPolicy::UseCurrent), deleted: None }];
+    let policies = ChangePolicies { modified: ModifiedPolicy::Merge, paths, ..ChangePolicies::default() };
+    let error = recover(&world, &run, policies).await.unwrap_err();
+    assert!(matches!(error, RecoveryError::Port { .. }), "{error}");
+    assert_eq!(world.read("same"), NINE.replace('1', "mine"));
+}
+
+/// A model on loopback that says what it is told to, with the seals of the question in place of BEGIN and END.
+struct Model {
+    address: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Model {
+    fn start(answer: &'static str, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/v1", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).unwrap();
+                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                let body = String::from_utf8(body).unwrap();
+                counter.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(delay);
+                let seal: String = body.split("BEGIN-").nth(1).unwrap().chars().take(16).collect();
+                let text = answer.replace("BEGIN", &format!("BEGIN-{seal}")).replace("END", &format!("END-{seal}"));
+                let text = text.replace('\n', "\\n");
+                let body = format!(r#"{{"choices":[{{"message":{{"content":"{text}"}},"finish_reason":"stop"}}]}}"#);
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    body.len()
+                );
+                // Whoever gave up doesn't read it.
+                let _ = stream.write_all(format!("{head}{body}").as_bytes());
+            }
+        });
+        Self { address, asked }
+    }
+
+    fn resolver(&self, patience: Duration) -> ModelResolver {
+        let provider = Provider { base_url: Some(self.address.clone()), ..Provider::new(Wire::OpenAi) };
+        ModelResolver::new(provider, ModelResolverOptions { model: Some("m".to_owned()), patience }).unwrap()
+    }
+}
+
+fn contested() -> ContestedText {
+    ContestedText {
+        path: RelPath::new(b"a").unwrap(),
+        base: "b\n".into(),
+        current: "mine\n".into(),
+        checkpoint: "old\n".into(),
+        current_intent: "edits".to_owned(),
+        checkpoint_intent: "a return".to_owned(),
+    }
+}
+
+async fn resolve(resolver: ModelResolver) -> Result<Vec<u8>, String> {
+    tokio::task::spawn_blocking(move || resolver.resolve(&contested())).await.unwrap()
+}
+
+/// W11: the whole way, from a conflict to the file, through a server that speaks the protocol; it is asked once though
+/// the plan is made several times.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_puts_two_versions_together() {
+    let world = World::new();
+    world.write("a", "old\n");
+    let start = world.workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
+    let session = Session::begin(&world.workspace, "agent".parse().unwrap(), "agent", Value::Null, &Arc::default())
+        .await
+        .unwrap();
+    world.write("a", "agent\n");
+    session.end(Ok(Value::Null)).await.unwrap();
+    world.write("a", "mine\n");
+    let model = Model::start("Here you are:\nBEGIN\nold\nmine\nEND\nGood luck!", Duration::ZERO);
+    let options = RestoreOptions {
+        resolution: ConflictResolution::Resolve,
+        resolver: Some(Arc::new(model.resolver(Duration::from_secs(30)))),
+        ..RestoreOptions::default()
+    };
+    let goal = Goal::Checkpoint(start.checkpoint.clone());
+    let (_, plan) = world.workspace.preview_restore(&goal, &options, &Arc::default()).await.unwrap();
+    assert_eq!(plan.merged_text(&plan.changes[0]), Some(&b"old\nmine\n"[..]), "for a person to look at");
+    let done = world.workspace.restore(&goal, &options, &Arc::default()).await.unwrap();
+    assert_eq!((world.read("a").as_str(), model.asked.load(Ordering::SeqCst)), ("old\nmine\n", 1));
+    let note = done.note();
+    assert!(note.starts_with("The files of this folder were returned to checkpoint"), "{note}");
+    assert!(note.ends_with("- a: merged with somebody else's edits"), "{note}");
+
+    let liar = Model::start("BEGIN\n<<<<<<< mine\nmine\n=======\nold\n>>>>>>> old\nEND", Duration::ZERO);
+    world.workspace.restore(&Goal::Undo(None), &RestoreOptions::default(), &Arc::default()).await.unwrap();
+    let options = RestoreOptions { resolver: Some(Arc::new(liar.resolver(Duration::from_secs(30)))), ..options };
+    let refused = world.workspace.restore(&goal, &options, &Arc::default()).await;
+    assert!(matches!(refused, Err(WorkspaceError::Conflicts { .. })), "{refused:?}");
+    assert_eq!(world.read("a"), "mine\n");
+}
+
+/// A model that doesn't answer in time, in form, or at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_does_not_answer_properly_is_no_help() {
+    let slow = Model::start("BEGIN\nold\nmine\nEND", Duration::from_secs(5));
+    let error = resolve(slow.resolver(Duration::from_millis(200))).await.unwrap_err();
+    assert!(error.contains("too long") || error.contains("within"), "{error}");
+    let chatty = Model::start("I would merge them so: old, mine.", Duration::ZERO);
+    assert!(resolve(chatty.resolver(Duration::from_secs(9))).await.unwrap_err().contains("form"));
+    let gone = Model { address: "http://127.0.0.1:1/v1".to_owned(), asked: Arc::default() };
+    assert!(resolve(gone.resolver(Duration::from_secs(9))).await.is_err());
+    let good = Model::start("BEGIN\nold\nmine\nEND", Duration::ZERO);
+    assert_eq!(resolve(good.resolver(Duration::from_secs(9))).await.unwrap(), b"old\nmine\n");
+}
