@@ -75,7 +75,7 @@ pub(crate) async fn drift(dir: &Path) -> anyhow::Result<()> {
             ours.0.push(start.elapsed());
             report
         };
-        plumbing.time(|| calls(&git))?;
+        plumbing.time(|| calls(git))?;
         seen = Some(report);
     }
     let seen = seen.context("it was checked")?;
@@ -92,7 +92,7 @@ pub(crate) async fn drift(dir: &Path) -> anyhow::Result<()> {
 }
 
 /// The same questions, asked one after the other.
-fn calls(git: &dyn Fn(&[&str], &[u8]) -> anyhow::Result<Vec<u8>>) -> anyhow::Result<()> {
+fn calls(git: impl Fn(&[&str], &[u8]) -> anyhow::Result<Vec<u8>>) -> anyhow::Result<()> {
     let filters = ["config", "-z", "--name-only", "--get-regexp", r"^filter\."];
     let _ = git(&filters, b"");
     git(&["rev-parse", "--show-toplevel", "--git-dir", "--git-common-dir", "--show-object-format"], b"")?;

@@ -146,8 +146,11 @@ impl Stage {
                 finished += usize::from(self.is_whole(&format!("{:?} at {point:?}", self.command)));
             }
         }
-        println!("{:?}: {killed} kills, {finished} of them finished afterwards", self.command);
-        assert!(killed > 4 && finished > 0 && finished < killed, "{killed} kills, {finished} finished");
+        assert!(
+            killed > 4 && finished > 0 && finished < killed,
+            "{:?}: {killed} kills, {finished} finished",
+            self.command
+        );
     }
 }
 

@@ -27,6 +27,9 @@ const EVENTS: usize = 1_024;
 /// How many commands may wait.
 const COMMANDS: usize = 32;
 
+/// Is told what happens.
+type Tell = Arc<dyn Fn(&Event) + Send + Sync>;
+
 /// Runs a workflow.
 ///
 /// Without a store it runs as it is, and nothing is kept:
@@ -73,7 +76,7 @@ pub struct WorkflowRunnerBuilder {
     stop: SafeStopSignal,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
-    listeners: Vec<Arc<dyn Fn(&Event) + Send + Sync>>,
+    listeners: Vec<Tell>,
     plugins: Vec<Box<dyn Plugin>>,
     #[cfg(feature = "checkpoint")]
     store: Option<Arc<dyn piton_store::Store>>,

@@ -100,7 +100,7 @@ async fn what_was_undone_does_not_stand_in_the_way_of_what_came_before() {
         let session = begin(&world, n).await;
         world.write("a", text);
         session.end(Ok(Value::Null)).await.unwrap();
-        world.write("mine", &format!("{n}\n"));
+        world.write("mine", format!("{n}\n"));
     }
     world.undo().await.unwrap();
     assert_eq!(world.read("a"), "goodbye\n");
