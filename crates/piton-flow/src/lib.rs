@@ -92,6 +92,7 @@ pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;
 #[cfg(feature = "checkpoint")]
 pub use resume::{ResumeExamination, ResumePolicy, examine_resume};
+#[cfg(feature = "checkpoint")]
 pub use runner::{
     AnswerError, FlowOptions, RunOutcome, StartFlow, answer_question, choose, open_questions, resume_durable,
     run_durable,
