@@ -61,8 +61,7 @@ Store:
   demo     See it work: files undone, an agent killed and gone on, a person asked
 
 Shell:
-  completions
-           What a shell needs to complete commands of piton";
+  completions  What a shell needs to complete commands of piton";
 
 const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
@@ -369,6 +368,7 @@ pub(crate) struct Init {
 
 /// The key of an encrypted store
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  piton key rotate --new-key-file next.key")]
 pub(crate) struct KeyArguments {
     #[command(subcommand)]
     pub(crate) verb: KeyVerb,

@@ -23,7 +23,7 @@ pub(crate) struct Gc {
     pub(crate) consent: Consent,
 }
 
-/// Find damage, and what it affects
+/// Find damage, and what it affects; --repair
 ///
 /// Reads everything and holds it against its hashes. Of a checkpoint, it also says whether this machine has what going
 /// on from there needs. --repair keeps all that is whole in a new store and sets the damaged one aside.

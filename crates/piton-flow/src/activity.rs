@@ -97,14 +97,27 @@ impl<'a> Activity<'a> {
         let mut work = pin!(work);
         let bell = Arc::new(Bell::default());
         let waker = Waker::from(Arc::clone(&bell));
+        let mut was_quiet = false;
         std::future::poll_fn(|cx| {
             bell.waker.register(cx.waker());
-            bell.rung.store(false, Ordering::Release);
+            if bell.rung.swap(false, Ordering::AcqRel) {
+                was_quiet = false;
+            }
             match work.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
                 Poll::Ready(done) => Poll::Ready(Some(done)),
                 // If it rang, something can go on, although it isn't busy yet.
-                Poll::Pending if self.count() == 0 && !bell.rung.load(Ordering::Acquire) && rest() => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
+                Poll::Pending if self.count() > 0 || bell.rung.load(Ordering::Acquire) || !rest() => {
+                    was_quiet = false;
+                    Poll::Pending
+                }
+                Poll::Pending if was_quiet => Poll::Ready(None),
+                // Work that gives way to others is woken only when the runtime has seen to those, so once more after
+                // them.
+                Poll::Pending => {
+                    was_quiet = true;
+                    let _ = pin!(tokio::task::yield_now()).poll(cx);
+                    Poll::Pending
+                }
             }
         })
         .await

@@ -302,7 +302,7 @@ async fn run_node(
                 let message = "the process died while it ran, so it may have taken place; it isn't done again";
                 (inputs, Err(NodeError::new("Uncertain", message)))
             }
-            (Ok(inputs), Begun::Go { key, .. }) => {
+            (Ok(inputs), Begun::Go { key }) => {
                 let context = NodeContext {
                     host,
                     node: &node.id,
@@ -357,7 +357,7 @@ async fn begin(node: &GraphNode, step: &StepPath, inputs: &Value, frame: Frame<'
     let host = frame.host;
     // Without a journal nothing is made for it.
     if !host.journal.keeps() {
-        return Ok(Begun::Go { key: None, checkpoint: None });
+        return Ok(Begun::Go { key: None });
     }
     let beginning = Beginning {
         step,
@@ -367,11 +367,7 @@ async fn begin(node: &GraphNode, step: &StepPath, inputs: &Value, frame: Frame<'
         waits: node.kind == nodes::HUMAN_INPUT,
         checkpoint: node.settings.checkpoint_before,
     };
-    let begun = host.journal.begin(beginning).await.map_err(FlowError::Journal)?;
-    if let Begun::Go { checkpoint: Some(checkpoint), .. } = &begun {
-        host.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone() }).await;
-    }
-    Ok(begun)
+    host.journal.begin(beginning).await.map_err(FlowError::Journal)
 }
 
 /// Ends when the run is to stop.

@@ -180,13 +180,11 @@ impl Journal for RunJournal<'_> {
     async fn begin(&self, beginning: Beginning<'_>) -> Result<Begun, JournalError> {
         // It is about to run, unless somebody asked the run to stop.
         self.run.ready_for(beginning.step).await?;
-        let checkpoint = if beginning.checkpoint {
+        if beginning.checkpoint {
             let mut book = self.book.lock().await;
             let description = format!("before {}", beginning.step);
-            Some(self.save_in(&mut book, Trigger::BeforeExternal, &description).await?)
-        } else {
-            None
-        };
+            self.save_in(&mut book, Trigger::BeforeExternal, &description).await?;
+        }
         let mut key = None;
         if beginning.effect == Effect::Outward {
             let uncertain = match beginning.on_uncertain {
@@ -220,7 +218,7 @@ impl Journal for RunJournal<'_> {
             }
         }
         lock(&self.begun).insert(beginning.step.clone(), beginning.waits);
-        Ok(Begun::Go { key, checkpoint })
+        Ok(Begun::Go { key })
     }
 
     fn used(&self, usage: TokenUsage) {

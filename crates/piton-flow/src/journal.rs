@@ -81,8 +81,6 @@ pub enum Begun {
         /// The same for every attempt that wasn't answered, in whichever process: for services that recognise
         /// repetitions. Only what is outward has one.
         key: Option<String>,
-        /// The checkpoint that was made.
-        checkpoint: Option<CheckpointRef>,
     },
     /// A person says that it took place, and gave this.
     Done(Value),
@@ -181,7 +179,7 @@ impl Journal for NoJournal {
     }
 
     async fn begin(&self, _beginning: Beginning<'_>) -> Result<Begun, JournalError> {
-        Ok(Begun::Go { key: None, checkpoint: None })
+        Ok(Begun::Go { key: None })
     }
 
     async fn record(&self, _done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {

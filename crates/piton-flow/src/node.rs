@@ -366,7 +366,7 @@ impl<'a> NodeContext<'a> {
         let begun = host.journal.begin(beginning).await.map_err(failed)?;
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let result = match begun {
-            Begun::Go { key, .. } => work(key).await,
+            Begun::Go { key } => work(key).await,
             Begun::Done(value) => Ok(value),
             Begun::Unknown => {
                 let message = format!("the process died while {step} ran, so it may have taken place");

@@ -85,6 +85,15 @@ pub(crate) struct MockAnswer {
     pub(crate) delay_ms: u64,
 }
 
+impl MockAnswer {
+    /// Whether it is wanted for the same requests.
+    pub(crate) fn fits_like(&self, other: &Self) -> bool {
+        self.method.eq_ignore_ascii_case(&other.method)
+            && (&self.path, &self.match_headers, &self.match_body)
+                == (&other.path, &other.match_headers, &other.match_body)
+    }
+}
+
 const fn ok() -> u16 {
     200
 }

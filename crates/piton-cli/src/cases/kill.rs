@@ -19,7 +19,7 @@ use super::case::Case;
 use super::durable::{Attempt, Driver, drive};
 use super::dying::{Death, DyingStore};
 use super::http::MockHttp;
-use super::run::{Ended, Outcome, Verdict, differences, start_mock, unsupported};
+use super::run::{Ended, Outcome, Verdict, differences, start_patient_mock, unsupported};
 
 /// How long a process may take that is to be killed.
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -112,7 +112,7 @@ struct Whole {
 }
 
 async fn whole(case: &Case, store: Arc<dyn Store>) -> Result<Whole, String> {
-    let mock = start_mock(case).await?;
+    let mock = start_patient_mock(case).await?;
     let base = mock.as_ref().map(MockHttp::url);
     let store = Arc::new(DyingStore::new(store, Death::NEVER));
     let attempt = drive(case, base.as_deref(), Arc::clone(&store) as _, Driver::Mortal, &AtomicU64::new(0)).await?;
@@ -203,7 +203,7 @@ fn moments(memory: &Whole, sqlite: &Whole, seed: u64) -> Vec<Moment> {
 
 /// The case, killed at a moment and gone on with.
 async fn one(case: &Case, moment: Moment, place: &Path, skipped: &AtomicU64) -> Result<Ended, String> {
-    let mock = start_mock(case).await?;
+    let mock = start_patient_mock(case).await?;
     let base = mock.as_ref().map(MockHttp::url);
     let base = base.as_deref();
     let death = Death { call: moment.call, after: moment.after, really: false };
@@ -287,7 +287,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_forgets_would_be_noticed() {
         let case = case("branch_and_join");
-        let mock = start_mock(&case).await.unwrap();
+        let mock = start_patient_mock(&case).await.unwrap();
         let base = mock.as_ref().map(MockHttp::url);
         let whole = whole(&case, Arc::new(MemoryStore::new())).await.unwrap();
         let skipped = AtomicU64::new(0);

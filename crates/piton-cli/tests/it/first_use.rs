@@ -1,5 +1,6 @@
 //! What somebody meets who sees Piton for the first time.
 
+use crate::readme::README;
 use crate::world::World;
 
 #[test]
@@ -34,4 +35,25 @@ fn the_doctor_finds_what_is_wrong_with_a_store() {
     assert_eq!((code, &damaged["status"]), (Some(1), &"problem".into()), "{damaged}");
     let shown = world.piton(["--store", &url, "doctor"]);
     assert!(shown.stdout.contains("problem") && shown.stdout.contains("fix: "), "{}", shown.whole());
+}
+
+/// Everything that the demo claims holds here and now, and it leaves nothing outside its folder.
+#[test]
+fn the_demo_keeps_its_word() {
+    let world = World::new();
+    let folder = world.work().join("demo");
+    let said = world.piton(["demo", "--json", "--into", folder.to_str().unwrap()]);
+    assert_eq!(said.code, Some(0), "{}", said.whole());
+    let claims = said.json()["claims"].as_array().unwrap().clone();
+    assert_eq!(claims.len(), 9, "{}", said.whole());
+    assert!(claims.iter().all(|claim| claim["holds"] == true), "{claims:?}");
+    // Numbers aside: git's own files differ from version to version.
+    let plain = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    for claim in &claims {
+        let line = format!("yes {}", claim["claim"].as_str().unwrap());
+        assert!(plain(README).contains(&plain(&line)), "the README doesn't show: {line}");
+    }
+    assert!(world.piton(["status"]).stderr.contains("there is no store"), "the folder's own store is not made");
+    let shown = world.piton(["demo", "--into", folder.to_str().unwrap()]);
+    assert_eq!(shown.code, Some(1), "a folder that exists is left alone: {}", shown.whole());
 }

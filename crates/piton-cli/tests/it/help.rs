@@ -55,8 +55,7 @@ fn all_verbs() {
       demo     See it work: files undone, an agent killed and gone on, a person asked
 
     Shell:
-      completions
-               What a shell needs to complete commands of piton
+      completions  What a shell needs to complete commands of piton
 
     Options:
           --json             Print JSON: one object, or one per line for lists
@@ -244,13 +243,18 @@ fn all_verbs() {
       <RUN>  The run, by its id or the unique beginning of it
 
     Options:
-          --wait [<SECONDS>]  If another process drives the run, wait for it, at most so long
-          --config <FILE>     Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
-          --explain           Only say what changed since the run was begun, and what that means
-          --document <FILE>   With --explain: what this document would mean for what is done
-          --force             Go on although something dangerous changed; every change is written to the
-                              audit log
-      -h, --help              Print help (see more with '--help')
+          --wait [<SECONDS>]     If another process drives the run, wait for it, at most so long
+          --config <FILE>        Models, knowledge bases, credentials, limits: a .toml, .yml or .json
+                                 file
+          --explain              Only say what changed since the run was begun, and what that means
+          --document <FILE>      With --explain: what this document would mean for what is done
+          --force                Go on although something dangerous changed; every change is written to
+                                 the audit log
+          --on-modified <WHAT>   For files that were modified: use_current, use_checkpoint, merge, abort
+          --on-deleted <WHAT>    For files that were deleted: restore, skip, abort
+          --on-upstream <WHAT>   For new upstream commits: ignore, rebase (which permits it), abort
+          --on-path <PATH=WHAT>  For one file or folder, as in src=use_current; may be given again
+      -h, --help                 Print help (see more with '--help')
 
     Options of every verb:
           --json             Print JSON: one object, or one per line for lists

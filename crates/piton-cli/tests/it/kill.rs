@@ -159,10 +159,10 @@ fn a_signal_stops_it_and_says_how_to_go_on() {
         assert!(stderr.any(|line| line == "write: started"));
         signal(&child, kind);
         let last = stderr.last().unwrap();
-        assert_eq!(last, "warning: run x was stopped; what finished is kept. `piton resume x` goes on from there.");
+        assert_eq!(last, "hint: what finished is kept. `piton resume x` goes on from there.");
         assert_eq!(child.wait().unwrap().code(), Some(code));
         // The command was killed with it and is not counted as a failure of its own.
-        assert_eq!(world.piton(["show", "x", "--json"]).json()["status"], "in_progress");
+        assert_eq!(world.piton(["show", "x", "--json"]).json()["status"], "paused");
         let said = world.piton(["resume", "x", "--json"]);
         assert_eq!(said.json()["status"], "completed");
         assert_eq!((lines(&world.work(), "begun", "fetch"), lines(&world.work(), "ended", "write")), (1, 1));

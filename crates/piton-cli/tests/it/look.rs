@@ -254,10 +254,12 @@ fn show_a_checkpoint_and_its_values() {
     body
       {
       "at": [MILLIS],
+      "exceptions": 0,
       "files_modified": [],
       "output": {
       "greeting": "Hello Ada!"
       },
+      "recovered_from": null,
       "status": "completed",
       "verification": null
       }

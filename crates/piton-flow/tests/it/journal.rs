@@ -151,7 +151,7 @@ impl Journal for Counting {
     }
     async fn begin(&self, _: Beginning<'_>) -> Result<Begun, JournalError> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(Begun::Go { key: None, checkpoint: None })
+        Ok(Begun::Go { key: None })
     }
     async fn record(&self, _: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
         self.1.fetch_add(1, Ordering::Relaxed);
