@@ -30,7 +30,7 @@ impl Said {
     /// The one object of a `--json` answer.
     pub(crate) fn json(&self) -> serde_json::Value {
         assert_eq!(self.stdout.lines().count(), 1, "one object: {}", self.stdout);
-        serde_json::from_str(&self.stdout).unwrap()
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
     }
 }
 

@@ -88,7 +88,8 @@ pub(super) async fn copy_log(
         // One by one, and without the packs that can't be read.
         None => {
             for seq in (rest.0..=end.seq.0).map(Seq) {
-                let one = Span { from: seq, to: seq, ..span };
+                // Not one more: a look at what follows may meet the damage.
+                let one = Span { from: seq, to: seq, limit: 1, ..span };
                 let record = match copy.unless_damaged(from.read(run, one).await)? {
                     Some(mut records) => records.pop(),
                     None => from.read(run, Span { packs: false, ..one }).await?.pop(),
@@ -131,7 +132,16 @@ impl Copy<'_> {
             after = Some(last.id);
             packs.extend(page.iter().filter(|pack| pack.runs.contains(run)).map(|pack| pack.id));
         }
-        let entries = log.entries(Span::ALL).await?;
+        let entries = match self.unless_damaged(log.entries(Span::ALL).await)? {
+            Some(entries) => entries,
+            None => {
+                let mut whole = Vec::new();
+                for seq in (0..=log.head().seq.0).map(Seq) {
+                    whole.extend(self.unless_damaged(log.entry(seq).await)?);
+                }
+                whole
+            }
+        };
         let removed = log.removed_in(&entries).await?.checkpoints;
         let name = PartName::from(PartName::WORKSPACE);
         let mut snapshots = Vec::new();
