@@ -122,6 +122,8 @@ async fn stopped_writer(seed: u64, forgetting: bool) -> (bool, bool) {
     // What the writer is to share may be in a run that goes.
     let shared = runs.get(random.below(3)).cloned();
     folder.edit(&random);
+    // What changed in the same tick as a save is read again by the next, and shares nothing.
+    tokio::time::sleep(Duration::from_millis(25)).await;
     workspace.save(Record { run: shared, ..Record::manual("") }, &Arc::default()).await.unwrap();
     for run in &runs {
         end(&store, run).await;

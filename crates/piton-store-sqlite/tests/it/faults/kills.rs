@@ -63,7 +63,7 @@ fn points(how: How, start: Option<&Path>, place: &Place) -> Points {
     let trace = strace::trace(&how.command(&folder), CHANGING, 32);
     let said = Said::new(&trace.finished.lines());
     let found = trace.kill_points(&folder);
-    assert!(found.unnamed * 10 < found.points.len(), "too many calls can't be named");
+    assert!(found.unnamed * 5 < found.points.len(), "{} of {} calls can't be named", found.unnamed, found.points.len());
     let root = said.done.expect("an undisturbed run gets to its end");
     Points { points: found.points, unnamed: found.unnamed, root }
 }
