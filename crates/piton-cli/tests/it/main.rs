@@ -19,4 +19,5 @@ mod terminal;
 mod together;
 mod travel;
 mod unprivileged;
+mod upkeep;
 mod world;
