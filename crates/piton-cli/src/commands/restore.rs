@@ -83,15 +83,14 @@ pub(crate) fn options(change: &Change) -> Result<RestoreOptions, Failure> {
 /// A path of the command line, as one in the workspace.
 pub(crate) fn inside(root: &Path, path: &Path) -> Result<RelPath, Failure> {
     let whole = root.join(path);
+    let outside = || Failure::usage(format!("{} isn't in {}", path.display(), root.display()));
     let mut names: Vec<&[u8]> = Vec::new();
     for part in whole.strip_prefix(root).unwrap_or(&whole).components() {
         match part {
             Component::Normal(name) => names.push(name.as_bytes()),
             Component::CurDir => {}
-            Component::ParentDir => drop(names.pop()),
-            Component::RootDir | Component::Prefix(_) => {
-                return Err(Failure::usage(format!("{} isn't in {}", path.display(), root.display())));
-            }
+            Component::ParentDir => drop(names.pop().ok_or_else(outside)?),
+            Component::RootDir | Component::Prefix(_) => return Err(outside()),
         }
     }
     RelPath::new(&names.join(&b'/')).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
@@ -303,6 +302,7 @@ mod tests {
         assert_eq!(inside(root, Path::new("/work/a")).unwrap().to_string(), "a");
         assert!(inside(root, Path::new(".")).unwrap().is_root());
         assert!(inside(root, Path::new("/etc/passwd")).is_err());
-        assert_eq!(inside(root, Path::new("../../x")).unwrap().to_string(), "x", "it can't climb out");
+        assert!(inside(root, Path::new("../../x")).is_err(), "it isn't taken for another file either");
+        assert!(inside(root, Path::new("a/../../x")).is_err());
     }
 }
