@@ -24,51 +24,45 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Appends inside the caller's transaction; gives the run's number. If it refuses, the caller takes
+/// Appends inside the caller's transaction; gives what the next append must know. If it refuses, the caller takes
 /// back what was written so far.
 ///
 /// An append to a run in progress writes one row, and one more if its pack is large. The index row is left alone
 /// then: its time is that of the newest entry.
-pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> Result<i64, Failure> {
-    let mut number = match known {
-        Some(number) => Some(number),
-        None => run_number(conn, &commit.run)?,
+pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Known) -> Result<Tip, Failure> {
+    let (number, found) = match known {
+        Known::Tip(tip) => (Some(tip.number), Some(tip)),
+        Known::Number(number) => match look(conn, number)? {
+            Some(found) => (Some(number), Some(found)),
+            // The run was removed since, and there may be another one of its name.
+            None => find(conn, &commit.run)?,
+        },
+        Known::Nothing => find(conn, &commit.run)?,
     };
-    let mut found = match number {
-        Some(number) => look(conn, number)?,
-        None => None,
-    };
-    if known.is_some() && found.is_none() {
-        // The run was removed since, and there may be another one of its name.
-        number = run_number(conn, &commit.run)?;
-        if let Some(number) = number {
-            found = look(conn, number)?;
-        }
-    }
     commit.check(found.as_ref().map(|found| found.head))?;
     if let Some(era) = commit.era
         && era < upkeep::era(conn)?
     {
         return Err(StoreError::EraEnded { run: commit.run.clone(), wanted: commit.seq }.into());
     }
-    let number =
-        match (number, &commit.index) {
-            (Some(number), Some(index)) => {
-                update_row(conn, number, index, commit)?;
-                number
+    let in_progress = status_number(RunStatus::InProgress);
+    let number = match (number, &commit.index) {
+        (Some(number), Some(index)) => {
+            update_row(conn, number, index, commit)?;
+            number
+        }
+        (Some(number), None) => {
+            if found.as_ref().is_none_or(|found| found.status != in_progress) {
+                conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
+                    .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
             }
-            (Some(number), None) => {
-                if found.as_ref().is_none_or(|found| found.status != status_number(RunStatus::InProgress)) {
-                    conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
-                        .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
-                }
-                number
-            }
-            (None, Some(index)) => insert_row(conn, index)?,
-            (None, None) => return Err(StoreError::no_run(&commit.run).into()),
-        };
+            number
+        }
+        (None, Some(index)) => insert_row(conn, index)?,
+        (None, None) => return Err(StoreError::no_run(&commit.run).into()),
+    };
     upkeep::rely(conn, number, &commit.staged)?;
-    let is_newest = found.is_none_or(|found| found.is_newest);
+    let is_newest = found.as_ref().is_none_or(|found| found.is_newest);
     let pack = if commit.pack.len() > if is_newest { INLINE_PACK_OF_NEWEST } else { INLINE_PACK } {
         conn.prepare_cached("INSERT INTO tail(bytes) VALUES (?1)")?.execute([&commit.pack[..]])?;
         ToSqlOutput::from(conn.last_insert_rowid())
@@ -84,7 +78,13 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Option<i64>) -> R
             &commit.entry[..],
             pack,
         ])?;
-    Ok(number)
+    let head = Head { seq: commit.seq, fence: commit.fence, hash: commit.hash };
+    let status = match (&commit.index, found) {
+        (Some(index), _) => status_number(index.status),
+        (None, Some(found)) => found.status,
+        (None, None) => in_progress,
+    };
+    Ok(Tip { number, head, status, is_newest })
 }
 
 fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commit) -> rusqlite::Result<()> {
@@ -134,16 +134,34 @@ pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Opt
     conn.prepare_cached("SELECT no FROM run WHERE id = ?1")?.query_row([run.as_str()], |row| row.get(0)).optional()
 }
 
+/// What is known of a run before an append to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Known {
+    /// Where it ends, and nobody wrote since.
+    Tip(Tip),
+    /// Its number, if it wasn't removed since.
+    Number(i64),
+    /// Nothing.
+    Nothing,
+}
+
 /// What an append must know of its run.
-struct Found {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tip {
+    pub(crate) number: i64,
     head: Head,
     status: u8,
     /// Whether no run was created after it: then its entries are the last of the table.
     is_newest: bool,
 }
 
+fn find(conn: &Connection, run: &RunId) -> rusqlite::Result<(Option<i64>, Option<Tip>)> {
+    let Some(number) = run_number(conn, run)? else { return Ok((None, None)) };
+    Ok((Some(number), look(conn, number)?))
+}
+
 /// `None` if there is no such run.
-fn look(conn: &Connection, run: i64) -> rusqlite::Result<Option<Found>> {
+fn look(conn: &Connection, run: i64) -> rusqlite::Result<Option<Tip>> {
     conn.prepare_cached(
         "SELECT key, fence, hash, (SELECT status FROM run WHERE no = ?3), ?3 = (SELECT max(no) FROM run) FROM entry
          WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1",
@@ -152,7 +170,7 @@ fn look(conn: &Connection, run: i64) -> rusqlite::Result<Option<Found>> {
         let head = Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? };
         // A run that was removed has entries until they are swept, but no row.
         let Some(status) = row.get(3)? else { return Ok(None) };
-        Ok(Some(Found { head, status, is_newest: row.get(4)? }))
+        Ok(Some(Tip { number: run, head, status, is_newest: row.get(4)? }))
     })
     .optional()
     .map(Option::flatten)

@@ -81,13 +81,14 @@ impl Target {
     }
 }
 
-/// What holds for every connection: no code in the schema, no mapped memory, nothing in temporary files.
+/// What holds for every connection: no code in the schema, no mapped memory, nothing in temporary files, and
+/// nothing in the log before it is committed (see `vfs`).
 fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
-    conn.execute_batch("PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY;")
+    conn.execute_batch("PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY; PRAGMA cache_spill = OFF;")
 }
 
 /// Leaves the log alone when the connection is closed. After a failed sync its pages in memory and on

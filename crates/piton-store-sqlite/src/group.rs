@@ -10,7 +10,7 @@ use piton_store::{Commit, StoreError};
 use piton_types::Durability;
 use tokio::sync::oneshot;
 
-use crate::append;
+use crate::append::{self, Known, Tip};
 use crate::counters::Tally;
 use crate::errors::{is_busy, translate};
 use crate::open::patiently;
@@ -164,46 +164,51 @@ impl Core {
     }
 
     /// Appends all of them in the transaction that was begun, and ends it.
-    fn commit_group(&self, writer: &Writer, commits: &[&Commit]) -> Vec<Answer> {
+    fn commit_group(&self, writer: &mut Writer, commits: &[&Commit]) -> Vec<Answer> {
         let alone = commits.len() == 1;
+        writer.check_tips();
         let mut answers = Vec::with_capacity(commits.len());
-        let mut numbers = Vec::with_capacity(commits.len());
+        let mut applied = Vec::with_capacity(commits.len());
         for commit in commits {
             match self.apply(writer, commit, alone) {
-                Ok(number) => {
-                    numbers.push((commit, number));
+                Ok(tip) => {
+                    applied.push((*commit, tip));
                     answers.push(Ok(()));
                 }
                 Err(Failure::Refused(refusal)) => answers.push(Err(refusal)),
                 Err(Failure::Sql(error)) => return self.fail_all(writer, commits, &error, false),
             }
         }
-        let end = if numbers.is_empty() { "ROLLBACK" } else { "COMMIT" };
+        let end = if applied.is_empty() { "ROLLBACK" } else { "COMMIT" };
         if let Err(error) = writer.run(end) {
             return self.fail_all(writer, commits, &error, true);
         }
-        if numbers.is_empty() {
+        if applied.is_empty() {
             return answers;
         }
         let durable = commits.iter().any(|commit| commit.durability == Durability::Durable);
         let mut bytes = 0;
-        for (commit, number) in &numbers {
+        for (commit, tip) in &applied {
             bytes += (commit.entry.len() + commit.pack.len()) as u64;
             if self.known_run(&commit.run).is_none() {
-                self.remember_run(&commit.run, *number);
+                self.remember_run(&commit.run, tip.number);
             }
         }
-        Tally::add(&self.tally.commits, numbers.len() as u64);
+        writer.keep_tips(&applied);
+        Tally::add(&self.tally.commits, applied.len() as u64);
         Tally::add(&self.tally.groups, 1);
         Tally::add(&self.tally.syncs, u64::from(durable));
         Tally::add(&self.tally.bytes, bytes);
-        self.after_commit(numbers.len() as u64);
+        self.after_commit(applied.len() as u64);
         answers
     }
 
     /// One member. A refused one leaves nothing behind.
-    fn apply(&self, writer: &Writer, commit: &Commit, alone: bool) -> Result<i64, Failure> {
-        let known = self.known_run(&commit.run);
+    fn apply(&self, writer: &Writer, commit: &Commit, alone: bool) -> Result<Tip, Failure> {
+        if alone && let Some(tip) = writer.tip(&commit.run) {
+            return append::apply(&writer.conn, commit, Known::Tip(tip));
+        }
+        let known = self.known_run(&commit.run).map_or(Known::Nothing, Known::Number);
         if alone {
             return append::apply(&writer.conn, commit, known);
         }

@@ -1,4 +1,4 @@
-//! A thin layer between SQLite and its own file layer, for two things that SQLite doesn't do:
+//! A thin layer between SQLite and its own file layer, for three things that SQLite doesn't do:
 //!
 //! - Each page of the database file carries a checksum over its number and content, in eight bytes
 //!   that SQLite leaves free at its end. It is written with the page and compared when the page is
@@ -6,8 +6,9 @@
 //!   rows after a flipped bit.
 //! - The log is synced with `fdatasync`, which doesn't write the file's times. SQLite as it is built
 //!   for Rust uses `fsync`, and then every durable commit waits for the file system's journal too.
+//! - The frames of a commit are written to the log in one call instead of two for each frame.
 //!
-//! Frames of the log are not touched: their own checksums protect them, and the checkpoint that moves
+//! Frames of the log are not changed: their own checksums protect them, and the checkpoint that moves
 //! a page from the log to the database goes through here. All other files are handed to SQLite's own
 //! layer directly. A short read (past the end of the file) is passed on as it is. A whole page of
 //! zeros doesn't pass: SQLite never reads a page that it hasn't written.
@@ -34,6 +35,8 @@ pub(crate) const UNCHECKED: &CStr = c"piton-unchecked";
 const CONTENT: usize = PAGE - RESERVED as usize;
 /// What SQLite writes before each page of the log.
 const FRAME_HEADER: c_int = 24;
+/// How many bytes of a commit are collected before they are written. SQLite's own layer takes less than 128 KiB.
+const COLLECTED: usize = 96 << 10;
 /// The part of the first page that SQLite reads before it knows the size of a page.
 pub(crate) const HEADER: usize = 100;
 
@@ -59,6 +62,12 @@ struct Layered {
     lock: Option<File>,
     /// The newest frame that was written through here: the log's salts, and where it ends.
     newest: ([u8; 8], u64),
+    /// Whether that frame ends a commit.
+    commits: bool,
+    /// Frames of the commit that is being written.
+    collected: Vec<u8>,
+    /// Where they belong in the log.
+    collected_at: i64,
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -134,6 +143,9 @@ unsafe extern "C" fn open(
             folder: None,
             lock: None,
             newest: ([0; 8], 0),
+            commits: false,
+            collected: Vec::new(),
+            collected_at: 0,
         });
         let code = own_open(own, name, inner(file), flags, out);
         if code != ffi::SQLITE_OK {
@@ -278,25 +290,69 @@ unsafe extern "C" fn write_page(
     }
 }
 
+/// Collects the frames of a commit and writes them when its last one is there.
+///
+/// SQLite calls this for the frames of one commit in a row and tells the other processes of them afterwards.
+/// It would also write frames of a transaction that isn't committed yet, if its cache overflowed; no connection
+/// allows that (`cache_spill`), because such frames would wait here while another process writes to their place.
 unsafe extern "C" fn write_log(
     file: *mut ffi::sqlite3_file,
     buffer: *const c_void,
     length: c_int,
     offset: i64,
 ) -> c_int {
-    #[cfg(test)]
-    if let Some(code) = fault::WRITES.get() {
-        return code;
-    }
-    // SAFETY: the call is handed on as it is; `file` is from `open`, and SQLite gives `length` bytes.
+    // SAFETY: `file` is from `open`, SQLite doesn't use it from two threads at once, and it gives `length` bytes.
     unsafe {
-        if length == FRAME_HEADER {
-            let salts = std::slice::from_raw_parts(buffer.cast::<u8>().add(8), 8);
-            let ours = &mut *file.cast::<Layered>();
-            ours.newest.0.copy_from_slice(salts);
-            ours.newest.1 = (offset + i64::from(FRAME_HEADER)).cast_unsigned() + PAGE as u64;
+        let ours = &mut *file.cast::<Layered>();
+        #[cfg(test)]
+        if let Some(code) = fault::WRITES.get() {
+            ours.collected.clear();
+            return code;
         }
-        own_write(file, buffer, length, offset)
+        let Ok(size) = usize::try_from(length) else { return ffi::SQLITE_IOERR_WRITE };
+        let bytes = std::slice::from_raw_parts(buffer.cast::<u8>(), size);
+        if ours.collected.is_empty() {
+            ours.collected_at = offset;
+        } else if offset != ours.collected_at + ours.collected.len() as i64 {
+            ours.collected.clear();
+            return ffi::SQLITE_IOERR_WRITE;
+        }
+        ours.collected.extend_from_slice(bytes);
+        if length == FRAME_HEADER {
+            ours.commits = bytes[4..8] != [0; 4];
+            ours.newest.0.copy_from_slice(&bytes[8..16]);
+            ours.newest.1 = (offset + i64::from(FRAME_HEADER)).cast_unsigned() + PAGE as u64;
+        } else if ours.commits || ours.collected.len() >= COLLECTED {
+            ours.commits = false;
+            return write_collected(file);
+        }
+        ffi::SQLITE_OK
+    }
+}
+
+/// Writes the frames that were collected. If that fails they are dropped, as SQLite takes their commit back.
+unsafe fn write_collected(file: *mut ffi::sqlite3_file) -> c_int {
+    // SAFETY: as for `write_log`; the bytes live until the call returns.
+    unsafe {
+        let ours = &mut *file.cast::<Layered>();
+        if ours.collected.is_empty() {
+            return ffi::SQLITE_OK;
+        }
+        let Ok(length) = c_int::try_from(ours.collected.len()) else { return ffi::SQLITE_IOERR_WRITE };
+        let code = own_write(file, ours.collected.as_ptr().cast(), length, ours.collected_at);
+        ours.collected.clear();
+        code
+    }
+}
+
+/// Reads from the log. A frame that is still collected is written first.
+unsafe extern "C" fn read_log(file: *mut ffi::sqlite3_file, buffer: *mut c_void, length: c_int, offset: i64) -> c_int {
+    // SAFETY: as for `write_log`.
+    unsafe {
+        match write_collected(file) {
+            ffi::SQLITE_OK => own_read(file, buffer, length, offset),
+            code => code,
+        }
     }
 }
 
@@ -317,6 +373,11 @@ unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
     }
     // SAFETY: `file` is from `open`, and SQLite doesn't use it from two threads at once.
     unsafe {
+        // The header of a new log is synced before any frame.
+        let code = write_collected(file);
+        if code != ffi::SQLITE_OK {
+            return code;
+        }
         let ours = &mut *file.cast::<Layered>();
         let Some(twin) = ours.twin.as_ref().filter(|_| ours.rooted) else {
             // SQLite's own sync also syncs the folder if the log is new, but takes no notice if that
@@ -370,7 +431,7 @@ const fn methods(
 }
 
 static DATABASE: ffi::sqlite3_io_methods = methods(read_page, write_page, sync);
-static LOG: ffi::sqlite3_io_methods = methods(own_read, write_log, sync_log);
+static LOG: ffi::sqlite3_io_methods = methods(read_log, write_log, sync_log);
 
 /// Failing writes and syncs of the log on the calling thread, for tests.
 #[cfg(test)]

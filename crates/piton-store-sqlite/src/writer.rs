@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use piton_store::StoreError;
-use piton_types::RunId;
-use rusqlite::Connection;
+use piton_store::{Commit, StoreError};
+use piton_types::{RunId, Seq};
+use rusqlite::{Connection, FileControl, MAIN_DB};
 
+use crate::append::Tip;
 use crate::counters::Tally;
 use crate::errors::{is_busy, poisons, translate};
 use crate::files::Files;
@@ -45,11 +46,55 @@ pub(crate) struct Writer {
     pub(crate) conn: Connection,
     /// Whether commits wait for the disk at present.
     durable: bool,
+    tips: Tips,
+}
+
+/// Where runs end, as of the last append of this connection. They hold only until anybody commits anything else.
+#[derive(Default)]
+struct Tips {
+    /// What SQLite counts up whenever this connection commits, or finds that another one did.
+    version: u32,
+    of: HashMap<RunId, Tip>,
 }
 
 impl Writer {
+    /// How many runs' ends are remembered.
+    const TIPS: usize = 1 << 10;
+
     pub(crate) fn new(conn: Connection) -> Self {
-        Self { conn, durable: true }
+        Self { conn, durable: true, tips: Tips::default() }
+    }
+
+    /// Forgets the ends of runs if anybody else wrote since. At the begin of a transaction that has the database's
+    /// write lock.
+    pub(crate) fn check_tips(&mut self) {
+        if self.version() != Some(self.tips.version) {
+            self.tips.of.clear();
+        }
+    }
+
+    /// Where a run ended when the transaction began, if that is known.
+    pub(crate) fn tip(&self, run: &RunId) -> Option<Tip> {
+        self.tips.of.get(run).copied()
+    }
+
+    /// Remembers what a transaction with these appends and nothing else has left.
+    pub(crate) fn keep_tips(&mut self, applied: &[(&Commit, Tip)]) {
+        let Some(version) = self.version() else { return self.tips.of.clear() };
+        self.tips.version = version;
+        for (commit, tip) in applied {
+            // A run that begins is the newest, and another one isn't any more.
+            if commit.seq == Seq(0) || self.tips.of.len() >= Self::TIPS {
+                self.tips.of.clear();
+            }
+            self.tips.of.insert(commit.run.clone(), *tip);
+        }
+    }
+
+    fn version(&self) -> Option<u32> {
+        let mut version = 0;
+        self.conn.file_control(Some(MAIN_DB), FileControl::DataVersion(&mut version)).ok()?;
+        Some(version)
     }
 
     /// Lets commits wait for the disk, or not. Not inside a transaction.
