@@ -46,21 +46,22 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Known) -> Result<
         return Err(StoreError::EraEnded { run: commit.run.clone(), wanted: commit.seq }.into());
     }
     let in_progress = status_number(RunStatus::InProgress);
-    let number = match (number, &commit.index) {
-        (Some(number), Some(index)) => {
-            update_row(conn, number, index, commit)?;
-            number
-        }
-        (Some(number), None) => {
-            if found.as_ref().is_none_or(|found| found.status != in_progress) {
-                conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
-                    .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
+    let number =
+        match (number, &commit.index) {
+            (Some(number), Some(index)) => {
+                update_row(conn, number, index, commit)?;
+                number
             }
-            number
-        }
-        (None, Some(index)) => insert_row(conn, index)?,
-        (None, None) => return Err(StoreError::no_run(&commit.run).into()),
-    };
+            (Some(number), None) => {
+                if found.as_ref().is_none_or(|found| found.status != in_progress) {
+                    conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1")?
+                        .execute(params![number, commit.at.as_millis(), commit.seq.0])?;
+                }
+                number
+            }
+            (None, Some(index)) => insert_row(conn, index)?,
+            (None, None) => return Err(StoreError::no_run(&commit.run).into()),
+        };
     upkeep::rely(conn, number, &commit.staged)?;
     let is_newest = found.as_ref().is_none_or(|found| found.is_newest);
     let pack = if commit.pack.len() > if is_newest { INLINE_PACK_OF_NEWEST } else { INLINE_PACK } {

@@ -4,9 +4,19 @@
 pub(crate) use crate::state::grammar::{Reader, write_varint as put_varint};
 
 use piton_types::BlobId;
+use twox_hash::XxHash3_64;
 
 use crate::StoreError;
 use crate::state::grammar::{Malformed, reference_offsets};
+
+/// The length of a [`checksum`].
+pub(crate) const CHECKSUM: usize = 8;
+
+/// What tells that bytes are as they were written. It is there for accidents: what a record holds is named by
+/// cryptographic hashes, and what somebody forges is found by those, or by the cipher of an encrypted store.
+pub(crate) fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+    XxHash3_64::oneshot(bytes).to_le_bytes()
+}
 
 /// Appends a signed integer, zigzag-coded.
 pub(crate) fn put_signed(out: &mut Vec<u8>, n: i64) {
@@ -55,6 +65,12 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pins the format: a change here makes every existing store unreadable.
+    #[test]
+    fn the_checksum_is_pinned() {
+        assert_eq!(checksum(b"piton"), [28, 68, 177, 208, 226, 238, 134, 238]);
+    }
 
     #[test]
     fn signed_integers_survive() {

@@ -191,10 +191,9 @@ impl ContentReader {
             return Ok(Arc::clone(opened));
         }
         let bytes = self.runtime.block_on(self.store.pack(pack))?;
-        let hashing = self.store.hashing();
         let opened = Arc::new(match bytes.first() {
-            Some(&framed::FORM) => Opened::Framed(FramedPack::open(hashing, bytes)?),
-            _ => Opened::Plain(Pack::open(hashing, bytes)?),
+            Some(&framed::FORM) => Opened::Framed(FramedPack::open(bytes)?),
+            _ => Opened::Plain(Pack::open(bytes)?),
         });
         let mut kept = locked(&self.opened);
         if kept.len() == KEPT {

@@ -40,8 +40,8 @@ impl Pair<'_> {
         let (base, node) = (self.base.1, self.node);
         let (Some(old_start), Some(start)) = (entries(base), entries(node)) else { return false };
         let (old, new) = (&base[old_start..], &node[start..]);
-        let mut front = common(old.iter().zip(new));
-        let mut back = common(old[front..].iter().rev().zip(new[front..].iter().rev()));
+        let mut front = common_front(old, new);
+        let mut back = common_back(&old[front..], &new[front..]);
         // An id that two nodes begin or end alike by chance stays whole.
         for at in self.references.iter().map(|at| at - start) {
             if (at..at + 32).contains(&front) {
@@ -77,10 +77,22 @@ impl Pair<'_> {
     }
 }
 
-/// How many pairs are equal before the first that isn't.
-fn common<'a>(mut pairs: impl ExactSizeIterator<Item = (&'a u8, &'a u8)>) -> usize {
-    let all = pairs.len();
-    pairs.position(|(a, b)| a != b).unwrap_or(all)
+/// Bytes that are compared at once.
+const STRIDE: usize = 32;
+
+/// How many bytes two strings begin with alike.
+fn common_front(a: &[u8], b: &[u8]) -> usize {
+    let strides = a.as_chunks::<STRIDE>().0.iter().zip(b.as_chunks::<STRIDE>().0);
+    let alike = strides.take_while(|(a, b)| a == b).count() * STRIDE;
+    alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes two strings end with alike.
+fn common_back(a: &[u8], b: &[u8]) -> usize {
+    let strides = a.as_rchunks::<STRIDE>().1.iter().rev().zip(b.as_rchunks::<STRIDE>().1.iter().rev());
+    let alike = strides.take_while(|(a, b)| a == b).count() * STRIDE;
+    let (a, b) = (&a[..a.len() - alike], &b[..b.len() - alike]);
+    alike + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
 /// The base of a difference.

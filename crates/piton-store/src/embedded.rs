@@ -104,11 +104,11 @@ impl Kept {
             put_bytes(&mut out, &record.entry);
         }
         put_bytes(&mut out, &self.pack()?);
-        deflate(&Hashing::PLAIN, FORM, &out, LEVEL)
+        deflate(FORM, &out, LEVEL)
     }
 
     fn decode(run: &RunId, version: u64, bytes: &[u8]) -> Result<Self, StoreError> {
-        let plain = inflate(&Hashing::PLAIN, FORM, bytes)?;
+        let plain = inflate(FORM, bytes)?;
         let corrupt = |detail: String| StoreError::corrupt(format!("the saved run {run}"), detail);
         let mut reader = Reader::new(&plain);
         let summary = piton_types::from_json(reader.sized()?).map_err(|error| corrupt(error.to_string()))?;
@@ -121,7 +121,7 @@ impl Kept {
             let entry = Bytes::copy_from_slice(reader.sized()?);
             records.push(Record { seq: Seq(seq), hash, fence, entry, pack: Bytes::new() });
         }
-        let pack = Pack::open(&Hashing::PLAIN, Bytes::copy_from_slice(reader.sized()?))?;
+        let pack = Pack::open(Bytes::copy_from_slice(reader.sized()?))?;
         reader.end()?;
         if records.is_empty() || summary.id != *run {
             return Err(corrupt("it is another run's, or empty".to_owned()));
@@ -197,7 +197,7 @@ impl Log for EmbeddedStore {
             packs.push(pack.clone());
         }
         for pack in packs {
-            kept.nodes.extend(Pack::open(&Hashing::PLAIN, pack)?.nodes(|_| None)?);
+            kept.nodes.extend(Pack::open(pack)?.nodes(|_| None)?);
         }
         let (seq, hash, fence) = (commit.seq, commit.hash, commit.fence);
         kept.records.push(Record { seq, hash, fence, entry: commit.entry, pack: Bytes::new() });

@@ -10,7 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use piton_types::BlobId;
 
-use crate::codec::{Reader, put_varint};
+use crate::codec::{CHECKSUM, Reader, checksum, put_varint};
 use crate::pack::MAX_INFLATED;
 use crate::state::{IdMap, IdSet};
 use crate::{Hashing, StoreError};
@@ -19,7 +19,7 @@ use crate::{Hashing, StoreError};
 pub(crate) const FORM: u8 = 2;
 
 /// The form and the checksum.
-const HEADER: usize = 33;
+const HEADER: usize = 1 + CHECKSUM;
 
 /// A frame is closed when it has reached this many bytes. A larger one compresses little better, and
 /// takes longer to read one small file from.
@@ -101,10 +101,10 @@ impl FrameBuilder {
         for (_, frame) in &frames {
             out.extend_from_slice(frame);
         }
-        let checksum = hashing.blob(&out[HEADER..]);
-        out[1..HEADER].copy_from_slice(checksum.as_bytes());
+        let sum = checksum(&out[HEADER..]);
+        out[1..HEADER].copy_from_slice(&sum);
         let bytes = Bytes::from(out);
-        FramedPack::open(hashing, bytes.clone())?.verify(hashing)?;
+        FramedPack::open(bytes.clone())?.verify(hashing)?;
         Ok(bytes)
     }
 }
@@ -129,10 +129,10 @@ struct Frame {
 }
 
 impl FramedPack {
-    pub(crate) fn open(hashing: &Hashing, bytes: Bytes) -> Result<Self, StoreError> {
+    pub(crate) fn open(bytes: Bytes) -> Result<Self, StoreError> {
         let corrupt = |detail: &str| StoreError::corrupt("a pack of file contents", detail);
         let mut reader = Reader::new(&bytes);
-        if reader.byte()? != FORM || reader.id()? != hashing.blob(reader.rest()) {
+        if reader.byte()? != FORM || reader.array()? != checksum(reader.rest()) {
             return Err(corrupt("its checksum doesn't fit its content"));
         }
         let count = reader.count_of(33)?;
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn every_blob_comes_back_and_only_its_frame_is_inflated() {
         let (builder, blobs) = sample();
-        let pack = FramedPack::open(&HASHING, builder.seal(&HASHING, 1).unwrap()).unwrap();
+        let pack = FramedPack::open(builder.seal(&HASHING, 1).unwrap()).unwrap();
         assert_eq!(pack.frames.len(), 2);
         for (id, blob) in &blobs {
             let mut given = Vec::new();
@@ -267,7 +267,7 @@ mod tests {
     fn what_is_left_out_is_left_out() {
         let (mut builder, blobs) = sample();
         builder.retain(|id| *id != blobs[3].0);
-        let pack = FramedPack::open(&HASHING, builder.seal(&HASHING, 1).unwrap()).unwrap();
+        let pack = FramedPack::open(builder.seal(&HASHING, 1).unwrap()).unwrap();
         let mut ids = Vec::new();
         pack.read_all(|id, _| {
             ids.push(id);
@@ -287,8 +287,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 1;
-            assert!(FramedPack::open(&HASHING, damaged.into()).is_err(), "byte {at}");
-            assert!(FramedPack::open(&HASHING, bytes.slice(..at)).is_err(), "cut at {at}");
+            assert!(FramedPack::open(damaged.into()).is_err(), "byte {at}");
+            assert!(FramedPack::open(bytes.slice(..at)).is_err(), "cut at {at}");
         }
         builder.add(HASHING.blob(b"x"), b"y");
         assert!(matches!(builder.seal(&HASHING, 1), Err(StoreError::Corrupt { .. })));

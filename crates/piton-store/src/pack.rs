@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use piton_types::BlobId;
 
-use crate::codec::{Reader, put_varint};
+use crate::codec::{CHECKSUM, Reader, checksum, put_varint};
 use crate::difference::{self, Base, Pair};
 use crate::framed::{self, FramedPack};
 use crate::state::grammar::Malformed;
@@ -20,8 +20,8 @@ use crate::{Hashing, StoreError};
 /// First byte of a pack.
 const FORM: u8 = 1;
 
-/// The form and the checksum.
-const HEADER: usize = 33;
+/// The form and the checksum of all that follows.
+const HEADER: usize = 1 + CHECKSUM;
 
 /// The most that a compressed record may hold, so that a few bytes can't ask for all memory.
 pub(crate) const MAX_INFLATED: u64 = 256 << 20;
@@ -76,8 +76,8 @@ impl Pack {
         }
         let first = out.len() - HEADER;
         out.extend_from_slice(&content);
-        let checksum = hashing.blob(&out[HEADER..]);
-        out[1..HEADER].copy_from_slice(checksum.as_bytes());
+        let sum = checksum(&out[HEADER..]);
+        out[1..HEADER].copy_from_slice(&sum);
         let bytes = Bytes::from(out);
         let stored = nodes.iter().zip(ranges).map(|(fresh, (range, differs))| Stored {
             id: fresh.id,
@@ -98,12 +98,12 @@ impl Pack {
 
     /// Opens what [`build`](Self::build) gave, or a pack of file contents: a file may happen to have the
     /// bytes of a node, and then the node is found there.
-    pub(crate) fn open(hashing: &Hashing, bytes: Bytes) -> Result<Self, StoreError> {
+    pub(crate) fn open(bytes: Bytes) -> Result<Self, StoreError> {
         if bytes.first() == Some(&framed::FORM) {
-            return Self::open_framed(hashing, bytes);
+            return Self::open_framed(bytes);
         }
         let mut reader = Reader::new(&bytes);
-        if reader.byte()? != FORM || reader.id()? != hashing.blob(reader.rest()) {
+        if reader.byte()? != FORM || reader.array()? != checksum(reader.rest()) {
             return Err(StoreError::corrupt("a pack", "its checksum doesn't fit its content"));
         }
         let body = bytes.slice(HEADER..);
@@ -126,7 +126,7 @@ impl Pack {
         Ok(Self { body, nodes, places })
     }
 
-    fn open_framed(hashing: &Hashing, bytes: Bytes) -> Result<Self, StoreError> {
+    fn open_framed(bytes: Bytes) -> Result<Self, StoreError> {
         let (mut body, mut nodes, mut places) = (Vec::new(), Vec::new(), IdMap::default());
         let mut add = |id, node: Bytes| {
             places.insert(id, u32::try_from(nodes.len()).map_err(|_| Malformed("a pack has too many nodes"))?);
@@ -134,7 +134,7 @@ impl Pack {
             body.extend_from_slice(&node);
             Ok(())
         };
-        FramedPack::open(hashing, bytes)?.read_all(&mut add)?;
+        FramedPack::open(bytes)?.read_all(&mut add)?;
         Ok(Self { body: body.into(), nodes, places })
     }
 
@@ -208,28 +208,27 @@ impl Pack {
 }
 
 /// `form`, checksum, inflated length, compressed bytes.
-pub(crate) fn deflate(hashing: &Hashing, form: u8, plain: &[u8], level: i32) -> Result<Bytes, StoreError> {
+pub(crate) fn deflate(form: u8, plain: &[u8], level: i32) -> Result<Bytes, StoreError> {
     let packed = zstd::bulk::compress(plain, level)
         .map_err(|error| StoreError::Invalid { what: "compression".to_owned(), detail: error.to_string() })?;
     let mut out = Vec::with_capacity(packed.len() + 43);
     out.push(form);
-    out.extend_from_slice(&[0; 32]);
+    out.extend_from_slice(&[0; CHECKSUM]);
     put_varint(&mut out, plain.len() as u64);
     out.extend_from_slice(&packed);
-    let checksum = hashing.blob(&out[33..]);
-    out[1..33].copy_from_slice(checksum.as_bytes());
+    let sum = checksum(&out[HEADER..]);
+    out[1..HEADER].copy_from_slice(&sum);
     Ok(out.into())
 }
 
 /// Undoes [`deflate`], after the checksum was found right.
-pub(crate) fn inflate(hashing: &Hashing, form: u8, bytes: &[u8]) -> Result<Bytes, StoreError> {
+pub(crate) fn inflate(form: u8, bytes: &[u8]) -> Result<Bytes, StoreError> {
     let corrupt = |detail: &str| StoreError::corrupt("a compressed record", detail);
     let mut reader = Reader::new(bytes);
     if reader.byte()? != form {
         return Err(corrupt("it is of another kind"));
     }
-    let checksum = reader.id()?;
-    if hashing.blob(reader.rest()) != checksum {
+    if reader.array()? != checksum(reader.rest()) {
         return Err(corrupt("its checksum doesn't fit its content"));
     }
     let length = reader.varint()?;
@@ -267,7 +266,7 @@ mod tests {
     fn a_pack_gives_its_nodes_back() {
         let (built, bytes) = Pack::build(&HASHING, &sample()).unwrap();
         let expected: Vec<_> = sample().into_iter().map(|fresh| (fresh.id, fresh.node)).collect();
-        for pack in [built, Pack::open(&HASHING, bytes).unwrap()] {
+        for pack in [built, Pack::open(bytes).unwrap()] {
             assert_eq!(pack.nodes(|_| None).unwrap(), expected);
             assert_eq!(pack.place(&expected[2].0), Some(2));
             assert_eq!(pack.node(1), b"a");
@@ -282,7 +281,7 @@ mod tests {
         let (built, bytes) = Pack::build(&HASHING, &[fresh]).unwrap();
         assert!(bytes.len() < 140, "{}", bytes.len());
         assert_eq!(built.node(0), new);
-        let opened = Pack::open(&HASHING, bytes).unwrap();
+        let opened = Pack::open(bytes).unwrap();
         assert!(!opened.is_whole(0));
         assert_eq!(opened.base(0).unwrap(), base);
         assert!(opened.nodes(|_| None).is_err(), "its base is missing");
@@ -293,9 +292,9 @@ mod tests {
     #[test]
     fn every_flipped_byte_is_found() {
         let (_, bytes) = Pack::build(&HASHING, &sample()).unwrap();
-        let packed = deflate(&HASHING, 9, &bytes, 3).unwrap();
-        let opens = |bytes: Vec<u8>| Pack::open(&HASHING, bytes.into()).is_ok();
-        let inflates = |bytes: Vec<u8>| inflate(&HASHING, 9, &bytes).is_ok();
+        let packed = deflate(9, &bytes, 3).unwrap();
+        let opens = |bytes: Vec<u8>| Pack::open(bytes.into()).is_ok();
+        let inflates = |bytes: Vec<u8>| inflate(9, &bytes).is_ok();
         for (bytes, reads) in [(bytes, &opens as &dyn Fn(Vec<u8>) -> bool), (packed, &inflates)] {
             assert!(reads(bytes.to_vec()));
             for at in 0..bytes.len() {
@@ -316,18 +315,18 @@ mod tests {
     #[test]
     fn bombs_do_not_go_off() {
         let zeros = vec![0; 1 << 20];
-        let honest = deflate(&HASHING, 9, &zeros, 3).unwrap();
+        let honest = deflate(9, &zeros, 3).unwrap();
         assert!(honest.len() < 1000);
         let reseal = |length: u64| {
-            let mut reader = Reader::new(&honest[33..]);
+            let mut reader = Reader::new(&honest[HEADER..]);
             reader.varint().unwrap();
             let mut out = vec![9];
-            out.extend_from_slice(&[0; 32]);
+            out.extend_from_slice(&[0; CHECKSUM]);
             put_varint(&mut out, length);
             out.extend_from_slice(reader.rest());
-            let checksum = HASHING.blob(&out[33..]);
-            out[1..33].copy_from_slice(checksum.as_bytes());
-            inflate(&HASHING, 9, &out)
+            let sum = checksum(&out[HEADER..]);
+            out[1..HEADER].copy_from_slice(&sum);
+            inflate(9, &out)
         };
         assert_eq!(reseal(1 << 20).unwrap().len(), 1 << 20);
         assert!(matches!(reseal(10), Err(StoreError::Corrupt { .. })), "inflates to more than it claims");

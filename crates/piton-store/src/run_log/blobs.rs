@@ -195,7 +195,7 @@ impl RunBlobs {
                 return Ok(Some(found));
             }
             if let [Some(pack)] = self.store.locate(&[id]).await?.as_slice() {
-                let opened = Arc::new(Pack::open(self.store.hashing(), self.store.pack(*pack).await?)?);
+                let opened = Arc::new(Pack::open(self.store.pack(*pack).await?)?);
                 if let Some(place) = opened.place(&id) {
                     self.cache().keep_pack(*pack, &opened);
                     return Ok(Some((Holding::Pack(opened), place)));
@@ -254,7 +254,7 @@ impl RunBlobs {
         if record.pack.is_empty() || known {
             return Ok(());
         }
-        let pack = Pack::open(self.store.hashing(), record.pack.clone()).map_err(|error| {
+        let pack = Pack::open(record.pack.clone()).map_err(|error| {
             StoreError::corrupt(format!("the pack of entry {} of run {}", record.seq, self.run), error.to_string())
         })?;
         self.add(record.seq, Arc::new(pack));
@@ -277,7 +277,7 @@ impl RunBlobs {
                 None => match self.store.section(&self.run, info, Section::Index).await {
                     // Merged into a larger one meanwhile, which a fresh look will find.
                     Err(StoreError::NotFound { .. }) => continue,
-                    bytes => Arc::new(SegmentIndex::open(self.store.hashing(), &self.run, info, &bytes?)?),
+                    bytes => Arc::new(SegmentIndex::open(&self.run, info, &bytes?)?),
                 },
             };
             indexes.push((info, index));
@@ -332,7 +332,7 @@ impl RunBlobs {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             other => other?,
         };
-        let nodes = Arc::new(SegmentNodes::open(self.store.hashing(), &self.run, info, &bytes)?);
+        let nodes = Arc::new(SegmentNodes::open(&self.run, info, &bytes)?);
         self.cache().keep_segment(info, &nodes);
         Ok(Some(nodes))
     }

@@ -140,7 +140,7 @@ async fn build(
         let mut group: HashMap<Seq, Vec<Bytes>> = HashMap::new();
         for (part, entries, nodes) in &sections {
             source.entries.extend(SegmentEntries::open(&hashing, &run, *part, entries)?);
-            let nodes = SegmentNodes::open(&hashing, &run, *part, nodes)?;
+            let nodes = SegmentNodes::open(&run, *part, nodes)?;
             for (place, id) in (0..).zip(nodes.ids(&hashing)?) {
                 if seen.insert(*id) {
                     source.nodes.push((*id, nodes.canonical(&hashing, place)?));
@@ -152,7 +152,7 @@ async fn build(
                 group.clear();
             }
             if !record.pack.is_empty() {
-                let pack = Pack::open(&hashing, record.pack.clone())?;
+                let pack = Pack::open(record.pack.clone())?;
                 let nodes = pack.nodes(|base| group.get(&base.seq)?.get(base.place as usize).cloned())?;
                 group.insert(record.seq, nodes.iter().map(|(_, node)| node.clone()).collect());
                 source.nodes.extend(nodes.into_iter().filter(|(id, _)| seen.insert(*id)));

@@ -32,7 +32,7 @@ impl SegmentEntries {
         bytes: &[u8],
     ) -> Result<Vec<(Record, SealedEntry)>, StoreError> {
         let corrupt = |detail: &str| StoreError::corrupt(format!("segment {info} of run {run} (Entries)"), detail);
-        let body = unwrap(hashing, run, info, Section::Entries, bytes)?;
+        let body = unwrap(run, info, Section::Entries, bytes)?;
         let mut reader = Reader::new(&body);
         let mut parent = EntryHash::new(reader.array()?);
         let last = EntryHash::new(reader.array()?);

@@ -8,7 +8,7 @@ use super::{Source, unwrap};
 use crate::codec::{Reader, put_varint, references};
 use crate::state::IdMap;
 use crate::state::grammar::Malformed;
-use crate::{Hashing, Section, SegmentInfo, StoreError};
+use crate::{Section, SegmentInfo, StoreError};
 
 /// An opened index section: prefixes of ids in ascending order, and the place of each.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl SegmentIndex {
         Ok(out)
     }
 
-    pub(crate) fn open(hashing: &Hashing, run: &RunId, info: SegmentInfo, bytes: &[u8]) -> Result<Self, StoreError> {
-        let body = unwrap(hashing, run, info, Section::Index, bytes)?;
+    pub(crate) fn open(run: &RunId, info: SegmentInfo, bytes: &[u8]) -> Result<Self, StoreError> {
+        let body = unwrap(run, info, Section::Index, bytes)?;
         let mut reader = Reader::new(&body);
         let count = reader.count_of(9)?;
         let mut prefixes = Vec::with_capacity(count);

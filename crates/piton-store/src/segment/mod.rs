@@ -46,13 +46,13 @@ pub(crate) fn build(hashing: &Hashing, source: &Source<'_>, level: i32) -> Resul
     let wrap = |section, body: &[u8]| {
         let mut out = header(source.run, source.info);
         out.extend_from_slice(body);
-        deflate(hashing, form(section), &out, level)
+        deflate(form(section), &out, level)
     };
     let entries = wrap(Section::Entries, &SegmentEntries::encode(&source.entries))?;
     let nodes = wrap(Section::Nodes, &SegmentNodes::encode(&source.nodes)?)?;
     let index = wrap(Section::Index, &SegmentIndex::encode(source)?)?;
 
-    let opened = SegmentNodes::open(hashing, source.run, source.info, &nodes)?;
+    let opened = SegmentNodes::open(source.run, source.info, &nodes)?;
     if !opened.ids(hashing)?.iter().eq(source.nodes.iter().map(|(id, _)| id)) {
         return Err(StoreError::corrupt(format!("a new segment of run {}", source.run), "its nodes changed their ids"));
     }
@@ -69,20 +69,14 @@ fn header(run: &RunId, info: SegmentInfo) -> Vec<u8> {
 }
 
 /// The body of a section that was written for this place.
-fn unwrap(
-    hashing: &Hashing,
-    run: &RunId,
-    info: SegmentInfo,
-    section: Section,
-    bytes: &[u8],
-) -> Result<Bytes, StoreError> {
+fn unwrap(run: &RunId, info: SegmentInfo, section: Section, bytes: &[u8]) -> Result<Bytes, StoreError> {
     let named = |error: StoreError| match error {
         StoreError::Corrupt { detail, .. } => {
             StoreError::corrupt(format!("segment {info} of run {run} ({section:?})"), detail)
         }
         other => other,
     };
-    let plain = inflate(hashing, form(section), bytes).map_err(named)?;
+    let plain = inflate(form(section), bytes).map_err(named)?;
     let expected = header(run, info);
     if !plain.starts_with(&expected) {
         return Err(named(StoreError::corrupt("", "it belongs to another place")));

@@ -58,8 +58,8 @@ impl SegmentNodes {
         Ok(out)
     }
 
-    pub(crate) fn open(hashing: &Hashing, run: &RunId, info: SegmentInfo, bytes: &[u8]) -> Result<Self, StoreError> {
-        let body = unwrap(hashing, run, info, Section::Nodes, bytes)?;
+    pub(crate) fn open(run: &RunId, info: SegmentInfo, bytes: &[u8]) -> Result<Self, StoreError> {
+        let body = unwrap(run, info, Section::Nodes, bytes)?;
         let places = ranges(&body)?;
         Ok(Self { body, places, ids: OnceLock::new() })
     }

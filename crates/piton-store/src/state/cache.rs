@@ -60,11 +60,12 @@ impl Cache {
         self.young.contains_key(&id) || self.old.contains_key(&id)
     }
 
-    /// Keeps a stored node if it has entries. The bytes are copied: a slice would keep alive the
+    /// Keeps a stored node if it has entries. Bytes that are shared are copied: a slice would keep alive the
     /// whole buffer that it was cut from.
-    pub(super) fn insert(&mut self, id: BlobId, node: &Bytes) {
+    pub(super) fn insert(&mut self, id: BlobId, node: Bytes) {
         if node.first().is_some_and(|tag| (LIST..=LONG_BYTES).contains(tag)) && !self.contains(id) {
-            self.admit(id, Bytes::copy_from_slice(node));
+            let own = if node.is_unique() { node } else { Bytes::copy_from_slice(&node) };
+            self.admit(id, own);
         }
     }
 
@@ -87,11 +88,11 @@ mod tests {
     fn it_is_bounded_and_keeps_what_is_used() {
         let mut cache = Cache::default();
         let hot = BlobId::new([9; 32]);
-        cache.insert(hot, &Bytes::from_static(&[LIST, 0]));
+        cache.insert(hot, Bytes::from_static(&[LIST, 0]));
         for n in 0..40_000_u32 {
             let mut node = vec![LIST; 400];
             node.extend(n.to_le_bytes());
-            cache.insert(Hashing::PLAIN.blob(&node), &node.into());
+            cache.insert(Hashing::PLAIN.blob(&node), node.into());
             assert!(cache.get(hot).is_some());
         }
         let bytes: usize = cache.young.values().chain(cache.old.values()).map(|node| node.len() + OVERHEAD).sum();

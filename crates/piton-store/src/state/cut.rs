@@ -7,11 +7,11 @@
 use piton_types::BlobId;
 
 use super::grammar::{Head, INLINE_MAX, Kind, REFERENCE};
-use super::node::{Entries, Entry};
+use super::node::{Entries, Entry, Node};
 use crate::Hashing;
 
 /// A node is closed when its entries reach this many bytes, if nothing closed it before.
-const NODE_MAX: usize = 2048;
+pub(super) const NODE_MAX: usize = 2048;
 /// The chance, of 2^32, that a byte of an entry closes a node: one in 512.
 const CHANCE_PER_BYTE: u32 = 1 << 23;
 /// Bytes of an entry beyond these don't raise the chance.
@@ -92,6 +92,18 @@ impl<'h> Cutter<'h> {
         let start = self.open.len();
         self.open.extend_from_slice(entry.bytes);
         self.close_entry(start, (start + entry.key.0, start + entry.key.1), entry.items);
+    }
+
+    /// Takes over the first `count` entries of a node that is cut again from its start. None of them is its last,
+    /// so none of them closed it, and none does now.
+    pub(super) fn take_over(&mut self, node: &Node, count: usize) {
+        debug_assert!(self.count == 0 && count < node.len().max(1), "it begins with a node and doesn't reach its end");
+        let Some(last) = count.checked_sub(1).map(|last| node.entry(last)) else { return };
+        self.open.extend_from_slice(node.front(count));
+        self.items = node.items_in_front(count);
+        self.count = count as u64;
+        let start = self.open.len() - last.bytes.len();
+        self.key = (start + last.key.0, start + last.key.1);
     }
 
     /// Must be called before an entry is written to [`open`](Self::open).

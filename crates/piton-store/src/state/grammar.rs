@@ -238,7 +238,8 @@ impl<'a> Reader<'a> {
 /// Where the 32-byte ids in `node` start, in order, those in containers inside it too. The whole node
 /// is checked on the way.
 pub(crate) fn reference_offsets(node: &[u8]) -> Result<Vec<usize>, StoreError> {
-    let mut offsets = Vec::new();
+    // An id takes 32 bytes, and something stands around most.
+    let mut offsets = Vec::with_capacity(node.len() / 64);
     let mut reader = Reader::new(node);
     if node.first() == Some(&CHUNK) {
         reader.tag()?;

@@ -165,6 +165,19 @@ impl Node {
         entry(&self.bytes, &self.marks[index])
     }
 
+    /// The bytes of the first `count` entries.
+    pub(super) fn front(&self, count: usize) -> &[u8] {
+        match (self.marks.first(), count.checked_sub(1).and_then(|last| self.marks.get(last))) {
+            (Some(first), Some(last)) => &self.bytes[first.start..last.end],
+            _ => &[],
+        }
+    }
+
+    /// How many items are in the first `count` entries or below them.
+    pub(super) fn items_in_front(&self, count: usize) -> u64 {
+        self.marks.iter().take(count).map(|mark| mark.items).sum()
+    }
+
     /// The last key in it or below it.
     pub(super) fn last_key(&self) -> &[u8] {
         self.len().checked_sub(1).map_or(&[], |last| self.entry(last).key())

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use piton_types::BlobId;
 
-use super::cut::{Cutter, Sink, Top};
+use super::cut::{Cutter, NODE_MAX, Sink, Top};
 use super::grammar::Malformed;
 use super::node::{Entries, Node};
 use crate::{Hashing, StoreError};
@@ -120,8 +120,10 @@ pub(super) fn splice(
     let (mut rest, mut drop, mut new) = (spine, drop, new);
     loop {
         let Some((node, index)) = rest.0.last() else { return Err(Malformed("a tree has no top").into()) };
-        let mut cutter = Cutter::new(hashing, node.kind(), node.level(), Vec::new());
-        for at in 0..*index {
+        let mut cutter = Cutter::new(hashing, node.kind(), node.level(), Vec::with_capacity(NODE_MAX));
+        let unclosed = (*index).min(node.len().saturating_sub(1));
+        cutter.take_over(node, unclosed);
+        for at in unclosed..*index {
             cutter.push(node.entry(at), shelf);
         }
         for entry in new.iter() {

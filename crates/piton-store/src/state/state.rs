@@ -297,7 +297,7 @@ impl State {
         self.source = Some(source);
         let mut cache = lock(&self.cache);
         for (id, node) in self.kept.drain() {
-            cache.insert(id, &node);
+            cache.insert(id, node);
         }
     }
 
@@ -444,7 +444,7 @@ impl State {
         if self.source.is_some() {
             // Some may be left from earlier edits. Nothing refers to those, so nobody will ask for them.
             let mut cache = lock(&self.cache);
-            fresh.nodes.iter().for_each(|(id, new)| cache.insert(*id, &new.node));
+            fresh.nodes.into_iter().for_each(|(id, new)| cache.insert(id, new.node));
         }
     }
 
@@ -484,7 +484,7 @@ impl State {
                 self.fresh.bytes -= fresh.node.len();
             }
             match &self.source {
-                Some(_) => lock(&self.cache).insert(*id, node),
+                Some(_) => lock(&self.cache).insert(*id, node.clone()),
                 None => drop(self.kept.insert(*id, node.clone())),
             }
         }
@@ -596,7 +596,7 @@ impl NodeSource for State {
         if self.hashing.blob(&node) != id {
             return Err(StoreError::corrupt(format!("node {id} of the state"), "its bytes don't match its id"));
         }
-        lock(&self.cache).insert(id, &node);
+        lock(&self.cache).insert(id, node.clone());
         Ok(node)
     }
 }

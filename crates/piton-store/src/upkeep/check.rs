@@ -133,13 +133,13 @@ async fn check_pack(
     report.pack_bytes += bytes.len() as u64;
     let hashing = store.hashing();
     let mut ids: Vec<BlobId> = if bytes.first() == Some(&framed::FORM) {
-        let framed = FramedPack::open(hashing, bytes)?;
+        let framed = FramedPack::open(bytes)?;
         if deep {
             framed.verify(hashing)?;
         }
         framed.ids()
     } else {
-        let nodes = Pack::open(hashing, bytes)?.nodes(|_| None)?;
+        let nodes = Pack::open(bytes)?.nodes(|_| None)?;
         if deep && nodes.iter().any(|(id, node)| hashing.blob(node) != *id) {
             return Err(corrupt("a node doesn't have its hash"));
         }

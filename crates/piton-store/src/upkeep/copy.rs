@@ -198,7 +198,7 @@ impl Copy<'_> {
     /// A pack, verified before the target relies on it.
     async fn read_pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         let bytes = self.from.pack(pack).await?;
-        let opened = Pack::open(self.from.hashing(), bytes.clone())?;
+        let opened = Pack::open(bytes.clone())?;
         if opened.nodes(|_| None)?.iter().any(|(id, node)| self.to.hashing().blob(node) != *id) {
             return Err(StoreError::corrupt(format!("staged pack {}", pack.0), "a blob doesn't have its hash"));
         }
@@ -222,7 +222,7 @@ impl Copy<'_> {
         let sections = self.unless_damaged(self.nodes(info).await)?;
         let mut fresh = Vec::new();
         if let Some((_, nodes)) = &sections {
-            let opened = SegmentNodes::open(hashing, &run, info, nodes)?;
+            let opened = SegmentNodes::open(&run, info, nodes)?;
             for (place, id) in (0..).zip(opened.ids(hashing)?) {
                 fresh.push(Fresh::whole(*id, opened.canonical(hashing, place)?));
             }
@@ -246,9 +246,9 @@ impl Copy<'_> {
     async fn nodes(&self, info: SegmentInfo) -> Result<(Bytes, Bytes), StoreError> {
         let (run, hashing) = (&self.summary.id, self.from.hashing());
         let index = self.from.section(run, info, Section::Index).await?;
-        SegmentIndex::open(hashing, run, info, &index)?;
+        SegmentIndex::open(run, info, &index)?;
         let nodes = self.from.section(run, info, Section::Nodes).await?;
-        SegmentNodes::open(hashing, run, info, &nodes)?.ids(hashing)?;
+        SegmentNodes::open(run, info, &nodes)?.ids(hashing)?;
         Ok((index, nodes))
     }
 

@@ -88,8 +88,8 @@ impl RunGraph {
             Ok(entries) => self.entries.extend(entries.into_iter().map(|(_, entry)| entry)),
             Err(error) => self.defects.push(damage(error)?),
         }
-        crate::segment::SegmentIndex::open(hashing, run, info, &store.section(run, info, Section::Index).await?)?;
-        let nodes = SegmentNodes::open(hashing, run, info, &store.section(run, info, Section::Nodes).await?)?;
+        crate::segment::SegmentIndex::open(run, info, &store.section(run, info, Section::Index).await?)?;
+        let nodes = SegmentNodes::open(run, info, &store.section(run, info, Section::Nodes).await?)?;
         for (place, id) in (0..).zip(nodes.ids(hashing)?.to_vec()) {
             self.nodes.insert(id, references(&nodes.canonical(hashing, place)?)?);
         }
@@ -141,7 +141,7 @@ impl RunGraph {
                 if record.pack.is_empty() {
                     continue;
                 }
-                let nodes = Pack::open(hashing, record.pack.clone())
+                let nodes = Pack::open(record.pack.clone())
                     .and_then(|pack| pack.nodes(|base| group.get(&base.seq)?.get(base.place as usize).cloned()));
                 match nodes {
                     Ok(nodes) => {
@@ -183,7 +183,7 @@ impl RunGraph {
             self.contents.insert(pack);
             return Ok(());
         }
-        let nodes = Pack::open(store.hashing(), bytes).and_then(|pack| pack.nodes(|_| None)).map_err(named)?;
+        let nodes = Pack::open(bytes).and_then(|pack| pack.nodes(|_| None)).map_err(named)?;
         for (id, node) in nodes {
             self.nodes.insert(id, references(&node)?);
         }

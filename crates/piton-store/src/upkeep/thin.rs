@@ -96,7 +96,7 @@ async fn rebuild(store: &Arc<dyn Store>, run: &RunId, info: SegmentInfo, live: &
         Err(StoreError::NotFound { .. }) => return Ok(0),
         other => other?,
     };
-    let nodes = SegmentNodes::open(hashing, run, info, &nodes)?;
+    let nodes = SegmentNodes::open(run, info, &nodes)?;
     let ids = nodes.ids(hashing)?;
     let dead = ids.iter().filter(|id| !live.contains(id)).count() as u64;
     if dead == 0 {
