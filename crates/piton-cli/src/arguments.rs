@@ -11,54 +11,54 @@ use piton_types::{RunId, StepPath, Value, from_json, from_value};
 
 use crate::agent_arguments::{Drift, Lease};
 use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
-use crate::first_arguments::{Demo, Doctor};
+use crate::first_arguments::{Demo, Doctor, ReferenceBook};
 use crate::reference::{InvalidReference, Reference};
 use crate::store_arguments::{Check, Copy, Export, Gc, Import};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
-const GROUPS: &str = "\
+pub(crate) const GROUPS: &str = "\
 Files:
-  guard    Run any program under checkpoints
-  save     Checkpoint the files of this folder now
-  status   This folder: what changed, its newest checkpoint, its store
-  undo     Take back the last step, session or restore, or a named one
-  redo     Take back the last undo
-  restore  Return files to a checkpoint
-  drift    Did the repository move under us
-  lease    Reserve files, so that several agents keep out of each other's way
-  merge-file  Merge two versions of a file that began as one
+  guard        Run any program under checkpoints
+  save         Checkpoint the files of this folder now
+  status       This folder: what changed, its newest checkpoint, its store
+  undo         Take back the last step, session or restore, or a named one
+  redo         Take back the last undo
+  restore      Return files to a checkpoint
+  drift        Did the repository move under us
+  lease        Reserve files, so that several agents keep out of each other's way
+  merge-file   Merge two versions of a file that began as one
 
 Look:
-  ls       The runs of this folder, newest first
-  log      What happened, newest first: of this folder, one run or a path
-  show     A run, checkpoint, step or blob
-  diff     What differs between two checkpoints
-  events   What happens to a run, oldest first; -f to follow
+  ls           The runs of this folder, newest first
+  log          What happened, newest first: of this folder, one run or a path
+  show         A run, checkpoint, step or blob
+  diff         What differs between two checkpoints
+  events       What happens to a run, oldest first; -f to follow
 
 Run:
-  run      Start a document; with --id create or resume
-  resume   Go on with a run; never creates one
-  answer   Reply to a question that a run waits for
-  retry    Try a run again, from a step
-  fork     Branch a new run off a checkpoint, with changes
-  stop     Stop a run, to go on later
-  cancel   Give a run up for good
+  run          Start a document; with --id create or resume
+  resume       Go on with a run; never creates one
+  answer       Reply to a question that a run waits for
+  retry        Try a run again, from a step
+  fork         Branch a new run off a checkpoint, with changes
+  stop         Stop a run, to go on later
+  cancel       Give a run up for good
 
 Documents:
-  validate What is wrong with documents, and what they need
-  graph    A document as a drawing
-  test     Run cases as data: documents with what should come out
+  validate     What is wrong with documents, and what they need
+  graph        A document as a drawing
+  test         Run cases as data: documents with what should come out
 
 Store:
-  init     Set up the store of this folder and say where it is
-  key      The key of an encrypted store
-  check    Find damage, and what it affects; --repair
-  gc       Give back the space of what needn't be kept
-  copy     Copy runs from one store into another
-  export   Write a run with all that belongs to it to stdout
-  import   Take runs over that `piton export` wrote
-  doctor   What this machine has of all that Piton can use, and how to mend it
-  demo     See it work: files undone, an agent killed and gone on, a person asked
+  init         Set up the store of this folder and say where it is
+  key          The key of an encrypted store
+  check        Find damage, and what it affects; --repair
+  gc           Give back the space of what needn't be kept
+  copy         Copy runs from one store into another
+  export       Write a run with all that belongs to it to stdout
+  import       Take runs over that `piton export` wrote
+  doctor       What this machine has of all that Piton can use, and how to mend it
+  demo         See it work: files undone, an agent killed and gone on, a person asked
 
 Shell:
   completions  What a shell needs to complete commands of piton";
@@ -81,7 +81,9 @@ Examples:
   piton run flow.yml -i topic=bees
   piton log
   piton show @
-  piton diff --state @- @";
+  piton diff --state @- @
+  piton guard -- claude
+  piton undo";
 
 /// Durable checkpoints for AI agents and workflows.
 ///
@@ -96,8 +98,7 @@ Examples:
     before_long_help = GROUPS,
     after_help = AFTER,
     subcommand_required = true,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
+    arg_required_else_help = true
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -147,6 +148,8 @@ pub(crate) enum Verb {
     Key(KeyArguments),
     Doctor(Doctor),
     Demo(Demo),
+    #[command(name = "reference")]
+    ReferenceBook(ReferenceBook),
     Ls(Ls),
     Log(Log),
     Show(Show),
@@ -384,13 +387,13 @@ pub(crate) enum KeyVerb {
 ///
 /// The records stay as they are: only the key that they are encrypted with is wrapped anew.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton key rotate --key-file old.key --new-key-file new.key")]
+#[command(group = clap::ArgGroup::new("new_key").required(true), after_help = "Examples:\n  piton key rotate --key-file old.key --new-key-file new.key")]
 pub(crate) struct RotateKey {
     /// The new key; made if it isn't there
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "new_key")]
     pub(crate) new_key_file: Option<PathBuf>,
     /// Let a passphrase open the store from now on
-    #[arg(long, required_unless_present = "new_key_file", conflicts_with = "new_key_file")]
+    #[arg(long, group = "new_key")]
     pub(crate) new_passphrase: bool,
 }
 

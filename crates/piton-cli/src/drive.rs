@@ -206,7 +206,7 @@ impl From<FlowError> for Failure {
                 .fold(Self::fixable("the document is not valid"), |failure, problem| {
                     failure.cause(clean(&problem.to_string()))
                 })
-                .hint("nothing was run."),
+                .hint("nothing was run. `piton validate FILE` says how to put it right."),
             FlowError::Inputs(problems) => problems
                 .iter()
                 .fold(Self::fixable("the inputs are not valid"), |failure, problem| {

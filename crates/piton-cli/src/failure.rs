@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use piton_store::StoreError;
+use serde_json::{Value as Json, json};
 
 /// How the program ends. The numbers are promised in the help and to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,19 +31,26 @@ pub(crate) enum Exit {
     Of(u8),
 }
 
+impl Exit {
+    /// As the system is told.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::UserFixable => 1,
+            Self::Usage => 2,
+            Self::Waiting => 3,
+            Self::Refused => 4,
+            Self::Internal => 70,
+            Self::Interrupted => 130,
+            Self::Terminated => 143,
+            Self::Of(code) => code,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Done => 0,
-            Exit::UserFixable => 1,
-            Exit::Usage => 2,
-            Exit::Waiting => 3,
-            Exit::Refused => 4,
-            Exit::Internal => 70,
-            Exit::Interrupted => 130,
-            Exit::Terminated => 143,
-            Exit::Of(code) => code,
-        })
+        Self::from(exit.code())
     }
 }
 
@@ -118,6 +126,16 @@ impl Failure {
     /// What to do about it.
     pub(crate) fn advice(&self) -> &str {
         self.hint.as_deref().unwrap_or("see what it says, and try again")
+    }
+
+    /// The failure as a program reads it.
+    pub(crate) fn json(&self) -> Json {
+        json!({
+            "error": self.message,
+            "causes": self.causes,
+            "hint": self.hint,
+            "exit_code": self.exit.code(),
+        })
     }
 
     /// The failure as a person reads it, without a line feed at the end. `paint` is given the words

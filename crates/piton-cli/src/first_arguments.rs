@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// What this machine has of all that Piton can use, and how to mend it
 ///
@@ -22,4 +22,27 @@ pub(crate) struct Demo {
     /// The folder to make; without it, a new one among the temporary ones
     #[arg(long, value_name = "DIR")]
     pub(crate) into: Option<PathBuf>,
+}
+
+/// The reference of the book, made from the code: `scripts/reference` writes it into `docs/reference`
+#[derive(Debug, Args)]
+#[command(
+    hide = true,
+    after_help = "Examples:\n  piton reference commands\n  piton reference schema > piton.schema.json"
+)]
+pub(crate) struct ReferenceBook {
+    /// Which part
+    #[arg(value_enum)]
+    pub(crate) part: Part,
+}
+
+/// A part of the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Every verb with its help
+    Commands,
+    /// Every option of the configuration
+    Configuration,
+    /// The JSON schema of the configuration
+    Schema,
 }

@@ -14,7 +14,7 @@ use crate::output::Output;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Who is told, and of what.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Notices {
     /// A program and its arguments; the notice is JSON on its standard input.

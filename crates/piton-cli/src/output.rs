@@ -30,6 +30,8 @@ pub(crate) struct Output {
     width: Option<usize>,
     /// Whoever read stdout has gone away.
     closed: AtomicBool,
+    /// Something has been written to stdout.
+    told: AtomicBool,
 }
 
 impl Output {
@@ -41,6 +43,7 @@ impl Output {
             colour: !no_colour && io::stderr().is_terminal(),
             width: terminal_width(),
             closed: AtomicBool::new(false),
+            told: AtomicBool::new(false),
         }
     }
 
@@ -74,6 +77,7 @@ impl Output {
         if self.is_closed() {
             return Ok(());
         }
+        self.told.store(true, Ordering::Relaxed);
         let mut stdout = io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -109,8 +113,13 @@ impl Output {
         complain(&format!("{} {text}", self.paint("warning:")));
     }
 
-    /// The last word of a verb that failed.
+    /// The last word of a verb that failed. A program that reads along gets it as an object too, unless the verb has
+    /// already given its own.
     pub(crate) fn failure(&self, failure: &Failure) {
+        if self.json && !self.told.load(Ordering::Relaxed) {
+            // If stdout can't be written to, stderr says so next.
+            let _ = self.object(&failure.json());
+        }
         complain(&failure.render(|word| self.paint(word)));
     }
 

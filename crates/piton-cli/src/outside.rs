@@ -20,18 +20,27 @@ use crate::output::clean;
 use crate::session::Session;
 use crate::texts::{document_format, read_text};
 
-/// What the file may say.
-#[derive(Debug, Default, Deserialize)]
+/// What the file may say. The reference and the schema are made from this, comments included.
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
+#[schemars(
+    title = "piton.toml",
+    description = "What a workflow may use, how strict it is held, how much it may spend."
+)]
 #[serde(default, deny_unknown_fields)]
-struct Config {
+pub(crate) struct Config {
+    /// How strict documents are held.
     level: SecurityLevel,
+    /// Models, by the name that documents call their provider.
     providers: Providers,
+    /// Knowledge bases by dataset; `*` is for all others.
     knowledge: BTreeMap<String, Knowledge>,
+    /// What may be sent to whom, by the name of the group.
     credentials: BTreeMap<String, Credential>,
+    /// How much each run may use; without a number, as much as there is.
     quotas: Quotas,
-    /// Addresses that documents may reach although they are private.
+    /// Addresses that documents may reach although they are private, as in `http://127.0.0.1:8080`.
     reachable: Vec<String>,
-    /// Where it is written down what was done.
+    /// The file in which it is written down what was done, one JSON object a line.
     audit: Option<PathBuf>,
     /// Who is told how runs stand.
     notify: Notices,
@@ -102,8 +111,11 @@ pub(crate) fn policies(path: &Path) -> Result<ChangePolicies, Failure> {
 }
 
 fn read(path: &Path) -> Result<Config, Failure> {
-    let wrong =
-        |cause: String| Failure::fixable(format!("{} is not a configuration", path.display())).cause(clean(&cause));
+    let wrong = |cause: String| {
+        Failure::fixable(format!("{} is not a configuration", path.display()))
+            .cause(clean(&cause))
+            .hint("nothing was run. `piton reference configuration` lists every option.")
+    };
     let (text, format) = (read_text(path)?, document_format(path)?);
     match format.read(&text).map_err(|problems| wrong(problems.to_string()))? {
         // A file of comments only.

@@ -99,7 +99,7 @@ pub(crate) async fn run_id(store: &Arc<dyn Store>, prefix: &RunId) -> Result<Run
     let mut found = store.list(query).await?;
     match found.len() {
         0 => Err(Failure::fixable(format!("there is no run {prefix} here"))
-            .hint("`piton log` shows the runs of this folder.")),
+            .hint("`piton ls` shows the runs of this folder, `piton ls --all` those of all.")),
         1 => Ok(found.remove(0).id),
         more => {
             let mut hint = format!("write more of the id. {prefix} may be:");

@@ -139,7 +139,7 @@ impl Session {
 
 fn no_store(folder: &Path) -> Failure {
     Failure::fixable(format!("there is no store for {} yet", folder.display()))
-        .hint("make one with `piton init`, or by running something: `piton run DOC`.")
+        .hint("it is made by `piton init`, or by the first `piton guard -- PROGRAM`, `piton save` or `piton run DOC`.")
 }
 
 /// `sqlite:PATH`.

@@ -87,6 +87,11 @@ pub(crate) fn took(duration: Duration) -> String {
     }
 }
 
+/// So many things, as people say it.
+pub(crate) fn count(number: usize, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A number of bytes, as people say it.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];

@@ -21,7 +21,15 @@ pub(crate) fn document_format(path: &Path) -> Result<Format, Failure> {
 
 /// A text file, or stdin for `-`.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
-    let fail = |error: &std::io::Error| Failure::fixable(format!("can't read {}", path.display())).because(error);
+    let fail = |error: &std::io::Error| {
+        let failure = Failure::fixable(format!("can't read {}", path.display())).because(error);
+        match error.kind() {
+            std::io::ErrorKind::NotFound if path.is_relative() => {
+                failure.hint("names count from the folder that piton works in; `-C DIR` names another.")
+            }
+            _ => failure,
+        }
+    };
     let source: Box<dyn std::io::Read> = if path == Path::new("-") {
         Box::new(std::io::stdin().lock())
     } else {

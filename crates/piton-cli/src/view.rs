@@ -18,6 +18,23 @@ pub(crate) fn value_json(value: &Value) -> Json {
     })
 }
 
+/// What an entry says, with its own times as they are written everywhere else. Values that the run brought along
+/// (inputs, outputs, answers) are left as they are.
+pub(crate) fn told(body: Value) -> Value {
+    let Value::Map(fields) = body else { return body };
+    let told = fields.into_iter().map(|(name, value)| {
+        let value = match value {
+            Value::Int(millis) if name == "at" || name.ends_with("_at") => {
+                Value::from(Timestamp::from_millis(millis).to_string())
+            }
+            Value::Map(_) if matches!(name.as_str(), "state" | "retry" | "deadline") => told(value),
+            other => other,
+        };
+        (name, value)
+    });
+    Value::Map(told.collect())
+}
+
 /// A value on one line.
 pub(crate) fn value_line(value: &Value) -> String {
     clean(&value_json(value).to_string())
@@ -108,6 +125,16 @@ pub(crate) fn object<const N: usize>(fields: [(&str, Json); N]) -> Map<String, J
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_a_record_are_written_as_times_and_values_of_others_are_not() {
+        let inner = Value::map([("started_at", Value::from(0)), ("input", Value::map([("at", Value::from(0))]))]);
+        let body = Value::map([("at", Value::from(0)), ("state", inner), ("attempt", Value::from(1))]);
+        assert_eq!(
+            value_line(&told(body)),
+            r#"{"at":"1970-01-01T00:00:00.000Z","attempt":1,"state":{"input":{"at":0},"started_at":"1970-01-01T00:00:00.000Z"}}"#
+        );
+    }
 
     #[test]
     fn looking_at_a_value_never_fails() {

@@ -35,15 +35,17 @@ pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit
     };
     let question = answer_question(&context, &run, Some(question.step.as_str()), &value, &by).await?;
     let still_open = open_questions(&context, &run).await?.len();
-    let kind = store.summary(&run).await?.map(|summary| summary.kind);
+    let summary = store.summary(&run).await?;
+    let (kind, status) = (summary.as_ref().map(|run| run.kind), summary.map(|run| run.status));
     store.close().await?;
     let resumes = arguments.resume && kind == Some(RunKind::Workflow);
     if !session.output.is_json() {
         session.output.note(&format!("question {} of run {run} is answered", clean(question.as_str())));
     } else if !resumes {
-        let answered =
-            json!({"run": run.as_str(), "step": question.as_str(), "status": "answered", "by": by, "open": still_open});
-        session.output.object(&answered)?;
+        let id = run.as_str();
+        session.output.object(&json!({
+            "id": id, "run": id, "step": question.as_str(), "status": status, "by": by, "open": still_open,
+        }))?;
     }
     if resumes {
         let (config, wait, document) = (arguments.config, None, None);

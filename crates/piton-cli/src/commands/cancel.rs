@@ -25,22 +25,25 @@ pub(crate) async fn execute(session: &Session, arguments: &Cancel) -> Result<Exi
     let mut plan = Plan::new(format!("cancel run {run} for good"));
     plan.line(format!("it is {from}"));
     let finished = history.steps.iter().filter(|step| step.is_finished()).count();
-    plan.line(format!("{finished} finished steps stay in its log"));
+    let steps = if finished == 1 { "step stays" } else { "steps stay" };
+    plan.line(format!("{finished} finished {steps} in its log"));
     if !plan.agreed(session, arguments.consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }
     let came = cancel(&context, &run, &arguments.message).await?;
+    let status = store.summary(&run).await?.map(|summary| summary.status);
     store.close().await?;
-    let (status, note) = match &came {
-        Requested::Done => ("cancelled", format!("run {run} is cancelled")),
+    let (request, note) = match &came {
+        Requested::Done => ("done", format!("run {run} is cancelled")),
         Requested::Asked(holder) => {
             ("asked", format!("process {} on {} was asked to give run {run} up", holder.pid, holder.host))
         }
         Requested::Already => ("already", format!("run {run} was cancelled before")),
     };
     if session.output.is_json() {
-        session.output.object(&json!({"run": run.as_str(), "status": status}))?;
+        let id = run.as_str();
+        session.output.object(&json!({"id": id, "run": id, "status": status, "request": request}))?;
     } else {
         session.output.note(&note);
     }

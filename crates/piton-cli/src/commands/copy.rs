@@ -72,7 +72,8 @@ pub(crate) async fn copy_all(
             "bytes": whole.bytes,
         }))
     } else {
-        let text = format!("{} runs: {} new entries, {}", runs.len(), whole.entries, table::size(whole.bytes));
+        let text =
+            format!("{}: {} new entries, {}", table::count(runs.len(), "run"), whole.entries, table::size(whole.bytes));
         session.output.data(&text)
     }
 }

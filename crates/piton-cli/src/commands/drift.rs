@@ -176,6 +176,10 @@ impl From<DriftError> for Failure {
             DriftError::Workspace(error) => error.into(),
             DriftError::Refused { .. } => Self::refused(text).hint("nothing was changed."),
             DriftError::TestFailed { .. } => Self::refused(text).hint("put right what it found, then try again."),
+            DriftError::NoRepository { .. } => {
+                Self::fixable(text).hint("`piton status` tells what changed in a folder without git.")
+            }
+            DriftError::NoGit => Self::fixable(text).hint("install git; everything but drift works without it."),
             error => Self::fixable(text).causes_of(&error),
         }
     }

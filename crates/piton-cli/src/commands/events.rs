@@ -53,7 +53,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Events) -> Result<Exi
 
 /// Shows an entry, and says whether the run is over since, if the entry says anything of that.
 async fn show(session: &Session, log: &RunLog, entry: &SealedEntry) -> Result<Option<bool>, Failure> {
-    let body = log.body(entry).await?;
+    let body = view::told(log.body(entry).await?);
     let output = &session.output;
     if output.is_json() {
         let mut object = view::entry_json(log.run(), entry);

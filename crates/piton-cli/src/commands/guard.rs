@@ -97,7 +97,9 @@ async fn run_program(
         .stderr(Stdio::inherit())
         .spawn()
         .map_err(|error| {
-            Failure::fixable(format!("can't start {}", clean(&program.to_string_lossy()))).because(&error)
+            Failure::fixable(format!("can't start {}", clean(&program.to_string_lossy())))
+                .because(&error)
+                .hint("is it installed, and in the PATH? Nothing was changed.")
         })?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     let _ = tell_pid.send(pid);

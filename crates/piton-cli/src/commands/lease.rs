@@ -52,7 +52,11 @@ pub(crate) async fn execute(session: &Session, arguments: Lease) -> Result<Exit,
             show(session, &dropped)?;
         }
         LeaseAction::Check { paths: named, owner } => {
-            check(&book, &paths(&named)?, &whose(session, owner)).await?;
+            let (named, owner) = (paths(&named)?, whose(session, owner));
+            check(&book, &named, &owner).await?;
+            for path in named.iter().filter(|_| session.output.is_json()) {
+                session.output.object(&json!({"path": path.to_string(), "owner": owner, "writable": true}))?;
+            }
         }
         LeaseAction::Ls => show(session, &book.list().await.map_err(Failure::from)?)?,
     }

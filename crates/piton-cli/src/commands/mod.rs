@@ -26,6 +26,7 @@ mod log;
 mod ls;
 mod merge_file;
 mod path_log;
+mod reference;
 mod restore;
 mod restore_state;
 mod resume;
@@ -62,6 +63,7 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Key(arguments) => key::execute(session, &arguments).await,
         Verb::Doctor(_) => doctor::execute(session).await,
         Verb::Demo(arguments) => demo::execute(session, &arguments).await,
+        Verb::ReferenceBook(arguments) => reference::execute(session, &arguments),
         Verb::Ls(arguments) => ls::execute(session, &arguments).await,
         Verb::Log(arguments) => log::execute(session, &arguments).await,
         Verb::Show(arguments) => show::execute(session, &arguments).await,

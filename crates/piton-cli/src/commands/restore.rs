@@ -249,8 +249,9 @@ fn say(session: &Session, result: &RestoreResult, shown: bool) -> Result<(), Fai
     match &result.checkpoint {
         None => output.data("nothing to change"),
         Some(checkpoint) => {
+            let paths = if result.files_restored == 1 { "path" } else { "paths" };
             output.data(&format!(
-                "{checkpoint}  {}: {} paths changed",
+                "{checkpoint}  {}: {} {paths} changed",
                 result.kind.as_words(),
                 result.files_restored
             ))?;

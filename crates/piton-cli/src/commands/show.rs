@@ -130,7 +130,7 @@ fn steps_table(session: &Session, steps: &[StepRecord]) -> Table {
 }
 
 async fn show_entry(session: &Session, log: &RunLog, entry: &SealedEntry) -> Result<(), Failure> {
-    let body = log.body(entry).await?;
+    let body = view::told(log.body(entry).await?);
     let mut state = Vec::new();
     for (name, part) in &entry.parts {
         state.push((name.0.as_str(), log.load(part.root).await?));

@@ -17,16 +17,19 @@ pub(crate) async fn execute(session: &Session, arguments: &Stop) -> Result<Exit,
     let grace = if arguments.now { Duration::ZERO } else { Duration::from_secs(arguments.grace) };
     let context = Context::system(Arc::clone(&store));
     let came = stop(&context, &run, &arguments.message, Some(grace)).await?;
+    let status = store.summary(&run).await?.map(|summary| summary.status);
     store.close().await?;
-    let (status, note) = match &came {
-        Requested::Done => ("paused", format!("run {run} is paused; `piton resume {run}` goes on")),
-        Requested::Asked(holder) => {
+    let (request, note) = match (&came, status) {
+        (Requested::Done, _) => ("done", format!("run {run} is paused; `piton resume {run}` goes on")),
+        (Requested::Asked(holder), _) => {
             ("asked", format!("process {} on {} was asked to stop run {run}", holder.pid, holder.host))
         }
-        Requested::Already => ("already", format!("run {run} doesn't run")),
+        (Requested::Already, Some(status)) => ("already", format!("nobody drives run {run}: it is {status}")),
+        (Requested::Already, None) => ("already", format!("nobody drives run {run}")),
     };
     if session.output.is_json() {
-        session.output.object(&json!({"run": run.as_str(), "status": status}))?;
+        let id = run.as_str();
+        session.output.object(&json!({"id": id, "run": id, "status": status, "request": request}))?;
     } else {
         session.output.note(&note);
     }

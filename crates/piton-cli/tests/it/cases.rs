@@ -18,6 +18,13 @@ fn our_own_cases_pass() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "10 passed, 0 failed\n"), "{}", said.stderr);
 }
 
+#[test]
+fn the_examples_pass() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workflows");
+    let said = World::new().piton(["test".as_ref(), examples.as_os_str()]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "9 passed, 0 failed\n"), "{}", said.stderr);
+}
+
 /// F1, promise 21: documents that exist run unchanged. Left out are six that test another engine's debugger
 /// and its compiled plugins; `docs/workflows.md` names them.
 #[test]

@@ -11,7 +11,7 @@ fn looking_without_a_store_makes_none() {
     --- stderr
     error: there is no store for [ROOT]/work yet
 
-    hint: make one with `piton init`, or by running something: `piton run DOC`.
+    hint: it is made by `piton init`, or by the first `piton guard -- PROGRAM`, `piton save` or `piton run DOC`.
     --- exit 1
     ");
     for verb in [vec!["show"], vec!["show", "x"], vec!["diff", "--state", "@-", "@"], vec!["resume", "x"]] {
@@ -79,7 +79,7 @@ fn an_unknown_run() {
     --- stderr
     error: there is no run nope here
 
-    hint: `piton log` shows the runs of this folder.
+    hint: `piton ls` shows the runs of this folder, `piton ls --all` those of all.
     --- exit 1
     ");
     assert_eq!(world.piton(["log", "nope"]).code, Some(1));
@@ -118,7 +118,7 @@ fn documents_that_cannot_run() {
     error: the document is not valid
       caused by: /edges/1/target (line 8): there is no node "gone"
 
-    hint: nothing was run.
+    hint: nothing was run. `piton validate FILE` says how to put it right.
     --- exit 1
     "#);
     assert_eq!(world.piton(["log"]).stdout, "", "no run was created");

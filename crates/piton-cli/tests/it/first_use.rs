@@ -1,7 +1,7 @@
 //! What somebody meets who sees Piton for the first time.
 
-use crate::readme::README;
-use crate::world::World;
+use crate::book::repository;
+use crate::world::{BINARY, World};
 
 #[test]
 fn the_doctor_finds_what_is_wrong_with_a_store() {
@@ -37,6 +37,9 @@ fn the_doctor_finds_what_is_wrong_with_a_store() {
     assert!(shown.stdout.contains("problem") && shown.stdout.contains("fix: "), "{}", shown.whole());
 }
 
+/// The picture of the README.
+const PICTURE: &str = include_str!("../../../../docs/demo.svg");
+
 /// Everything that the demo claims holds here and now, and it leaves nothing outside its folder.
 #[test]
 fn the_demo_keeps_its_word() {
@@ -51,9 +54,19 @@ fn the_demo_keeps_its_word() {
     let plain = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
     for claim in &claims {
         let line = format!("yes {}", claim["claim"].as_str().unwrap());
-        assert!(plain(README).contains(&plain(&line)), "the README doesn't show: {line}");
+        assert!(plain(PICTURE).contains(&plain(&line)), "the picture doesn't show: {line}");
     }
     assert!(world.piton(["status"]).stderr.contains("there is no store"), "the folder's own store is not made");
     let shown = world.piton(["demo", "--into", folder.to_str().unwrap()]);
     assert_eq!(shown.code, Some(1), "a folder that exists is left alone: {}", shown.whole());
+}
+
+/// The picture of the README shows what the demo says, numbers and ids aside.
+#[test]
+fn the_picture_shows_what_the_demo_says() {
+    let world = World::new();
+    let script = repository().join("scripts/picture");
+    let mut command = world.program("python3", [script.as_os_str(), "--check".as_ref()]);
+    let said = world.wait(command.env("PITON", BINARY).spawn().unwrap());
+    assert_eq!(said.code, Some(0), "{}", said.whole());
 }

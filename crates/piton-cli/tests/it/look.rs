@@ -253,7 +253,7 @@ fn show_a_checkpoint_and_its_values() {
     created  [TIME] ([AGE])
     body
       {
-      "at": [MILLIS],
+      "at": "[TIME]",
       "exceptions": 0,
       "files_modified": [],
       "output": {

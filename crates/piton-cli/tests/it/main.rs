@@ -1,6 +1,8 @@
 //! The binary as a user meets it: one real process per command, in a home of its own.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
+mod blocks;
+mod book;
 mod cases;
 mod errors;
 mod files;
@@ -15,6 +17,7 @@ mod place;
 mod readme;
 mod restores;
 mod steer;
+mod story;
 mod terminal;
 mod together;
 mod travel;

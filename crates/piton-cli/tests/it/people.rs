@@ -152,7 +152,10 @@ fn a_run_that_asks_exits_with_3_and_goes_on_with_answers_of_other_processes() {
         "Ada",
         "--json",
     ]);
-    assert_eq!(said.json(), json!({"run": "r", "step": "review", "status": "answered", "by": "Ada", "open": 1}));
+    assert_eq!(
+        said.json(),
+        json!({"id": "r", "run": "r", "step": "review", "status": "waiting", "by": "Ada", "open": 1})
+    );
     assert_eq!(world.piton(["answer", "r", "--node", "review", "--set", "approved=false"]).code, Some(1), "once");
     assert_eq!(world.piton(["resume", "r"]).code, Some(3), "one is still open");
     let said = world.piton(["answer", "r", "--set", "title=42", "--resume", "--json"]);

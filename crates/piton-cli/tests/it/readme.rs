@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::world::{BINARY, Said, World};
 
-pub(crate) const README: &str = include_str!("../../../../README.md");
+const README: &str = include_str!("../../../../README.md");
 
 /// The commands of the console block: each begins at a prompt and has the lines up to the next.
 fn commands() -> Vec<String> {
-    let (_, chapter) = README.split_once("## Sixty seconds").unwrap();
+    let (_, chapter) = README.split_once("## A durable workflow").unwrap();
     let (_, block) = chapter.split_once("```console\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let commands = format!("\n{block}");

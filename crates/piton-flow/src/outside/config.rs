@@ -18,6 +18,7 @@ use super::tools::ToolServers;
 
 /// How strict the outside is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SecurityLevel {
     /// For documents of others: no programs, no tool servers that the document brings along, public
@@ -42,6 +43,7 @@ impl std::fmt::Display for SecurityLevel {
 
 /// A secret that nodes may send with a request, by the name of its group.
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// The hosts that it may be sent to. A document that names the group can send it nowhere else.
@@ -49,7 +51,8 @@ pub struct Credential {
     /// The header that carries it.
     #[serde(default = "authorization")]
     pub header: String,
-    /// The whole value of that header, such as `Bearer …`.
+    /// The whole value of that header, such as `Bearer …`; `env:NAME` takes it from the environment.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub value: SecretString,
 }
 
@@ -59,12 +62,14 @@ fn authorization() -> String {
 
 /// Where a knowledge base answers; see the node `knowledge-retrieval` for the interface.
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Knowledge {
     /// The endpoint.
     pub url: String,
-    /// Sent as a bearer token.
+    /// Sent as a bearer token; `env:NAME` takes it from the environment.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub api_key: Option<SecretString>,
 }
 

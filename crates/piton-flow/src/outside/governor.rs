@@ -12,6 +12,7 @@ use crate::node::NodeError;
 
 /// How much may be used; without a number, as much as there is.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Quotas {
     /// Tokens, sent and received.

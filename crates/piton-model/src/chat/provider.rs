@@ -7,7 +7,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{HeaderName, Method};
 use piton_types::{Value, from_json, to_json};
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::ChatError;
 use super::stream::ChatStream;
@@ -18,7 +18,8 @@ use crate::net::{Client, Request, Response};
 const MAX_MESSAGE: usize = 500;
 
 /// Which language an endpoint speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Wire {
     /// `POST /chat/completions`, which most servers speak.
@@ -30,6 +31,7 @@ pub enum Wire {
 
 /// What a model costs, as the user says. Piton knows no prices.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Price {
     /// For a million tokens sent.
     pub input: f64,
@@ -39,6 +41,7 @@ pub struct Price {
 
 /// An endpoint for models.
 #[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
     /// Which language it speaks.
@@ -47,8 +50,9 @@ pub struct Provider {
     /// Where it is; the public endpoint of the wire's maker without one.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// The key.
+    /// The key; `env:NAME` takes it from the environment.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub api_key: Option<SecretString>,
     /// The model for requests that name none.
     #[serde(default)]

@@ -19,6 +19,7 @@ const QUEUE: usize = 64;
 
 /// Of what somebody is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct NotifyOn {
     /// A run failed: its retries are used up.

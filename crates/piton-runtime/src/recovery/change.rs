@@ -91,6 +91,7 @@ impl fmt::Display for Change {
 
 /// What is done about a modified file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are those of `Choice`")]
 pub enum ModifiedPolicy {
@@ -104,6 +105,7 @@ pub enum ModifiedPolicy {
 
 /// What is done about a deleted file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are those of `Choice`")]
 pub enum DeletedPolicy {
@@ -116,6 +118,7 @@ pub enum DeletedPolicy {
 
 /// What is done about new upstream commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are those of `Choice`")]
 pub enum UpstreamPolicy {
@@ -128,6 +131,7 @@ pub enum UpstreamPolicy {
 
 /// What is done about a file or folder, and all that is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PathPolicy {
     /// Which.
@@ -149,6 +153,7 @@ impl PathPolicy {
 
 /// What is done about each kind of change. By default everything is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ChangePolicies {
     /// Modified files.

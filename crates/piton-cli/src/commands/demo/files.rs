@@ -30,7 +30,9 @@ pub(super) async fn show(stage: &mut Stage<'_>) -> Result<(), Failure> {
     stage.run(&["guard", "--", "sh", "-c", destruction]).await?;
     let left = hashes(&stage.project(), false)?;
     let lost = start.keys().filter(|path| !left.contains_key(*path)).count();
-    stage.say(&format!("{lost} files are gone, your edits with them. Back:"))?;
+    stage.say(&format!("{lost} files are gone, your edits with them. Where are we?"))?;
+    stage.run(&["status"]).await?;
+    stage.say("Nothing changed since its last checkpoint, so all of it can be taken back:")?;
 
     let repository = hashes(&stage.project().join(".git"), true)?;
     stage.run(&["undo", "--yes"]).await?;

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use piton::SystemRandom;
 use piton_types::Random as _;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::failure::{Exit, Failure};
@@ -58,13 +58,6 @@ struct Ended {
     stderr: String,
 }
 
-impl Ended {
-    /// Its JSON, or nothing.
-    fn json(&self) -> Json {
-        serde_json::from_str(self.stdout.trim()).unwrap_or(Json::Null)
-    }
-}
-
 impl<'a> Stage<'a> {
     fn new(session: &'a Session, into: Option<&Path>) -> Result<Self, Failure> {
         let root = into.map_or_else(|| temporary(session), Path::to_path_buf);
@@ -77,6 +70,7 @@ impl<'a> Stage<'a> {
         let root = root.canonicalize().map_err(cannot)?;
         std::fs::create_dir(root.join("project")).map_err(cannot)?;
         let program = std::env::current_exe()
+            .and_then(|program| program.canonicalize())
             .map_err(|error| Failure::fixable("can't find the program that this is").because(&error))?;
         Ok(Self { session, root, program, claims: Vec::new() })
     }
@@ -96,7 +90,12 @@ impl<'a> Stage<'a> {
     }
 
     fn title(&self, text: &str) -> Result<(), Failure> {
-        self.say(&format!("\n== {text}"))
+        self.say(&format!("\n{}", self.painted("1;36", &format!("== {text}"))))
+    }
+
+    /// In a colour, if the terminal may have some.
+    fn painted(&self, code: &str, text: &str) -> String {
+        if self.session.output.has_colour() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
     fn claim(&mut self, holds: bool, text: impl Into<String>) {
@@ -138,16 +137,25 @@ impl<'a> Stage<'a> {
 
     /// Runs a verb, shown with what it says.
     async fn run(&self, arguments: &[&str]) -> Result<Ended, Failure> {
-        self.say(&format!("$ piton {}", quoted(arguments)))?;
+        self.say(&self.painted("1", &format!("$ piton {}", quoted(arguments))))?;
         let ended = self.quietly(arguments).await?;
         let said: Vec<&str> = ended.stdout.lines().chain(ended.stderr.lines()).collect();
         for line in said.iter().take(SHOWN) {
             self.say(&format!("  {}", clean(line)))?;
         }
         if said.len() > SHOWN {
-            self.say(&format!("  … {} lines more", said.len() - SHOWN))?;
+            let more = said.len() - SHOWN;
+            self.say(&format!("  … {more} line{} more", if more == 1 { "" } else { "s" }))?;
         }
         Ok(ended)
+    }
+
+    /// Whether the shell finds this program by its name.
+    fn is_installed(&self) -> bool {
+        let path = self.session.variable("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|folder| folder.join("piton"))
+            .any(|found| found.canonicalize().is_ok_and(|found| found == self.program))
     }
 
     /// What was claimed and what became of it.
@@ -166,11 +174,15 @@ impl<'a> Stage<'a> {
         } else {
             self.title("What you saw")?;
             for Claim { text, holds } in &self.claims {
-                self.say(&format!("{} {text}", if *holds { "yes" } else { "NO " }))?;
+                let word = if *holds { self.painted("1;32", "yes") } else { self.painted("1;31", "NO ") };
+                self.say(&format!("{word} {text}"))?;
             }
             self.say(&format!("\nIt took {seconds:.0} s. The folder is yours to look around in:"))?;
             self.say(&format!("  cd {}", self.project().display()))?;
             self.say(&format!("  export PITON_STORE={}", self.store()))?;
+            if !self.is_installed() {
+                self.say(&format!("  alias piton={}", self.program.display()))?;
+            }
             self.say("  piton log                     what happened to the files")?;
             self.say("  piton show killed --steps     what the agent did, turn by turn")?;
             self.say("In a project of your own: `piton guard -- your-agent`, then `piton status` and `piton undo`.")?;

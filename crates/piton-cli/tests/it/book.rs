@@ -1,0 +1,246 @@
+//! The reference part of the book is what the code says, and every test and link that a page names exists.
+//!
+//! `scripts/reference` writes the pages anew; without that, these tests compare.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::story;
+use crate::world::World;
+
+/// The folder of the repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Pages that people write: the README and the book, without the reference.
+pub(crate) fn pages() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for name in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md", "bench/README.md"] {
+        found.push(name.to_owned());
+    }
+    for entry in std::fs::read_dir(repository().join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") {
+            found.push(format!("docs/{name}"));
+        }
+    }
+    found.sort();
+    found
+        .into_iter()
+        .map(|name| {
+            let text =
+                std::fs::read_to_string(repository().join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+            (name, text)
+        })
+        .collect()
+}
+
+/// That a page of the reference says what the code says now, or makes it so.
+fn holds(name: &str, text: &str) {
+    let path = repository().join("docs/reference").join(name);
+    let text = format!("{}\n", text.trim_end());
+    if std::env::var_os("PITON_WRITE_REFERENCE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = kept.lines().zip(text.lines()).position(|(kept, now)| kept != now);
+    let line = differs.unwrap_or_else(|| kept.lines().count().min(text.lines().count()));
+    let shown = |text: &str| text.lines().skip(line).take(3).collect::<Vec<_>>().join("\n");
+    assert!(
+        kept == text,
+        "docs/reference/{name} is out of date from line {}: run scripts/reference\nkept:\n{}\nnow:\n{}",
+        line + 1,
+        shown(&kept),
+        shown(&text)
+    );
+}
+
+#[test]
+fn the_reference_of_commands_is_what_their_help_says() {
+    let said = World::new().piton(["reference", "commands"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    holds("commands.md", &said.stdout);
+}
+
+#[test]
+fn the_reference_and_schema_of_the_configuration_are_what_is_parsed() {
+    let world = World::new();
+    holds("configuration.md", &world.piton(["reference", "configuration"]).stdout);
+    let schema = world.piton(["reference", "schema"]).stdout;
+    let parsed: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!(parsed["additionalProperties"], false);
+    holds("piton.schema.json", &schema);
+}
+
+#[test]
+fn the_reference_of_nodes_is_what_their_modules_say() {
+    holds("nodes.md", &nodes());
+}
+
+/// Each verb's text and JSON, in one story.
+#[test]
+fn what_every_verb_says_is_what_the_reference_shows() {
+    holds("output.md", &story::told());
+}
+
+/// Every kind of node by the first paragraph of its module and the fields that it reads.
+fn nodes() -> String {
+    let folder = repository().join("crates/piton-flow/src/nodes");
+    let mut text = "# Nodes\n\nEvery kind of node: what it does, what it gives, and the fields that it reads from `data`. \
+        Fields without a default must be said. Beside these any node may have `title`, `error_strategy`, `retry_config`, \
+        `timeout_secs`, `checkpoint` and `on_uncertain`; `docs/workflows.md` explains them.\n"
+        .to_owned();
+    let kinds = piton_flow::Kinds::builtin();
+    for kind in kinds.names() {
+        let module = match kind {
+            "loop" => "loop_node".to_owned(),
+            "iteration-start" | "loop-start" | "loop-end" => "marker".to_owned(),
+            "variable-assigner" => "assigner".to_owned(),
+            _ => kind.replace('-', "_"),
+        };
+        let source = std::fs::read_to_string(folder.join(format!("{module}.rs")))
+            .unwrap_or_else(|error| panic!("{kind} has no module of its own: {error}"));
+        let about: Vec<&str> = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
+        text.push_str(&format!("\n## {kind}\n\n{}\n", about.join("\n").trim()));
+        let fields = fields(&source);
+        if !fields.is_empty() {
+            text.push_str("\n| field | type | |\n|---|---|---|\n");
+            text.push_str(&fields);
+        }
+    }
+    text
+}
+
+/// The fields of the struct `Data` of a module, as rows.
+fn fields(source: &str) -> String {
+    let mut rows = String::new();
+    let Some((_, rest)) = source.split_once("struct Data {\n") else { return rows };
+    let (body, _) = rest.split_once("\n}").unwrap();
+    let (mut about_line, mut alias, mut optional) = (Vec::new(), None, false);
+    for line in body.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("///") {
+            about_line.push(comment.trim().to_owned());
+        } else if let Some(attribute) = line.strip_prefix("#[serde(") {
+            optional |= attribute.contains("default");
+            alias = attribute.split_once("alias = \"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned);
+            if let Some((_, name)) = attribute.split_once("rename = \"") {
+                alias = name.split('"').next().map(str::to_owned);
+            }
+        } else if let Some((name, kind)) = line.trim_end_matches(',').split_once(": ") {
+            let kind = kind.strip_prefix("Option<").map_or(kind, |inner| {
+                optional = true;
+                inner.trim_end_matches('>')
+            });
+            let also = alias.take().map_or(String::new(), |alias| format!(", also `{alias}`"));
+            let may = if optional { "" } else { "**must be said**" };
+            let about = about_line.join(" ");
+            let note =
+                [may, about.as_str()].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(". ");
+            rows.push_str(&format!("| `{name}`{also} | {} | {note} |\n", word(kind)));
+            about_line.clear();
+            optional = false;
+        }
+    }
+    rows
+}
+
+/// What people call a type.
+fn word(kind: &str) -> &str {
+    match kind {
+        "String" => "text",
+        "bool" => "true or false",
+        "usize" | "u64" | "i64" | "f64" => "number",
+        "Selector" => "selector, as `[NODE, NAME]`",
+        "Vec<Selector>" => "list of selectors",
+        "Vec<String>" => "list of texts",
+        "Value" | "Vec<Value>" => "any",
+        "ModelSpec" => "model: `{provider, name, completion_params}`",
+        _ if kind.starts_with("Vec<") => "list",
+        _ if kind.starts_with("BTreeMap<") || kind == "Inputs" => "values by name",
+        _ if kind.ends_with("Data") || kind.starts_with(char::is_uppercase) => "see the text",
+        _ => "any",
+    }
+}
+
+/// Every environment variable that the program reads is in the page for operators.
+#[test]
+fn every_environment_variable_is_documented() {
+    let mut named = BTreeSet::new();
+    let mut folders = vec![repository().join("crates/piton-cli/src"), repository().join("crates/piton-flow/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            for part in source.split("\"PITON_").skip(1) {
+                let name: String = part.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
+                named.insert(format!("PITON_{}", name.trim_end_matches('_')));
+            }
+        }
+    }
+    assert!(named.len() > 5, "{named:?}");
+    let page = std::fs::read_to_string(repository().join("docs/operators.md")).unwrap();
+    for name in named {
+        assert!(page.contains(&format!("`{name}`")), "docs/operators.md doesn't say what {name} does");
+    }
+}
+
+/// Links of pages lead somewhere.
+#[test]
+fn every_link_of_the_book_leads_somewhere() {
+    let mut count = 0;
+    for (name, text) in pages() {
+        let folder = repository().join(&name);
+        let folder = folder.parent().unwrap();
+        for part in text.split("](").skip(1) {
+            let target = part.split(')').next().unwrap();
+            if target.starts_with("http") || target.starts_with('#') {
+                continue;
+            }
+            count += 1;
+            let file = target.split('#').next().unwrap();
+            assert!(folder.join(file).exists(), "{name} links {target}, which isn't there");
+        }
+    }
+    assert!(count > 20, "{count} links are too few for a book");
+}
+
+/// A guarantee without its test isn't made: each that a page names exists.
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let mut sources = String::new();
+    let mut folders = vec![repository().join("crates"), repository().join("examples")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                sources.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut count = 0;
+    for (name, text) in pages() {
+        if !["README.md", "docs/guarantees.md"].contains(&name.as_str()) {
+            continue;
+        }
+        // The last column of the tables of guarantees: `folder/file.rs::a_sentence`.
+        for part in text.split("::").skip(1) {
+            let test: String =
+                part.chars().take_while(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '_').collect();
+            if test.matches('_').count() < 3 {
+                continue;
+            }
+            count += 1;
+            assert!(sources.contains(&format!("fn {test}(")), "{name} names {test}, which isn't there");
+        }
+    }
+    assert!(count >= 12, "{count} tests are too few for a table of guarantees");
+}
