@@ -93,6 +93,8 @@ fn documents_that_cannot_run() {
     --- stderr
     error: can't read none.yml
       caused by: No such file or directory (os error 2)
+
+    hint: names count from the folder that piton works in; `-C DIR` names another.
     --- exit 1
     ");
     world.write("flow.txt", THREE_NODES);

@@ -360,7 +360,7 @@ fn cancelling_is_for_good() {
     assert_eq!(world.piton(["cancel", "r"]).code, Some(4), "nobody agreed");
     insta::assert_snapshot!(world.piton(["cancel", "r", "--yes", "--json", "-q"]).whole(), @r#"
     --- stdout
-    {"run":"r","status":"cancelled"}
+    {"id":"r","request":"done","run":"r","status":"cancelled"}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["cancel", "r", "--yes"]).whole(), @r"

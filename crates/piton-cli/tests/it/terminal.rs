@@ -106,5 +106,5 @@ fn a_shell_can_complete_verbs_and_options() {
     let script = "source <($0 completions bash); COMP_WORDS=(piton re); COMP_CWORD=1; _piton piton re piton; \
                   echo ${COMPREPLY[@]}";
     let output = world.program("bash", ["-c", script, BINARY]).output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "redo restore resume retry\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "redo restore reference resume retry\n");
 }
