@@ -117,19 +117,16 @@ fn expected(command: &str) -> i32 {
 fn follow(page: &str) {
     let text = std::fs::read_to_string(repository().join(page)).unwrap();
     let world = project();
-    let mut count = 0;
     for block in blocks(&text).iter().filter(|block| block.is_run) {
         for command in &block.prepare {
             let said = run(&world, command);
             assert_eq!(said.code, Some(0), "{page}:{}: {command}\n{}", block.line, said.whole());
         }
         for command in block.commands.iter().filter_map(|command| in_a_test(command)) {
-            count += 1;
             let said = run(&world, &command);
             assert_eq!(said.code, Some(expected(&command)), "{page}:{}: {command}\n{}", block.line, said.whole());
         }
     }
-    println!("{page}: {count} commands");
 }
 
 /// One test a page, and none left out.
