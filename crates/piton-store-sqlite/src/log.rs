@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{Commit, Head, Log, Record, Section, Segment, SegmentInfo, Span, StoreError};
 use piton_types::{RunId, Seq};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::SqliteStore;
@@ -27,8 +28,11 @@ impl Log for SqliteStore {
 
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         self.core.read(|conn| {
-            let number = run_number(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
-            Ok(read(conn, number, span)?)
+            let records = read(conn, run, span)?;
+            if records.is_empty() && run_number(conn, run)?.is_none() {
+                return Err(StoreError::no_run(run).into());
+            }
+            Ok(records)
         })
     }
 
@@ -81,34 +85,44 @@ pub(crate) fn bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
     Ok(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?))
 }
 
-/// The four statements of a read: in either order, with packs or without.
-fn read(conn: &Connection, run: i64, span: Span) -> rusqlite::Result<Vec<Record>> {
+/// The four statements of a read: in either order, with packs or without. Nothing if there is no such run.
+fn read(conn: &Connection, run: &RunId, span: Span) -> rusqlite::Result<Vec<Record>> {
+    macro_rules! sql {
+        ($columns:literal, $order:literal) => {
+            concat!(
+                "SELECT key, fence, hash, entry",
+                $columns,
+                " FROM entry WHERE key BETWEEN ((SELECT no FROM run WHERE id = ?1) << 32) | ?2
+                 AND ((SELECT no FROM run WHERE id = ?1) << 32) | ?3 ORDER BY key ",
+                $order,
+                " LIMIT ?4"
+            )
+        };
+    }
     let sql = match (span.packs, span.newest_first) {
-        (false, false) => "SELECT key, fence, hash, entry FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3",
-        (false, true) => {
-            "SELECT key, fence, hash, entry FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"
-        }
-        (true, false) => {
-            "SELECT key, fence, hash, entry, iif(typeof(pack) = 'integer', (SELECT bytes FROM tail WHERE no = pack), pack)
-             FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3"
-        }
-        (true, true) => {
-            "SELECT key, fence, hash, entry, iif(typeof(pack) = 'integer', (SELECT bytes FROM tail WHERE no = pack), pack)
-             FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT ?3"
-        }
+        (false, false) => sql!("", "ASC"),
+        (false, true) => sql!("", "DESC"),
+        (true, false) => sql!(", pack", "ASC"),
+        (true, true) => sql!(", pack", "DESC"),
     };
     let limit = i64::try_from(span.limit).unwrap_or(i64::MAX);
     let mut statement = conn.prepare_cached(sql)?;
-    let rows = statement.query_map([key(run, span.from), key(run, span.to), limit], |row| {
+    let rows = statement.query_map(params![run.as_str(), span.from.0, span.to.0, limit], |row| {
         Ok(Record {
             seq: seq_of(row.get(0)?),
             fence: fence(row, 1)?,
             hash: hash(row, 2)?,
             entry: bytes(row, 3)?,
-            pack: if span.packs { bytes(row, 4)? } else { Bytes::new() },
+            pack: if span.packs { pack(conn, row, 4)? } else { Bytes::new() },
         })
     })?;
     rows.collect()
+}
+
+/// The pack of an entry: in its row, or in the row of `tail` whose number stands there.
+fn pack(conn: &Connection, row: &Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
+    let ValueRef::Integer(number) = row.get_ref(column)? else { return bytes(row, column) };
+    conn.prepare_cached("SELECT bytes FROM tail WHERE no = ?1")?.query_row([number], |row| bytes(row, 0))
 }
 
 /// The segments that begin from `from` to `to`.
