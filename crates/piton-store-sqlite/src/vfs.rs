@@ -311,6 +311,10 @@ unsafe extern "C" fn write_log(
         }
         let Ok(size) = usize::try_from(length) else { return ffi::SQLITE_IOERR_WRITE };
         let bytes = std::slice::from_raw_parts(buffer.cast::<u8>(), size);
+        if offset == 0 {
+            // The log is begun again. What an attempt to do so may have left counts for nothing.
+            ours.collected.clear();
+        }
         if ours.collected.is_empty() {
             ours.collected_at = offset;
         } else if offset != ours.collected_at + ours.collected.len() as i64 {
@@ -339,6 +343,8 @@ unsafe fn write_collected(file: *mut ffi::sqlite3_file) -> c_int {
             return ffi::SQLITE_OK;
         }
         let Ok(length) = c_int::try_from(ours.collected.len()) else { return ffi::SQLITE_IOERR_WRITE };
+        #[cfg(test)]
+        fault::CALLS.set(fault::CALLS.get() + 1);
         let code = own_write(file, ours.collected.as_ptr().cast(), length, ours.collected_at);
         ours.collected.clear();
         code
@@ -443,6 +449,8 @@ pub(crate) mod fault {
         pub(crate) static SYNCS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         /// What writes answer.
         pub(crate) static WRITES: Cell<Option<i32>> = const { Cell::new(None) };
+        /// How often the log was written to.
+        pub(crate) static CALLS: Cell<u32> = const { Cell::new(0) };
     }
 
     pub(super) fn strikes_sync() -> bool {
@@ -461,6 +469,30 @@ mod tests {
     fn the_checksum_is_pinned() {
         assert_eq!(checksum(1, &[0; CONTENT]), [21, 167, 130, 70, 76, 109, 203, 26]);
         assert_ne!(checksum(1, &[0; CONTENT]), checksum(2, &[0; CONTENT]));
+    }
+
+    /// A commit costs one write of the log, however many pages it changes, and one more for each 96 KiB.
+    #[test]
+    fn a_commit_is_one_write() {
+        register().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        File::create(&path).unwrap();
+        let target = crate::connect::Target::new(&path, &crate::SqliteOptions::default());
+        target.create().unwrap();
+        let conn = target.writer().unwrap();
+        let calls = |bytes: i64| {
+            let before = fault::CALLS.get();
+            conn.execute("INSERT INTO tail(bytes) VALUES (zeroblob(?1))", [bytes]).unwrap();
+            fault::CALLS.get() - before
+        };
+        // The first one begins the log, whose header is synced ahead.
+        assert_eq!(calls(10), 2);
+        assert_eq!(calls(10), 1);
+        assert_eq!(calls(40_000), 1);
+        assert_eq!(calls(300_000), 4);
+        let bytes: i64 = conn.query_row("SELECT sum(length(bytes)) FROM tail", (), |row| row.get(0)).unwrap();
+        assert_eq!(bytes, 340_020);
     }
 
     #[test]
