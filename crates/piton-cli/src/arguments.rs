@@ -65,7 +65,7 @@ Shell:
 
 const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
-const AFTER: &str = "\
+pub(crate) const AFTER: &str = "\
 References:
   @                  the newest checkpoint here
   @-  @--  @~3       its parent, the one before, the third before it

@@ -224,6 +224,17 @@ fn advice(error: &StoreError) -> (Exit, Option<String>) {
 mod tests {
     use super::*;
 
+    /// The help promises each number, in the words of its place.
+    #[test]
+    fn every_exit_code_is_in_the_help() {
+        use Exit::{Done, Internal, Interrupted, Refused, Terminated, Usage, UserFixable, Waiting};
+        let (_, promised) = crate::arguments::AFTER.split_once("Exit codes:").unwrap();
+        let numbers: Vec<u8> =
+            promised.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+        let codes = [Done, UserFixable, Usage, Waiting, Refused, Internal, Interrupted, Terminated].map(Exit::code);
+        assert_eq!(numbers, codes);
+    }
+
     #[test]
     fn renders_message_causes_and_hint() {
         let cause = std::io::Error::other("the disk is on fire");

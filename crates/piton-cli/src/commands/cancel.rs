@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use piton::{Context, History, Requested, RunError, cancel};
 use piton_types::{IllegalMove, RunStatus};
-use serde_json::json;
 
 use crate::arguments::Cancel;
+use crate::commands::stop::told;
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
 use crate::resolve::run_id;
@@ -41,11 +41,5 @@ pub(crate) async fn execute(session: &Session, arguments: &Cancel) -> Result<Exi
         }
         Requested::Already => ("already", format!("run {run} was cancelled before")),
     };
-    if session.output.is_json() {
-        let id = run.as_str();
-        session.output.object(&json!({"id": id, "run": id, "status": status, "request": request}))?;
-    } else {
-        session.output.note(&note);
-    }
-    Ok(Exit::Done)
+    told(session, &run, status, request, &note)
 }

@@ -1,6 +1,9 @@
-//! `piton status`: what changed in the folder since its newest checkpoint, and where its store is.
+//! `piton status`: what changed in the folder since its newest checkpoint, which runs want somebody, and where the
+//! store is.
 
 use piton::workspace::{ChangeKind, Entry, FileChange, Moment, Side};
+use piton_store::RunQuery;
+use piton_types::RunStatus;
 use serde_json::{Value as Json, json};
 
 use crate::failure::{Exit, Failure};
@@ -31,6 +34,11 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
     let usage = store.usage().await?;
     let budget = workspace.budget().await?;
     let url = store.url();
+    let mut wanting = [(RunStatus::Waiting, 0), (RunStatus::Failed, 0)];
+    for (status, count) in &mut wanting {
+        *count = store.list(RunQuery { status: vec![*status], ..RunQuery::default() }).await?.len();
+    }
+    let [(_, waiting), (_, failed)] = wanting;
     store.close().await?;
 
     let output = &session.output;
@@ -42,6 +50,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
             "bytes": usage.bytes,
             "budget": budget,
             "runs": usage.runs,
+            "waiting": waiting,
+            "failed": failed,
             "checkpoint": newest.as_ref().map(|moment| moment.checkpoint.to_string()),
             "created_at": newest.as_ref().map(|moment| view::time_json(moment.at)),
             "changes": listed.iter().map(change_json).collect::<Vec<_>>(),
@@ -54,6 +64,13 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
         format!("folder      {}", clean(&workspace.root().to_string_lossy())),
         format!("store       {} ({} of at most {})", url, table::size(usage.bytes), table::size(budget)),
     ];
+    if waiting > 0 {
+        let whose = if waiting == 1 { "1 run waits" } else { &format!("{waiting} runs wait") };
+        lines.push(format!("questions   {whose} for an answer: `piton ls --waiting`"));
+    }
+    if failed > 0 {
+        lines.push(format!("failed      {}: `piton ls --failed`", table::count(failed, "run")));
+    }
     match &newest {
         None => lines.push("checkpoint  none of these files yet: `piton save` makes one".to_owned()),
         Some(moment) => lines.push(format!("checkpoint  {}", moment_line(session, moment))),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton::{Context, Requested, stop};
+use piton_types::{RunId, RunStatus};
 use serde_json::json;
 
 use crate::arguments::Stop;
@@ -27,11 +28,22 @@ pub(crate) async fn execute(session: &Session, arguments: &Stop) -> Result<Exit,
         (Requested::Already, Some(status)) => ("already", format!("nobody drives run {run}: it is {status}")),
         (Requested::Already, None) => ("already", format!("nobody drives run {run}")),
     };
+    told(session, &run, status, request, &note)
+}
+
+/// Says what became of a request to a run: its status now, and whether it is done, asked for, or was so already.
+pub(super) fn told(
+    session: &Session,
+    run: &RunId,
+    status: Option<RunStatus>,
+    request: &str,
+    note: &str,
+) -> Result<Exit, Failure> {
     if session.output.is_json() {
         let id = run.as_str();
         session.output.object(&json!({"id": id, "run": id, "status": status, "request": request}))?;
     } else {
-        session.output.note(&note);
+        session.output.note(note);
     }
     Ok(Exit::Done)
 }

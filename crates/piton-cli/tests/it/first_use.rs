@@ -9,6 +9,10 @@ fn the_doctor_finds_what_is_wrong_with_a_store() {
     let healthy = world.piton(["doctor", "--json"]);
     assert_eq!(healthy.code, Some(0), "{}", healthy.whole());
     assert_eq!(healthy.json()["ok"], true);
+    let findings = healthy.json()["findings"].as_array().unwrap().clone();
+    let checks: Vec<_> = findings.iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+    assert_eq!(checks, ["piton", "store", "disk", "engine", "git", "python3", "sandbox", "watches"]);
+    assert!(findings.iter().all(|finding| finding["status"] == "ok" || finding["fix"].is_string()), "{findings:?}");
     assert!(world.piton(["status"]).stderr.contains("there is no store"), "looking makes none");
 
     let store = world.work().join("open.db");

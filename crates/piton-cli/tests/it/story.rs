@@ -57,6 +57,7 @@ piton run asks.yml --id post
 piton run fails.yml --id broken
 # ls
 piton ls
+piton status
 piton ls --waiting
 piton ls --failed
 # show

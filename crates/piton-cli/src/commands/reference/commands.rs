@@ -2,7 +2,7 @@
 
 use clap::{Command, CommandFactory as _};
 
-use crate::arguments::{Arguments, GROUPS};
+use crate::arguments::{AFTER, Arguments, GROUPS};
 
 const WIDTH: usize = 100;
 
@@ -29,6 +29,8 @@ pub(super) fn markdown() -> String {
     let options = options.split_once("\nOptions:\n").map_or("", |(_, rest)| rest);
     let options = options.split_once("\n\nReferences:").map_or(options, |(options, _)| options);
     text.push_str(&format!("\n## Options of every verb\n\n```text\n{options}\n```\n"));
+    let (after, _) = AFTER.split_once("\n\nExamples:").unwrap_or((AFTER, ""));
+    text.push_str(&format!("\n## References and exit codes\n\n```text\n{after}\n```\n"));
     text
 }
 
