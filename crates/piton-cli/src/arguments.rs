@@ -10,7 +10,7 @@ use piton::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy}
 use piton_types::{RunId, StepPath, Value, from_json, from_value};
 
 use crate::agent_arguments::{Drift, Lease};
-use crate::file_arguments::{Checkpoint, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
+use crate::file_arguments::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use crate::first_arguments::{Demo, Doctor, ReferenceBook};
 use crate::reference::{InvalidReference, Reference};
 use crate::store_arguments::{Check, Copy, Export, Gc, Import};
@@ -521,6 +521,12 @@ pub(crate) struct Run {
     /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Checkpoint the folder's files with the run: `piton undo RUN` takes back what it did to them, and `piton resume`
+    /// finds what others changed meanwhile
+    #[arg(long)]
+    pub(crate) files: bool,
+    #[command(flatten)]
+    pub(crate) drift: DriftWatch,
 }
 
 /// Go on with a run; never creates one
@@ -552,6 +558,8 @@ pub(crate) struct Resume {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) changes: ChangeFlags,
+    #[command(flatten)]
+    pub(crate) drift: DriftWatch,
 }
 
 /// What is done about files and commits that changed while a run stood still; what isn't said is asked.

@@ -45,8 +45,14 @@ pub(crate) async fn entails(
 }
 
 /// Puts the run back and leaves it paused.
-pub(crate) async fn put_back(context: &Context, run: &RunId, at: StartAt, reason: &str) -> Result<(), Failure> {
-    let open = OpenRun { id: Some(run.clone()), existing: true, at, ..OpenRun::default() };
+pub(crate) async fn put_back(
+    context: &Context,
+    run: &RunId,
+    at: StartAt,
+    usage_back: bool,
+    reason: &str,
+) -> Result<(), Failure> {
+    let open = OpenRun { id: Some(run.clone()), existing: true, at, usage_back, ..OpenRun::default() };
     let held = Run::open(context, open).await?;
     held.pause(reason).await?;
     Ok(())

@@ -26,7 +26,7 @@ pub(crate) async fn watch(
     // What is known at the start needs nobody else.
     let mut fetch = false;
     loop {
-        match look(workspace, run, fetch).await {
+        match workspace.look_for_drift(run, DriftOptions { fetch, ..DriftOptions::default() }).await {
             // There is no repository, or no git: there never will be.
             Err(DriftError::NoGit | DriftError::NoRepository { .. }) => return std::future::pending().await,
             Ok(report) if pauses && is_pause(&report) => stand_still(workspace, run, &pid).await,
@@ -35,20 +35,6 @@ pub(crate) async fn watch(
         fetch = true;
         tokio::time::sleep(every).await;
     }
-}
-
-async fn look(workspace: &Workspace, run: &RunId, fetch: bool) -> Result<DriftReport, DriftError> {
-    let tracker = workspace.drift_tracker(run).await?;
-    let options = DriftOptions { fetch, ..DriftOptions::default() };
-    let report = workspace.check_drift(tracker.known.as_ref(), options).await?;
-    // The program's own changes are no drift.
-    let report = DriftReport { events: report.events.into_iter().filter(is_upstream).collect(), ..report };
-    workspace.track_drift(run, &tracker, &report).await?;
-    Ok(report)
-}
-
-fn is_upstream(event: &piton::workspace::DriftEvent) -> bool {
-    !matches!(event, piton::workspace::DriftEvent::LocalChange { .. })
 }
 
 fn is_pause(report: &DriftReport) -> bool {

@@ -5,13 +5,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use piton::workspace::{RunFiles, SessionOptions, Workspace};
+use piton::{Companion, FlowError, FlowOptions, RunOutcome, SafeStopSignal};
 use piton::{Context, Listener, RunError, Services, listen_for_nudges};
-use piton::{FlowError, FlowOptions, RunOutcome, SafeStopSignal};
 use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus, TokenUsage, Value};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
+use crate::file_arguments::DriftWatch;
 use crate::notices::Notices;
 use crate::output::{Output, clean};
 use crate::questions;
@@ -20,6 +22,19 @@ use crate::signals::{Ended, until_ended};
 use crate::usage::usage_json;
 use crate::view;
 
+/// A run whose files are checkpointed.
+pub(crate) struct Along {
+    pub(crate) workspace: Workspace,
+    pub(crate) drift: DriftWatch,
+}
+
+impl Along {
+    fn begin(self, stop: &SafeStopSignal) -> RunFiles {
+        let files = RunFiles::new(self.workspace, SessionOptions::default()).drift_every(self.drift.drift_every);
+        if self.drift.pause_on_drift { files.stopping(stop.clone()) } else { files }
+    }
+}
+
 /// Drives `run` by `work` until it ends, waits or is stopped, and tells the user; `notice` when it goes on.
 pub(crate) async fn drive<W>(
     session: &Session,
@@ -27,6 +42,7 @@ pub(crate) async fn drive<W>(
     run: &RunId,
     notice: Option<String>,
     services: Services,
+    along: Option<Along>,
     work: impl FnOnce(Context, FlowOptions) -> W,
 ) -> Result<Exit, Failure>
 where
@@ -52,9 +68,14 @@ where
     let telling = services.get::<Notices>().and_then(Notices::start);
     let events = telling.iter().fold(events, |events, telling| telling.listener(events));
     let stop = SafeStopSignal::new();
-    let options = FlowOptions { events, services, stop: stop.clone(), ..FlowOptions::default() };
+    let files = along.map(|along| Arc::new(along.begin(&stop)));
+    let companion = files.clone().map(|files| files as Arc<dyn Companion>);
+    let options = FlowOptions { events, services, stop: stop.clone(), companion, ..FlowOptions::default() };
     let work = work(Context::system(Arc::clone(&store)), options);
     let ended = until_ended(&session.output, &stop, work).await?;
+    if let Some(problem) = files.and_then(|files| files.problem()) {
+        session.output.warn(&format!("a checkpoint of the files could not be made: {}", clean(&problem.to_string())));
+    }
     if let Some(telling) = telling {
         telling.finish(&session.output).await;
     }

@@ -147,6 +147,9 @@ pub(crate) struct Restore {
     /// The files, then the run's state
     #[arg(long)]
     pub(crate) both: bool,
+    /// With the state, what it had used of tokens and money, too; otherwise what was spent stays counted
+    #[arg(long)]
+    pub(crate) usage: bool,
     /// Print a note for the agent about what was done to its files, to be put into its conversation
     #[arg(long)]
     pub(crate) note: bool,
@@ -185,6 +188,23 @@ pub(crate) struct Guard {
     pub(crate) pause_on_drift: bool,
     #[command(flatten)]
     pub(crate) capture: Capture,
+}
+
+/// For runs whose files are checkpointed.
+#[derive(Debug, Args, Clone, Copy)]
+pub(crate) struct DriftWatch {
+    /// With the files of a run: look this often whether the repository moved; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_interval)]
+    pub(crate) drift_every: Duration,
+    /// With the files of a run: stop it, to be resumed, when the same lines changed upstream
+    #[arg(long)]
+    pub(crate) pause_on_drift: bool,
+}
+
+impl Default for DriftWatch {
+    fn default() -> Self {
+        Self { drift_every: piton::workspace::CHECKED_EVERY, pause_on_drift: false }
+    }
 }
 
 /// Merge two versions of a file that began as one

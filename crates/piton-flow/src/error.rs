@@ -56,6 +56,15 @@ pub enum FlowError {
         message: String,
     },
 
+    /// What was to go along with the run can't. No node was run.
+    #[cfg(feature = "checkpoint")]
+    #[error("what goes along with the run can't begin")]
+    Companion {
+        /// Why.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+
     /// The id of the run isn't one. Nothing was run.
     #[error("{0:?} can't be the id of a run")]
     Id(String),

@@ -94,8 +94,8 @@ pub use reply::Reply;
 pub use resume::{ResumeExamination, ResumePolicy, examine_resume};
 #[cfg(feature = "checkpoint")]
 pub use runner::{
-    AnswerError, FlowOptions, RunOutcome, StartFlow, answer_question, choose, open_questions, resume_durable,
-    run_durable,
+    AnswerError, Companion, FlowOptions, RunOutcome, StartFlow, answer_question, choose, open_questions,
+    resume_durable, run_durable,
 };
 pub use runner::{
     ExecutionStatus, HandleError, OpenQuestion, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner,

@@ -51,6 +51,9 @@ pub struct OpenRun {
     pub lease: LeaseOptions,
     /// Where a run that exists goes on.
     pub at: StartAt,
+    /// If it goes on from an earlier entry: what it had used by then is what it has used (W5). Otherwise what was
+    /// spent stays spent.
+    pub usage_back: bool,
     /// Only a run that exists is opened; none is created.
     pub existing: bool,
 }
@@ -195,12 +198,12 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
                     history.retries += 1;
                     history.line.reopen();
                 }
-                let (ttl, at) = (open.lease.ttl, open.at.clone());
+                let (ttl, at, usage_back) = (open.lease.ttl, open.at.clone(), open.usage_back);
                 let mut core = assemble(context, log, history, summary, Some(claim.0), open);
                 core.alone = alone;
                 let core = Arc::new(core);
                 if let Some(target) = target {
-                    core.restore(target, &at).await?;
+                    core.restore(target, &at, usage_back).await?;
                 }
                 crate::watch::start(&core, ttl);
                 core.events.tell(&Event::RunStarted { run: core.id.clone(), resumed });

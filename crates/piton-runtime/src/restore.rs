@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use piton_store::{Content, DraftPart, RunLog, StoreError};
-use piton_types::{BlobId, CheckpointRef, IllegalMove, RunId, RunStatus, Seq, Value};
+use piton_types::{BlobId, CheckpointRef, IllegalMove, PartName, RunId, RunStatus, Seq, Value};
 
 use crate::core::Core;
 use crate::line::Fact;
@@ -32,7 +32,7 @@ pub(crate) fn target(run: &RunId, history: &History, at: &StartAt) -> Result<Opt
 
 impl Core {
     /// Puts the run back to the entry `to`: what is known is what was known then.
-    pub(crate) async fn restore(&self, to: Seq, at: &StartAt) -> Result<(), RunError> {
+    pub(crate) async fn restore(&self, to: Seq, at: &StartAt, usage_back: bool) -> Result<(), RunError> {
         let mut writer = self.writer.lock().await;
         let before = History::read_to(&writer.log, to).await?;
         let reason = match at {
@@ -40,7 +40,11 @@ impl Core {
             _ => format!("back to {}@{to}", self.id),
         };
         let epoch = self.known().line.epoch + 1;
-        let parts = before.checkpoint.map(|(_, parts)| parts).unwrap_or_default();
+        let mut parts = before.checkpoint.map(|(_, parts)| parts).unwrap_or_default();
+        let usage = PartName::from(PartName::USAGE);
+        if let Some(spent) = writer.parts.get(&usage).filter(|_| !usage_back) {
+            parts.insert(usage, spent.clone());
+        }
         // The entry has the whole state of then; what came into being since isn't carried on.
         writer.parts.clear();
         let drafts = parts.iter().map(|(name, part)| DraftPart {
@@ -152,7 +156,7 @@ where
         }
     }
     if at != StartAt::End {
-        held.core().restore(to, &at).await?;
+        held.core().restore(to, &at, false).await?;
     }
     held.pause(&format!("rolled back to {}", done.to)).await?;
     Ok(done)

@@ -4,11 +4,13 @@
 //! The checksum covers everything behind it, compressed as it is. A pack is built, opened again from the
 //! bytes that will be stored, and every blob in it hashed, before anybody may rely on it.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 use piton_types::BlobId;
+use zstd::zstd_safe::{self, DCtx, InBuffer, OutBuffer, ResetDirective};
 
 use crate::codec::{CHECKSUM, Reader, checksum, put_varint};
 use crate::pack::MAX_INFLATED;
@@ -24,6 +26,11 @@ const HEADER: usize = 1 + CHECKSUM;
 /// A frame is closed when it has reached this many bytes. A larger one compresses little better, and
 /// takes longer to read one small file from.
 const FRAME: usize = 256 << 10;
+
+thread_local! {
+    /// To make one takes as long as to inflate some kilobytes.
+    static INFLATER: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+}
 
 /// Blobs that are to become a pack.
 #[derive(Debug, Default)]
@@ -185,7 +192,8 @@ impl FramedPack {
         }
         for (frame, mut missing) in frames {
             let frame = &self.frames[frame];
-            let plain = self.inflate(frame)?;
+            let last = frame.blobs.iter().rfind(|(id, _)| wanted.contains(id));
+            let plain = self.inflate(frame, last.map_or(frame.length, |(_, range)| range.end))?;
             for (id, range) in &frame.blobs {
                 if missing > 0 && wanted.contains(id) {
                     missing -= 1;
@@ -202,18 +210,36 @@ impl FramedPack {
         mut give: impl FnMut(BlobId, Bytes) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         for frame in &self.frames {
-            let plain = self.inflate(frame)?;
+            let plain = self.inflate(frame, frame.length)?;
             frame.blobs.iter().try_for_each(|(id, range)| give(*id, plain.slice(range.clone())))?;
         }
         Ok(())
     }
 
-    fn inflate(&self, frame: &Frame) -> Result<Bytes, StoreError> {
-        let corrupt = |detail: String| StoreError::corrupt("a pack of file contents", detail);
-        let plain = zstd::bulk::decompress(&self.bytes[frame.place.clone()], frame.length)
-            .map_err(|error| corrupt(error.to_string()))?;
-        if plain.len() != frame.length {
-            return Err(corrupt("a frame's length isn't the one it claims".to_owned()));
+    /// The first `wanted` bytes of a frame: what lies behind the last blob that somebody wants isn't inflated.
+    fn inflate(&self, frame: &Frame, wanted: usize) -> Result<Bytes, StoreError> {
+        let corrupt = |detail: &str| StoreError::corrupt("a pack of file contents", detail);
+        let packed = &self.bytes[frame.place.clone()];
+        let mut plain = Vec::with_capacity(wanted);
+        INFLATER
+            .with_borrow_mut(|inflater| {
+                if wanted == frame.length {
+                    return inflater.decompress(&mut plain, packed).map(drop);
+                }
+                // Whatever the last frame left half done is of no interest.
+                inflater.reset(ResetDirective::SessionOnly)?;
+                let (mut input, mut output) = (InBuffer::around(packed), OutBuffer::around(&mut plain));
+                loop {
+                    let before = (input.pos(), output.pos());
+                    inflater.decompress_stream(&mut output, &mut input)?;
+                    if output.pos() == wanted || (input.pos(), output.pos()) == before {
+                        return Ok(());
+                    }
+                }
+            })
+            .map_err(|code| corrupt(zstd_safe::get_error_name(code)))?;
+        if plain.len() != wanted {
+            return Err(corrupt("a frame's length isn't the one it claims"));
         }
         Ok(Bytes::from(plain))
     }

@@ -111,6 +111,15 @@ pub enum Event {
         /// A line for each change.
         report: String,
     },
+    /// Somebody is asked what is to become of a file that others changed too.
+    ConflictAsked {
+        /// The run that has the checkpoints of the folder.
+        run: RunId,
+        /// The file.
+        path: String,
+        /// Why it can't be decided.
+        reason: String,
+    },
     /// A checkpoint is durable.
     CheckpointSaved {
         /// Its name.

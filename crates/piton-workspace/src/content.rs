@@ -241,6 +241,42 @@ pub(crate) fn pieces(list: &[u8], size: u64) -> Result<Vec<Piece>, TreeError> {
     Ok(pieces)
 }
 
+/// Whether a file is a part of a content that was being written when the power went: no longer than it, and each
+/// byte either its own or zero, as places are that never reached the disk.
+pub(crate) fn is_part_of(
+    file: &OwnedFd,
+    get: &dyn Fn(BlobId) -> Result<Bytes, WorkspaceError>,
+    content: Content,
+    size: u64,
+) -> Result<bool, WorkspaceError> {
+    let list = match content {
+        Content::Whole(id) => vec![Piece::Blob { id, length: size }],
+        Content::Pieces(id) => pieces(&get(id)?, size)?,
+    };
+    let mut block = Vec::new();
+    for piece in list {
+        let (mut left, bytes) = match piece {
+            Piece::Blob { id, length } => (length, Some(get(id)?)),
+            Piece::Zeros { length } => (length, None),
+        };
+        let mut rest = bytes.as_deref().unwrap_or_default();
+        while left > 0 {
+            let count = usize::try_from(left.min(BLOCK as u64)).expect("at most a block");
+            let Ok(ended) = fill_exactly(file, &mut block, count) else { return Ok(false) };
+            let fits = match &bytes {
+                Some(_) => block.iter().zip(rest).all(|(now, then)| now == then || *now == 0),
+                None => block.iter().all(|now| *now == 0),
+            };
+            if !fits || ended {
+                return Ok(fits);
+            }
+            rest = rest.get(count..).unwrap_or_default();
+            left -= count as u64;
+        }
+    }
+    Ok(fill_exactly(file, &mut block, 1).is_ok_and(|ended| ended))
+}
+
 /// All bytes of a content, for a file that fits in memory.
 pub(crate) fn load(
     get: &dyn Fn(BlobId) -> Result<Bytes, WorkspaceError>,

@@ -21,6 +21,11 @@ pub(crate) const GITIGNORE: &[u8] = b".gitignore";
 /// Piton's own.
 pub(crate) const PITONIGNORE: &[u8] = b".pitonignore";
 
+/// Whether a path is that of a file with rules.
+pub(crate) fn is_rules(path: &RelPath) -> bool {
+    path.split().is_some_and(|(_, name)| matches!(name, GITIGNORE | PITONIGNORE))
+}
+
 /// The largest ignore file that is read.
 const MAX_FILE: usize = 4 << 20;
 

@@ -57,6 +57,8 @@ pub(crate) struct Scanner<'a> {
     pub(crate) own: &'a [RelPath],
     /// Paths that are captured even if they are ignored.
     pub(crate) forced: &'a HashSet<RelPath>,
+    /// If given, only these paths and the folders above them are looked at; the rest is as the cache has it.
+    pub(crate) only: Option<&'a HashSet<RelPath>>,
     pub(crate) progress: &'a Progress,
 }
 
@@ -83,6 +85,8 @@ pub(crate) struct Scanned {
     pub(crate) unsteady: Vec<RelPath>,
     /// Files that were read and have secrets in them.
     pub(crate) secrets: Vec<RelPath>,
+    /// What changed in the last ticks before, and may have changed again unseen.
+    pub(crate) recent: Vec<RelPath>,
     /// When it began, by the clock that files are stamped with.
     pub(crate) taken_at: i64,
 }
@@ -136,9 +140,12 @@ enum Looked {
 struct Walk<'a> {
     scanner: &'a Scanner<'a>,
     dev: u64,
-    /// What changed after this may have changed again unseen.
+    /// What changed after this may have changed again unseen since the cache was taken.
     settled: i64,
+    /// What changed after this may change again unseen while this is taken.
+    settles: i64,
     unsteady: Mutex<Vec<RelPath>>,
+    recent: Mutex<Vec<RelPath>>,
     secrets: Mutex<BTreeSet<RelPath>>,
     forced_folders: HashSet<RelPath>,
 }
@@ -170,14 +177,16 @@ impl Scanner<'_> {
         let walk = Walk {
             scanner: self,
             dev: stat.dev,
-            settled: self.cache.map_or(i64::MIN, |cache| cache.taken_at - TICK),
+            settled: self.cache.map_or(i64::MIN, |cache| cache.taken_at() - TICK),
+            settles: taken_at - TICK,
             unsteady: Mutex::default(),
+            recent: Mutex::default(),
             secrets: Mutex::default(),
             forced_folders: ancestors.collect(),
         };
         let rules = Rules::outer(self.root, self.outer);
         let root = system::open_below(self.folder, &RelPath::default()).map_err(fail)?;
-        let known = self.cache.map(|_| 0);
+        let known = self.cache.map(Cache::root);
         let spot = Spot { path: RelPath::default(), rules: &rules, known, fresh: false, ignored: false };
         let looked = self.pool.install(|| walk.folder(root, spot, 0))?;
         let root = match looked {
@@ -186,8 +195,9 @@ impl Scanner<'_> {
         };
         let (tree, times, totals) = walk.ids(&root);
         let unsteady = walk.unsteady.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let recent = walk.recent.into_inner().unwrap_or_else(PoisonError::into_inner);
         let secrets = walk.secrets.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Scanned { root, tree, times, totals, unsteady, secrets: secrets.into_iter().collect(), taken_at })
+        Ok(Scanned { root, tree, times, totals, unsteady, secrets: secrets.into_iter().collect(), recent, taken_at })
     }
 }
 
@@ -224,6 +234,13 @@ impl Walk<'_> {
         mtime < self.settled && ctime < self.settled
     }
 
+    /// Remembers a path that may still change unseen.
+    fn note(&self, stat: &Stat, path: impl FnOnce() -> RelPath) {
+        if stat.mtime >= self.settles || stat.ctime >= self.settles {
+            self.recent.lock().unwrap_or_else(PoisonError::into_inner).push(path());
+        }
+    }
+
     fn is_same(&self, known: &FileStat, stat: &Stat) -> bool {
         *known == FileStat::from(stat) && self.is_settled(stat.mtime, stat.ctime)
     }
@@ -247,6 +264,7 @@ impl Walk<'_> {
         {
             return self.same_names(&fd, &stat, &spot, &rules, *number, cached, depth);
         }
+        self.note(&stat, || spot.path.clone());
         let cached = cached.map(|(_, cached)| cached);
         // Only rules of this folder or above, not every change, make what is below it look different.
         let fresh = spot.fresh || cached.as_ref().is_none_or(|cached| self.rules_changed(&fd, cached, false));
@@ -307,6 +325,9 @@ impl Walk<'_> {
         let folders: Vec<_> = folders.collect();
         let below = |(entry, number): (u32, u32)| -> Result<(u32, Looked), WorkspaceError> {
             let name = self.cache().name(entry);
+            if self.is_passed_over(&spot.path, name) {
+                return Ok((entry, Looked::At(FolderScan::Same { number })));
+            }
             if self.is_plain(spot) && self.is_small(number) && self.looks_same(fd, &mut name.to_vec(), number) {
                 return Ok((entry, Looked::At(FolderScan::Same { number })));
             }
@@ -348,6 +369,11 @@ impl Walk<'_> {
         self.complete(fd, *stat, &spot.path, rules, pending, spot.fresh, spot.ignored, depth)
     }
 
+    /// Whether the cache is to be taken at its word for a path.
+    fn is_passed_over(&self, folder: &RelPath, name: &[u8]) -> bool {
+        self.scanner.only.is_some_and(|only| !only.contains(&folder.join(name)))
+    }
+
     /// Whether nothing but the cache decides what is in the folder.
     fn is_plain(&self, spot: &Spot<'_>) -> bool {
         !spot.fresh && !spot.ignored && self.scanner.forced.is_empty()
@@ -355,7 +381,7 @@ impl Walk<'_> {
 
     fn is_small(&self, number: u32) -> bool {
         let folder = self.cache().folder(number);
-        folder.totals.files + folder.totals.excluded + u64::from(folder.end - number) <= SMALL_FOLDER
+        folder.totals.files + folder.totals.excluded + u64::from(folder.folders) <= SMALL_FOLDER
     }
 
     /// Whether the folder at `path` from `fd` on and all below it look as the cache has them. If not, it is looked
@@ -397,6 +423,9 @@ impl Walk<'_> {
     /// Whether an entry of a folder whose names are known has to be looked at more closely.
     fn is_changed(&self, fd: &OwnedFd, spot: &Spot<'_>, entry: u32) -> bool {
         let name = self.cache().name(entry);
+        if self.is_passed_over(&spot.path, name) {
+            return false;
+        }
         match self.cache().entry(entry) {
             Known::Folder(_) => false,
             Known::File { stat, .. } => {
@@ -429,6 +458,15 @@ impl Walk<'_> {
         known: Option<Known>,
     ) -> Option<Pending> {
         let excluded = |reason| Some(Pending::Known(Seen::Excluded(reason)));
+        match known {
+            Some(Known::File { stat, content }) if self.is_passed_over(&spot.path, name) => {
+                return Some(Pending::Known(Seen::File { stat, content }));
+            }
+            Some(Known::Folder(number)) if self.is_passed_over(&spot.path, name) => {
+                return Some(Pending::Known(Seen::Folder(FolderScan::Same { number })));
+            }
+            _ => {}
+        }
         let stat = match system::stat(fd, name) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return None,
@@ -465,7 +503,10 @@ impl Walk<'_> {
             (FileType::Directory, Some(Known::Folder(number))) => Pending::Folder(Some(number)),
             (FileType::Directory, _) => Pending::Folder(None),
             (FileType::Symlink, _) => match system::read_link(fd, name) {
-                Ok(target) => Pending::Known(Seen::Link { stat: FileStat::from(&stat), target }),
+                Ok(target) => {
+                    self.note(&stat, || path);
+                    Pending::Known(Seen::Link { stat: FileStat::from(&stat), target })
+                }
                 Err(Errno::NOENT) => return None,
                 Err(_) => return excluded(Reason::Unreadable),
             },
@@ -560,6 +601,7 @@ impl Walk<'_> {
                 // It became something else, which the next scan will find in its place.
                 _ => return Ok(Some(Seen::Excluded(Reason::Special))),
             };
+            self.note(&before, || path.join(name));
             let watch = Watch::new(self.scanner.sink);
             let read = BUFFER.with_borrow_mut(|buffer| {
                 let read = content::read(&file, before.size, buffer, &watch);
@@ -626,21 +668,27 @@ impl Walk<'_> {
 }
 
 impl FolderScan {
-    /// The cache that says all of this.
-    pub(crate) fn to_cache(&self, old: Option<&Cache>) -> Result<CacheWriter, TooMany> {
-        let mut writer = CacheWriter::with_room_of(old);
-        self.write(old, &mut writer)?;
-        Ok(writer)
+    /// The cache that says all of this: a patch for the old one, or a whole if that is as well.
+    pub(crate) fn to_cache<'a>(&self, old: Option<&'a Cache>) -> Result<CacheWriter<'a>, TooMany> {
+        if let Some(mut patch) = old.and_then(CacheWriter::patch) {
+            self.write(&mut patch)?;
+            if !patch.is_too_large() {
+                return Ok(patch);
+            }
+        }
+        let mut whole = CacheWriter::whole(old);
+        self.write(&mut whole)?;
+        Ok(whole)
     }
 
-    fn write(&self, old: Option<&Cache>, writer: &mut CacheWriter) -> Result<u32, TooMany> {
-        let new = match (self, old) {
-            (Self::New(new), _) => new,
-            (Self::Same { number }, Some(old)) => return writer.copy(old, *number),
-            (Self::Same { .. }, None) => return Err(TooMany),
+    /// Writes it; gives its number, and how many folders it is with all below it.
+    fn write(&self, writer: &mut CacheWriter<'_>) -> Result<(u32, u32), TooMany> {
+        let new = match self {
+            Self::New(new) => new,
+            Self::Same { number } => return writer.keep(*number),
         };
         let number = writer.begin(&new.stat, new.tree, new.times, new.totals, new.entries.len())?;
-        let mut folders = Vec::new();
+        let mut below = Vec::new();
         for (name, seen) in &new.entries {
             let known = match seen {
                 Seen::File { stat, content } => Known::File { stat: *stat, content: *content },
@@ -650,14 +698,16 @@ impl FolderScan {
             };
             let place = writer.add(name, known)?;
             if let Seen::Folder(scan) = seen {
-                folders.push((place, scan));
+                below.push((place, scan));
             }
         }
-        for (place, scan) in folders {
-            let folder = scan.write(old, writer)?;
+        let mut folders = 1_u32;
+        for (place, scan) in below {
+            let (folder, more) = scan.write(writer)?;
             writer.set_folder(place, folder);
+            folders = folders.checked_add(more).ok_or(TooMany)?;
         }
-        writer.end(number)?;
-        Ok(number)
+        writer.end(number, folders);
+        Ok((number, folders))
     }
 }

@@ -37,7 +37,8 @@ impl Default for SessionOptions {
 pub struct Session {
     workspace: Workspace,
     run: RunId,
-    summary: RunSummary,
+    /// Of the run, if it was made for the session.
+    summary: Option<RunSummary>,
     opened: Saved,
     last: BlobId,
     steps: u32,
@@ -160,9 +161,6 @@ impl Session {
             Draft { body, durability: Durability::Relaxed, ..Draft::new(EntryKind::StateChanged, workspace.now()) };
         log.append(draft).await?;
         log.close().await?;
-        let live = workspace.live(&run)?;
-        let record = Record { run: Some(run.clone()), ..Record::new(CheckpointKind::Session, Role::Opened, "") };
-        let opened = workspace.save(record, progress).await?;
         let summary = RunSummary {
             id: run.clone(),
             name,
@@ -173,8 +171,17 @@ impl Session {
             parent: None,
             folder,
         };
+        Ok(Self { summary: Some(summary), ..Self::join(workspace, run, progress).await? })
+    }
+
+    /// Goes along with a run that exists and that somebody drives: its log gets the checkpoints of the files, each
+    /// with the state that the run has by then, and its state is nobody's but the driver's.
+    pub async fn join(workspace: &Workspace, run: RunId, progress: &Arc<Progress>) -> Result<Self, WorkspaceError> {
+        let live = workspace.live(&run)?;
+        let record = Record { run: Some(run.clone()), ..Record::new(CheckpointKind::Session, Role::Opened, "") };
+        let opened = workspace.save(record, progress).await?;
         let last = opened.snapshot.tree;
-        Ok(Self { workspace: workspace.clone(), run, summary, opened, last, steps: 0, _live: live })
+        Ok(Self { workspace: workspace.clone(), run, summary: None, opened, last, steps: 0, _live: live })
     }
 
     /// Its run.
@@ -198,12 +205,19 @@ impl Session {
         Ok(saved)
     }
 
-    /// Ends: a last checkpoint, and the run is completed or failed.
-    pub async fn end(self, outcome: Result<Value, String>) -> Result<SessionEnd, WorkspaceError> {
+    /// Ends: a last checkpoint, and the run is completed or failed, unless it is another's.
+    pub async fn end(
+        self,
+        outcome: Result<Value, String>,
+        progress: &Arc<Progress>,
+    ) -> Result<SessionEnd, WorkspaceError> {
         let since = self.opened.checkpoint.clone();
         let role = Role::Closed { since: since.clone(), before: self.opened.snapshot.tree };
         let record = Record { run: Some(self.run.clone()), ..Record::new(CheckpointKind::Session, role, "") };
-        let closed = self.workspace.save(record, &Arc::default()).await?;
+        let closed = self.workspace.save(record, progress).await?;
+        let (before, after) = (self.opened.snapshot, closed.snapshot);
+        let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after };
+        let Some(summary) = self.summary else { return Ok(end) };
         let at = self.workspace.now();
         let (status, state) = match outcome {
             Ok(output) => {
@@ -218,12 +232,11 @@ impl Session {
             }
         };
         let mut log = self.workspace.log(&self.run).await?;
-        let index = Some(RunSummary { status, updated_at: at, ..self.summary });
+        let index = Some(RunSummary { status, updated_at: at, ..summary });
         let body = to_value(&state).expect("a state is a value");
         log.append(Draft { body, index, ..Draft::new(EntryKind::StateChanged, at) }).await?;
         log.close().await?;
-        let (before, after) = (self.opened.snapshot, closed.snapshot);
-        Ok(SessionEnd { opened: since, before, closed: closed.checkpoint, after })
+        Ok(end)
     }
 
     /// A checkpoint before a tool call.

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use piton_store::{
     Content as Part, ContentWriter, Draft, DraftPart, Era, Hashing, PackId, Redaction, RunLog, Span, StoreError,
 };
-use piton_types::{BlobId, CheckpointRef, Durability, EntryKind, PartName, Timestamp, Value, from_value, to_value};
+use piton_types::{
+    BlobId, CheckpointRef, Durability, EntryKind, PartName, Seq, Timestamp, Value, from_value, to_value,
+};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
@@ -80,6 +82,20 @@ struct Stage {
     contents: ContentWriter,
     nodes: ContentWriter,
     redaction: Option<Arc<Redaction>>,
+}
+
+impl Stage {
+    fn new(inner: &Inner, runtime: &Handle) -> Self {
+        let writer = || ContentWriter::new(Arc::clone(&inner.store), runtime.clone());
+        let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
+        Self { hashing, contents: writer(), nodes: writer(), redaction }
+    }
+
+    fn finish(self) -> Result<Vec<PackId>, WorkspaceError> {
+        let mut packs = self.contents.finish()?;
+        packs.extend(self.nodes.finish()?);
+        Ok(packs)
+    }
 }
 
 impl Sink for Stage {
@@ -206,7 +222,7 @@ impl Workspace {
                 }
             }
         };
-        let changed = staged.cache.as_ref().map(|cache| cache.base.tree != snapshot.tree);
+        let changed = staged.cache.as_ref().map(|cache| cache.base().tree != snapshot.tree);
         let (unsteady, secrets) = (staged.scanned.unsteady.clone(), staged.scanned.secrets.clone());
         self.remember(staged, &log).await;
         log.close().await?;
@@ -232,9 +248,13 @@ impl Workspace {
             version: VERSION,
             content: Part::Value(&value),
         };
+        let mut parts = vec![part];
+        if kind == EntryKind::Checkpoint && *log.run() != self.run() {
+            parts.extend(state_of(log).await?);
+        }
         let at = self.next_moment();
         let durability = Durability::Durable;
-        let draft = Draft { label, body, parts: vec![part], staged, era, durability, ..Draft::new(kind, at) };
+        let draft = Draft { label, body, parts, staged, era, durability, ..Draft::new(kind, at) };
         let seq = log.append(draft).await?;
         Ok((CheckpointRef { run: log.run().clone(), seq }, at))
     }
@@ -251,13 +271,46 @@ impl Workspace {
         let (inner, progress, forced) = (Arc::clone(&self.0), Arc::clone(progress), forced.clone());
         let runtime = Handle::current();
         blocking(move || {
-            let writer = || ContentWriter::new(Arc::clone(&inner.store), runtime.clone());
-            let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
-            let sink = Stage { hashing, contents: writer(), nodes: writer(), redaction };
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, &progress)?.scan()?;
-            let mut packs = sink.contents.finish()?;
-            packs.extend(sink.nodes.finish()?);
-            Ok(Staged { scanned, packs, era, cache })
+            let sink = Stage::new(&inner, &runtime);
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, &progress)?.scan()?;
+            Ok(Staged { scanned, packs: sink.finish()?, era, cache })
+        })
+        .await
+    }
+
+    /// What `staged` found, as a cache that speaks of the newest entry of `log`.
+    pub(crate) async fn held_cache(&self, staged: Staged, log: &RunLog) -> Result<Option<Arc<Cache>>, WorkspaceError> {
+        if staged.scanned.is_cached() {
+            return Ok(staged.cache);
+        }
+        let (head, inner) = (log.head(), Arc::clone(&self.0));
+        let Scanned { tree, times, taken_at, .. } = staged.scanned;
+        let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
+        blocking(move || {
+            let pool = inner.pool()?;
+            Ok(match staged.scanned.root.to_cache(staged.cache.as_deref()) {
+                Ok(writer) => pool.install(|| writer.hold(&inner.binding, &base, taken_at)).map(Arc::new),
+                Err(_) => None,
+            })
+        })
+        .await
+    }
+
+    /// Scans and stages again after the paths of `only` were changed: whatever else there is, is taken to be as the
+    /// cache has it, and not even looked at. So `only` must have what the scan before found to be recent, too: the new
+    /// cache is of a later time, and would take that for settled.
+    pub(crate) async fn stage_again(
+        &self,
+        cache: Arc<Cache>,
+        only: HashSet<RelPath>,
+    ) -> Result<Staged, WorkspaceError> {
+        let era = self.0.store.era().await?;
+        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
+        blocking(move || {
+            let (forced, progress) = (HashSet::new(), Progress::default());
+            let sink = Stage::new(&inner, &runtime);
+            let scanned = scanner(&inner, Some(&cache), &sink, &forced, Some(&only), &progress)?.scan()?;
+            Ok(Staged { scanned, packs: sink.finish()?, era, cache: Some(cache) })
         })
         .await
     }
@@ -269,7 +322,7 @@ impl Workspace {
         blocking(move || {
             let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
             let sink = Look { hashing, nodes: Mutex::default(), redaction };
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &HashSet::new(), &progress)?.scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &HashSet::new(), None, &progress)?.scan()?;
             let snapshot = Snapshot::new(&scanned);
             Ok(Looked { snapshot, nodes: sink.nodes.into_inner().unwrap_or_else(PoisonError::into_inner) })
         })
@@ -281,7 +334,7 @@ impl Workspace {
         let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
         let read = blocking(move || Ok(inner.pool()?.install(|| Cache::read(&path, &inner.binding))));
         let Some(cache) = read.await? else { return Ok(None) };
-        let Base { run, seq, hash, .. } = &cache.base;
+        let Base { run, seq, hash, .. } = cache.base();
         if self.0.store.summary(run).await?.is_none() {
             return Ok(None);
         }
@@ -298,7 +351,7 @@ impl Workspace {
 
     /// Lets the cache speak of a snapshot that is the newest entry of `log`. A cache that can't be written
     /// costs time, not safety.
-    async fn remember(&self, staged: Staged, log: &RunLog) {
+    pub(crate) async fn remember(&self, staged: Staged, log: &RunLog) {
         if staged.scanned.is_cached() {
             return;
         }
@@ -319,7 +372,7 @@ impl Workspace {
     }
 
     /// The snapshot that an entry carries, if any.
-    pub async fn snapshot_of(log: &RunLog, seq: piton_types::Seq) -> Result<Option<Snapshot>, WorkspaceError> {
+    pub async fn snapshot_of(log: &RunLog, seq: Seq) -> Result<Option<Snapshot>, WorkspaceError> {
         let entry = log.entry(seq).await?;
         let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
         let value = log.load(part.root).await?;
@@ -329,11 +382,36 @@ impl Workspace {
     }
 }
 
+/// The state that a run has by now, as its newest checkpoint says, to be carried on by one of its files: whoever goes
+/// on with the run does so from its newest checkpoint. If somebody writes meanwhile, the entry is refused, and this
+/// is asked again.
+async fn state_of(log: &RunLog) -> Result<Vec<DraftPart<'static>>, WorkspaceError> {
+    let mut to = log.head().seq;
+    loop {
+        let page = log.entries(Span { to, ..Span::newest(16) }).await?;
+        if let Some(newest) = page.iter().find(|entry| !entry.parts.is_empty()) {
+            let others = newest.parts.iter().filter(|(name, _)| **name != PartName::from(PartName::WORKSPACE));
+            let carried = others.map(|(name, part)| DraftPart {
+                name: name.clone(),
+                schema: part.schema.clone(),
+                version: part.version,
+                content: Part::Stored(part.root),
+            });
+            return Ok(carried.collect());
+        }
+        match page.last().and_then(|oldest| oldest.seq.0.checked_sub(1)) {
+            Some(before) => to = Seq(before),
+            None => return Ok(Vec::new()),
+        }
+    }
+}
+
 fn scanner<'a>(
     inner: &'a Inner,
     cache: Option<&'a Cache>,
     sink: &'a dyn Sink,
     forced: &'a HashSet<RelPath>,
+    only: Option<&'a HashSet<RelPath>>,
     progress: &'a Progress,
 ) -> Result<Scanner<'a>, WorkspaceError> {
     Ok(Scanner {
@@ -346,6 +424,7 @@ fn scanner<'a>(
         outer: &inner.options.outer,
         own: &inner.own,
         forced,
+        only,
         progress,
     })
 }

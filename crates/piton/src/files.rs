@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use piton_runtime::Listener;
 use piton_runtime::recovery::{Change, Changes, Choice, PortError, Whole};
-use piton_types::CheckpointRef;
+use piton_types::{CheckpointRef, Event, RunId};
 use piton_workspace::{
-    ChangeKind, DriftError, DriftOptions, Entry, Goal, MergeOptions, Record, RelPath, Resolution, RestoreOptions,
-    Selection, Side, Snapshot, Workspace, WorkspaceError, WriteError, merge,
+    Ask, ChangeKind, Conflict, ConflictResolution, DriftError, DriftOptions, Entry, Goal, MergeOptions, Record,
+    RelPath, Resolution, RestoreOptions, Selection, Side, Snapshot, Workspace, WorkspaceError, WriteError, merge,
 };
 
 /// A file that isn't as the checkpoint has it.
@@ -125,6 +126,34 @@ impl Changes for FileChanges {
             Choice::Merge => self.merge(self.find(path)?).await,
             _ => Ok(()),
         }
+    }
+}
+
+/// Asks as another does, and tells an event before (W6): a front end that isn't the one who asks can show it.
+pub struct TellingAsk {
+    run: RunId,
+    events: Listener,
+    ask: Arc<dyn Ask>,
+}
+
+impl TellingAsk {
+    /// About the files of this folder.
+    pub fn new(workspace: &Workspace, events: Listener, ask: Arc<dyn Ask>) -> Self {
+        Self { run: workspace.run(), events, ask }
+    }
+}
+
+impl Ask for TellingAsk {
+    fn ask(&self, conflict: &Conflict) -> ConflictResolution {
+        let (path, reason) = (conflict.path.to_string(), conflict.reason.clone());
+        self.events.tell(&Event::ConflictAsked { run: self.run.clone(), path, reason });
+        self.ask.ask(conflict)
+    }
+}
+
+impl std::fmt::Debug for TellingAsk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TellingAsk").field("run", &self.run).finish_non_exhaustive()
     }
 }
 

@@ -99,6 +99,8 @@ pub mod executions;
 mod files;
 #[cfg(feature = "resolver")]
 mod resolver;
+#[cfg(all(feature = "workspace", feature = "flow"))]
+mod run_files;
 
 pub use piton_runtime::{
     AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,
@@ -129,9 +131,9 @@ pub use piton_types::{
 
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    AnswerError, ExecutionStatus, FlowOptions, HandleError, OpenQuestion, Plugin, PluginContext, PluginError,
-    PluginMetadata, PluginPhase, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
-    answer_question, choose, open_questions,
+    AnswerError, Companion, ExecutionStatus, FlowOptions, HandleError, OpenQuestion, Plugin, PluginContext,
+    PluginError, PluginMetadata, PluginPhase, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner,
+    WorkflowRunnerBuilder, answer_question, choose, open_questions,
 };
 #[cfg(feature = "flow")]
 pub use piton_flow::{
@@ -154,7 +156,9 @@ pub use piton_store_sqlite::{
 pub mod workspace {
     pub use piton_workspace::*;
 
-    pub use crate::files::{FileChanges, UpstreamChanges};
+    pub use crate::files::{FileChanges, TellingAsk, UpstreamChanges};
     #[cfg(feature = "resolver")]
     pub use crate::resolver::{ModelResolver, ModelResolverOptions};
+    #[cfg(feature = "flow")]
+    pub use crate::run_files::RunFiles;
 }

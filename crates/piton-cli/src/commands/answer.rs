@@ -12,6 +12,7 @@ use crate::arguments::{Answer, ChangeFlags, Resume};
 use crate::commands::resume;
 use crate::consent::answer as say;
 use crate::failure::{Exit, Failure};
+use crate::file_arguments::DriftWatch;
 use crate::output::clean;
 use crate::questions::lines;
 use crate::resolve::run_id;
@@ -49,8 +50,16 @@ pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit
     }
     if resumes {
         let (config, wait, document) = (arguments.config, None, None);
-        let arguments =
-            Resume { run, wait, config, explain: false, document, force: false, changes: ChangeFlags::default() };
+        let arguments = Resume {
+            run,
+            wait,
+            config,
+            explain: false,
+            document,
+            force: false,
+            changes: ChangeFlags::default(),
+            drift: DriftWatch::default(),
+        };
         return resume::execute(session, &arguments).await;
     }
     if still_open > 0 {

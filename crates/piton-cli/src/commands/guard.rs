@@ -4,6 +4,7 @@
 //! `SIGTERM` and `SIGHUP`, which reach us alone, are passed on. Until it has ended we say nothing.
 
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 
 use piton::SystemRandom;
 use piton::workspace::{Goal, RestoreOptions, Session as Guarded, SessionEnd, SessionOptions, Side, Workspace};
@@ -48,14 +49,14 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     let status = match ended {
         Ok(status) => status,
         Err(failure) => {
-            guarded.end(Err("the program could not be started".to_owned())).await?;
+            guarded.end(Err("the program could not be started".to_owned()), &Arc::default()).await?;
             store.close().await?;
             return Err(failure);
         }
     };
     let code = exit_code(status);
     let outcome = if code == 0 { Ok(Value::from(0)) } else { Err(format!("the program ended with {code}")) };
-    let end = watched(session, async |_| guarded.end(outcome).await).await?;
+    let end = watched(session, async |progress| guarded.end(outcome, &progress).await).await?;
     if let Some(problem) = problem {
         session.output.warn(&format!("a checkpoint in between could not be made: {problem}"));
     }
@@ -138,8 +139,7 @@ async fn summary(
     rolled_back: bool,
 ) -> Result<(), Failure> {
     let output = &session.output;
-    let changes =
-        workspace.detect_changes(end.before, Side::Stored(end.after), &std::sync::Arc::default()).await?.changes;
+    let changes = workspace.detect_changes(end.before, Side::Stored(end.after), &Arc::default()).await?.changes;
     if output.is_json() {
         return output.object(&json!({
             "run": run.as_str(),

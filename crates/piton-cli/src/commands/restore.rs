@@ -47,7 +47,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
         // By its own name: the restore of the files has made newer ones.
         let named = Reference::Entry { run: at.run, seq: at.seq };
         let consent = Consent { yes: arguments.change.yes, dry_run: false };
-        return super::restore_state::put_state_back(session, &named, consent).await;
+        return super::restore_state::put_state_back(session, &named, arguments.usage, consent).await;
     }
     Ok(exit)
 }

@@ -18,12 +18,13 @@ use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Exit, Failure> {
     let consent = Consent { yes: arguments.change.yes, dry_run: arguments.change.dry_run };
-    put_state_back(session, &arguments.reference, consent).await
+    put_state_back(session, &arguments.reference, arguments.usage, consent).await
 }
 
 pub(crate) async fn put_state_back(
     session: &Session,
     reference: &Reference,
+    usage_back: bool,
     consent: Consent,
 ) -> Result<Exit, Failure> {
     let store = session.store().await?;
@@ -44,11 +45,14 @@ pub(crate) async fn put_state_back(
     let at = StartAt::Entry(entry.seq);
     let mut plan = Plan::new(format!("put run {run} back to {to}"));
     entails(&mut plan, &context, &run, &at, entry.seq).await?;
+    if usage_back {
+        plan.line("what it had used by then is what it has used");
+    }
     if !plan.agreed(session, consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }
-    put_back(&context, &run, at, &format!("put back to {to}")).await?;
+    put_back(&context, &run, at, usage_back, &format!("put back to {to}")).await?;
     let now = RunLog::open(Arc::clone(&store), &run).await?.newest_checkpoint().await?;
     store.close().await?;
     let checkpoint = now.map(|entry| view::entry_id(&run, &entry).to_string());

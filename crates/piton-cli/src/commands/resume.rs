@@ -18,9 +18,9 @@ use serde_json::json;
 
 use crate::arguments::Resume;
 use crate::ask::AskTerminal;
-use crate::drive::drive;
+use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
+use crate::file_arguments::{Capture, DriftWatch};
 use crate::files;
 use crate::output::clean;
 use crate::outside::{self, services};
@@ -54,7 +54,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
     let services = services(session, arguments.config.as_deref())?;
     let policy = if arguments.force { ResumePolicy::Force } else { ResumePolicy::Normal };
     let notice = clean(&examined.notice.to_string());
-    drive(session, store, &run, Some(notice), services, |context, options| async move {
+    let along = along(session, &store, &run, arguments.drift).await?;
+    drive(session, store, &run, Some(notice), services, along, |context, options| async move {
         resume_durable(&context, &id, FlowOptions { policy, ..options }).await
     })
     .await
@@ -149,6 +150,16 @@ fn policies(arguments: &Resume) -> Result<ChangePolicies, Failure> {
     policies.upstream = flags.on_upstream.unwrap_or(policies.upstream);
     policies.paths.extend(flags.on_path.iter().cloned());
     Ok(policies)
+}
+
+/// What goes along with a run that has checkpoints of its files.
+pub(crate) async fn along(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    drift: DriftWatch,
+) -> Result<Option<Along>, Failure> {
+    Ok(workspace_of(session, store, run).await?.map(|workspace| Along { workspace, drift }))
 }
 
 /// The workspace of a run that has checkpoints of its files; they are of this folder, or none of our business.

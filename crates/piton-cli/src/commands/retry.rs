@@ -10,9 +10,11 @@ use serde_json::json;
 use crate::arguments::Retry;
 use crate::back::{entails, put_back};
 use crate::commands::fork::changes;
+use crate::commands::resume::along;
 use crate::consent::Plan;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
+use crate::file_arguments::DriftWatch;
 use crate::outside::services;
 use crate::resolve::run_id;
 use crate::session::Session;
@@ -51,7 +53,8 @@ async fn with_changes(
     }
     let services = services(session, arguments.config.as_deref())?;
     let new = id.clone();
-    drive(session, store, &id, None, services, |context, options| async move {
+    let along = along(session, &store, &id, DriftWatch::default()).await?;
+    drive(session, store, &id, None, services, along, |context, options| async move {
         resume_durable(&context, &new, options).await
     })
     .await
@@ -79,7 +82,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
             store.close().await?;
             return Ok(Exit::Done);
         }
-        put_back(&context, &run, at, &format!("to be tried again from {step}")).await?;
+        put_back(&context, &run, at, false, &format!("to be tried again from {step}")).await?;
     } else {
         let status = history.state.status();
         if status != RunStatus::Failed {
@@ -106,7 +109,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
     }
     let id = run.clone();
     let services = services(session, arguments.config.as_deref())?;
-    drive(session, store, &run, None, services, |context, options| async move {
+    let along = along(session, &store, &run, DriftWatch::default()).await?;
+    drive(session, store, &run, None, services, along, |context, options| async move {
         resume_durable(&context, &id, options).await
     })
     .await

@@ -8,9 +8,11 @@ use piton::{Inputs, StartFlow, run_durable};
 use piton_types::{RunId, Value, from_json};
 
 use crate::arguments::Run;
-use crate::commands::resume::wait_for;
-use crate::drive::drive;
+use crate::commands::resume::{along, wait_for};
+use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
+use crate::file_arguments::Capture;
+use crate::files;
 use crate::outside::services;
 use crate::session::Session;
 use crate::texts::{document_format, read_text};
@@ -28,7 +30,14 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
     }
     let id = run.clone();
     let services = services(session, arguments.config.as_deref())?;
-    drive(session, store, &run, None, services, |context, options| async move {
+    let along = match arguments.files {
+        true => {
+            Some(Along { workspace: files::open(session, &store, Capture::default()).await?, drift: arguments.drift })
+        }
+        // A run that goes on keeps what it was begun with.
+        false => along(session, &store, &run, arguments.drift).await?,
+    };
+    drive(session, store, &run, None, services, along, |context, options| async move {
         let start = StartFlow {
             document,
             format,

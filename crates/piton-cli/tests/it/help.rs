@@ -97,12 +97,20 @@ fn all_verbs() {
       <DOC>  The document: .yml, .yaml, .json or .toml
 
     Options:
-      -i, --input <NAME=TEXT>  An input as text; may be given again
-          --inputs <FILE>      Inputs as a JSON object; `-` reads stdin
-          --id <RUN>           The run's id: resumed if there is such a run, else created
-          --wait [<SECONDS>]   If another process drives the run, wait for it, at most so long
-          --config <FILE>      Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
-      -h, --help               Print help (see more with '--help')
+      -i, --input <NAME=TEXT>      An input as text; may be given again
+          --inputs <FILE>          Inputs as a JSON object; `-` reads stdin
+          --id <RUN>               The run's id: resumed if there is such a run, else created
+          --wait [<SECONDS>]       If another process drives the run, wait for it, at most so long
+          --config <FILE>          Models, knowledge bases, credentials, limits: a .toml, .yml or .json
+                                   file
+          --files                  Checkpoint the folder's files with the run: `piton undo RUN` takes
+                                   back what it did to them, and `piton resume` finds what others
+                                   changed meanwhile
+          --drift-every <SECONDS>  With the files of a run: look this often whether the repository
+                                   moved; 0 for never [default: 600]
+          --pause-on-drift         With the files of a run: stop it, to be resumed, when the same lines
+                                   changed upstream
+      -h, --help                   Print help (see more with '--help')
 
     Options of every verb:
           --json             Print JSON: one object, or one per line for lists

@@ -50,10 +50,13 @@ impl Stage {
         for name in ["same", "changed", "gone", "d/gone", "kind"] {
             make(name, "0");
         }
+        // More than one block, so that a power cut can leave some of it.
+        make("long", &"0123456789abcdef".repeat(2_000));
         symlink("same", work.join("link")).unwrap();
         assert_eq!(world.piton(["save"]).code, Some(0));
         let after = look(&work);
         make("changed", "1");
+        make("long", "1");
         std::fs::remove_file(work.join("gone")).unwrap();
         std::fs::remove_dir_all(work.join("d")).unwrap();
         std::fs::remove_file(work.join("link")).unwrap();

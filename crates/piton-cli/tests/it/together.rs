@@ -279,3 +279,130 @@ fn a_restore_has_a_note_for_the_agent() {
     assert_eq!(note, expected);
     assert_eq!(world.piton(["restore", &id, "--conflict", "resolve"]).code, Some(2), "there is no model");
 }
+
+/// A run that changes two files, then asks.
+const CHANGES_AND_ASKS: &str = r"
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: work, data: {type: command, command: [sh, -c, 'echo work >> ../calls; printf agent > made; printf agent > b; echo worked']}}
+  - {id: review, data: {type: human-input, prompt: 'Publish it?', variables: [{name: word, type: string, required: true}]}}
+  - {id: out, data: {type: end, outputs: [
+      {variable: word, value_selector: [review, word]}, {variable: work, value_selector: [work, stdout]}]}}
+edges: [{source: in, target: work}, {source: work, target: review}, {source: review, target: out}]
+";
+
+/// V2, D1: `run --files` captures the files with the run. What others modified and deleted meanwhile, and commits that
+/// came upstream, are found when it goes on: nothing is done unless a flag, the configuration or a person says what.
+#[test]
+fn a_run_with_files_finds_what_others_changed_meanwhile() {
+    let cloned = Cloned::new();
+    let world = &cloned.world;
+    std::fs::write(world.root().join("flow.yml"), CHANGES_AND_ASKS).unwrap();
+    world.write("b", "mine");
+    world.write("c", "mine");
+    let said = world.piton(["run", "../flow.yml", "--id", "r", "--files"]);
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert_eq!(std::fs::read_to_string(world.work().join("b")).unwrap(), "agent");
+    // Nothing has changed since: it goes on, and asks again.
+    let said = world.piton(["resume", "r"]);
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+
+    world.write("b", "after");
+    world.write("a", "after\n");
+    std::fs::remove_file(world.work().join("c")).unwrap();
+    let said = world.piton(["resume", "r"]);
+    assert_eq!(said.code, Some(4), "{}", said.stderr);
+    for part in ["\"a\" was modified", "\"b\" was modified", "\"c\" was deleted"] {
+        assert!(said.stderr.contains(part), "{part}: {}", said.stderr);
+    }
+    assert_eq!(std::fs::read_to_string(world.work().join("b")).unwrap(), "after", "nothing was done");
+    // By the configuration, by a flag, and for one path.
+    std::fs::write(world.root().join("config.yml"), "recovery: {modified: abort, deleted: restore}\n").unwrap();
+    let said = world.piton(["resume", "r", "--config", "../config.yml"]);
+    assert_eq!(said.code, Some(4), "the configuration says so: {}", said.stderr);
+    let flags = ["--on-modified", "use_checkpoint", "--on-path", "a=use_current"];
+    let said = world.piton([&["resume", "r", "--config", "../config.yml"][..], &flags].concat());
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    let read = |name: &str| std::fs::read_to_string(world.work().join(name)).unwrap();
+    assert_eq!((read("a"), read("b"), read("c")), ("after\n".into(), "agent".into(), "mine".into()));
+
+    cloned.push("1\n2\n3\n4\n5\n6\n");
+    let said = world.piton(["resume", "r"]);
+    assert_eq!(said.code, Some(4), "{}", said.stderr);
+    assert!(said.stderr.contains("upstream"), "{}", said.stderr);
+    assert_eq!(world.piton(["resume", "r", "--on-upstream", "abort"]).code, Some(4));
+    let said = world.piton(["resume", "r", "--on-upstream", "ignore"]);
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+
+    // The state of the run is what it was, through all of that.
+    assert_eq!(world.piton(["answer", "r", "--set", "word=yes"]).code, Some(0));
+    let said = world.piton(["resume", "r", "--on-upstream", "ignore", "--json"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!(said.json()["outputs"], serde_json::json!({"word": "yes", "work": "worked\n"}));
+    assert_eq!(std::fs::read_to_string(world.root().join("calls")).unwrap(), "work\n", "it ran once");
+}
+
+/// Decision 9: what a run did to the files is taken back by its name, and what its user did stays.
+#[test]
+fn what_a_run_did_to_the_files_is_taken_back_by_its_name() {
+    let world = World::new();
+    std::fs::write(world.root().join("flow.yml"), CHANGES_AND_ASKS).unwrap();
+    world.write("b", "mine");
+    world.write("d", "mine");
+    assert_eq!(world.piton(["run", "../flow.yml", "--id", "r", "--files"]).code, Some(3));
+    world.write("d", "mine, later");
+    let said = world.piton(["undo", "r", "--yes"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let read = |name: &str| std::fs::read_to_string(world.work().join(name)).unwrap();
+    assert_eq!((read("b"), read("d")), ("mine".into(), "mine, later".into()));
+    assert!(!world.work().join("made").exists());
+}
+
+/// Without git there is no drift to find: it is said, and a run with files goes on all the same.
+#[test]
+fn without_git_nothing_drifts_and_runs_go_on() {
+    let cloned = Cloned::new();
+    let world = &cloned.world;
+    std::fs::write(world.root().join("flow.yml"), CHANGES_AND_ASKS).unwrap();
+    let bin = world.root().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", bin.join("sh")).unwrap();
+    let without_git = |arguments: &[&str]| {
+        let output = world.command(arguments).env("PATH", &bin).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, stderr) = without_git(&["drift"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("git"), "{stderr}");
+    let (code, stderr) = without_git(&["run", "../flow.yml", "--id", "r", "--files"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    let (code, stderr) = without_git(&["resume", "r"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    let (code, stderr) = without_git(&["guard", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(code, Some(7), "{stderr}");
+}
+
+/// V2, D3: new upstream commits are rebased onto when a run goes on, if that is permitted, and not otherwise.
+#[test]
+fn a_run_that_goes_on_is_rebased_only_if_permitted() {
+    let cloned = Cloned::new();
+    let world = &cloned.world;
+    std::fs::write(world.root().join("flow.yml"), CHANGES_AND_ASKS).unwrap();
+    cloned.git(&world.work(), &["config", "user.name", "t"]);
+    cloned.git(&world.work(), &["config", "user.email", "t@example.invalid"]);
+    world.write("mine", "mine\n");
+    cloned.git(&world.work(), &["add", "mine"]);
+    cloned.git(&world.work(), &["commit", "-qm", "mine"]);
+    assert_eq!(world.piton(["run", "../flow.yml", "--id", "r", "--files"]).code, Some(3));
+    let before = cloned.git(&world.work(), &["rev-parse", "HEAD"]);
+    cloned.push("1\n2\n3\n4\n5\n6\n");
+    assert_eq!(world.piton(["resume", "r"]).code, Some(4));
+    assert_eq!(cloned.git(&world.work(), &["rev-parse", "HEAD"]), before, "nobody permitted it");
+    let said = world.piton(["resume", "r", "--on-upstream", "rebase"]);
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert_eq!(std::fs::read_to_string(world.work().join("a")).unwrap(), "1\n2\n3\n4\n5\n6\n");
+    let subjects = cloned.git(&world.work(), &["log", "--format=%s", "-2"]);
+    assert_eq!(subjects, "mine\ntheirs");
+    // It is up to date now, and goes on without a question.
+    assert_eq!(world.piton(["resume", "r"]).code, Some(3));
+}

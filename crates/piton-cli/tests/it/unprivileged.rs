@@ -4,6 +4,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
+use piton_testing::strace::{self, KillAt};
+
 use crate::world::{BINARY, World};
 
 const NOBODY: &str = "65534";
@@ -87,4 +89,41 @@ fn files_in_read_only_folders_come_back() {
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!((read("changed"), read("new")), ("1".to_owned(), "1".to_owned()));
     assert_eq!(folder.metadata().unwrap().mode() & 0o7777, 0o555);
+}
+
+/// Promise 17: a read-only folder that was opened for a restore which was then killed is read-only again after the next
+/// command.
+#[test]
+fn a_folder_that_was_opened_for_a_killed_restore_is_closed_again() {
+    let world = world();
+    let work = world.work();
+    let folder = work.join("fixed");
+    std::fs::create_dir(&folder).unwrap();
+    world.write("fixed/changed", "0");
+    give_away(&world);
+    mode(&folder, 0o555);
+    let (code, saved, _) = as_nobody(&world, &["save"]);
+    assert_eq!(code, Some(0));
+    let id = saved.split_whitespace().next().unwrap();
+    std::fs::write(folder.join("changed"), "1").unwrap();
+    give_away(&world);
+    let options = ["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", BINARY, "restore", id, "--exact", "--yes"];
+    let command = world.program("setpriv", options);
+    // The first exchange is refused; then the folder is widened, and the next one works.
+    let mut seen = 0;
+    for when in 1..6 {
+        let killed = strace::run(&command, KillAt::new(&["renameat2"], when)).killed();
+        if !killed {
+            break;
+        }
+        let widened = folder.metadata().unwrap().mode() & 0o7777 == 0o755;
+        seen += usize::from(widened);
+        let (code, _, stderr) = as_nobody(&world, &["status", "-q"]);
+        assert_eq!(code, Some(0), "{stderr}");
+        assert_eq!(folder.metadata().unwrap().mode() & 0o7777, 0o555, "killed at {when}");
+        assert_eq!(std::fs::read_to_string(folder.join("changed")).unwrap(), "0", "it was finished");
+        let (code, _, stderr) = as_nobody(&world, &["undo", "--yes"]);
+        assert_eq!(code, Some(0), "{stderr}");
+    }
+    assert!(seen > 0, "it was never killed while the folder was open");
 }

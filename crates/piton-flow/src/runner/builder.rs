@@ -323,6 +323,7 @@ impl WorkflowRunnerBuilder {
             limits: self.limits,
             stop: self.stop,
             policy: self.policy,
+            companion: None,
         };
         let source = self.document.source.as_ref().ok_or(FlowError::NoText)?;
         let start = StartFlow {

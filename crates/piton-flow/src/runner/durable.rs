@@ -1,10 +1,12 @@
 //! Workflows as durable runs. Entry 0 of the run's log has the document and the inputs, so whoever goes
 //! on with the run needs nothing but its id; what nodes give is the journal's.
 
+use std::fmt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError};
 use piton_types::{
     Completed, Durability, Event, RunId, RunKind, RunState, RunStatus, StepPath, TokenUsage, Trigger, Value,
@@ -69,6 +71,19 @@ pub struct FlowOptions {
     pub stop: SafeStopSignal,
     /// What to do if the surroundings of a run changed since it was begun.
     pub policy: ResumePolicy,
+    /// What goes along with the run.
+    pub companion: Option<Arc<dyn Companion>>,
+}
+
+/// Goes along with a run for as long as this process drives it: to checkpoint its files, say, or to look whether
+/// its repository moves.
+#[async_trait]
+pub trait Companion: fmt::Debug + Send + Sync {
+    /// Before the first node. An error ends the drive before anything was done.
+    async fn begin(&self, run: &RunId) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Nothing of the run is at work any more; it isn't put aside or over yet.
+    async fn end(&self, run: &RunId);
 }
 
 impl Default for FlowOptions {
@@ -81,6 +96,7 @@ impl Default for FlowOptions {
             limits: Limits::default(),
             stop: SafeStopSignal::default(),
             policy: ResumePolicy::default(),
+            companion: None,
         }
     }
 }
@@ -264,6 +280,9 @@ impl Driven {
         let control = Control::default();
         control.put_updates(updates::recorded(run)?);
         loop {
+            if let Some(companion) = &self.options.companion {
+                companion.begin(run.id()).await.map_err(|cause| FlowError::Companion { cause })?;
+            }
             let inbox = RunInbox::new(run, &self.options.events, commands.questions.clone());
             let host = Host {
                 events: EventSink::Call(&tell),
@@ -284,6 +303,9 @@ impl Driven {
                 (rest, control.running())
             };
             let told = orders.told();
+            if let Some(companion) = &self.options.companion {
+                companion.end(run.id()).await;
+            }
             return match rest {
                 Rest::Ended(ended) => self.end(ended, journal.usage()).await,
                 Rest::Waits => {

@@ -22,7 +22,7 @@ pub use builder::{WorkflowRunner, WorkflowRunnerBuilder};
 pub use handle::{HandleError, WorkflowHandle};
 
 #[cfg(feature = "checkpoint")]
-pub use durable::{FlowOptions, RunOutcome, StartFlow, resume_durable, run_durable};
+pub use durable::{Companion, FlowOptions, RunOutcome, StartFlow, resume_durable, run_durable};
 #[cfg(feature = "checkpoint")]
 pub use questions::{AnswerError, answer_question, choose, open_questions};
 pub use signal::SafeStopSignal;

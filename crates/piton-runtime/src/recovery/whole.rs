@@ -153,8 +153,8 @@ async fn read_all(
     }
     match from_value(body) {
         Ok(record) => Ok((log, Some(record))),
-        // A checkpoint of files alone says of itself what the workspace knows, and that is none of ours.
-        Err(_) if entry.parts.keys().all(|part| *part == PartName::from(PartName::WORKSPACE)) => Ok((log, None)),
+        // A checkpoint of files says of itself what the workspace knows, and that is none of ours.
+        Err(_) if entry.parts.contains_key(&PartName::from(PartName::WORKSPACE)) => Ok((log, None)),
         Err(error) => {
             Err(StoreError::corrupt(format!("the record of checkpoint {run}@{}", entry.seq), error.to_string()))
         }

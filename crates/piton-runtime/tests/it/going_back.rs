@@ -54,6 +54,24 @@ async fn a_run_is_retried_from_a_step() {
     assert_eq!(missing.to_string(), "run a-run has no step nothing");
 }
 
+/// W5: what was spent stays spent when a run goes back, unless that is to go back too.
+#[tokio::test]
+async fn token_usage_goes_back_only_if_asked_for() {
+    for (usage_back, expected) in [(false, 7), (true, 3)] {
+        let store = memory();
+        let run = Run::open(&process(&store), open()).await.unwrap();
+        run.save(PartName::USAGE, &Value::from(3)).await.unwrap();
+        let then = run.save(PartName::CONVERSATION, &Value::from("then")).await.unwrap();
+        run.save(PartName::CONVERSATION, &Value::from("now")).await.unwrap();
+        run.save(PartName::USAGE, &Value::from(7)).await.unwrap();
+        drop(run);
+        let back = OpenRun { usage_back, ..at(StartAt::Entry(then.seq)) };
+        let run = Run::open(&process(&store), back).await.unwrap();
+        assert_eq!(run.part(PartName::CONVERSATION).await.unwrap(), Some(Value::from("then")));
+        assert_eq!(run.part(PartName::USAGE).await.unwrap(), Some(Value::from(expected)));
+    }
+}
+
 /// Back to an entry, and from there to one that was undone: an undone future can be brought back.
 #[tokio::test]
 async fn going_back_can_itself_be_undone() {

@@ -7,7 +7,7 @@ use piton_store::{Draft, RunLog, Span, StoreError};
 use piton_types::{Durability, EntryKind, RunId, Seq, Timestamp, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 
-use super::{DriftError, DriftEvent, DriftReport, DriftSeverity};
+use super::{DriftError, DriftEvent, DriftOptions, DriftReport, DriftSeverity};
 use crate::Workspace;
 
 /// How often an entry is tried again behind somebody else's.
@@ -143,6 +143,16 @@ impl Workspace {
         }
         let (severity, events) = (report.severity, report.events.clone());
         self.note_drift(run, lines, Record::Looked { known, severity, events }).await
+    }
+
+    /// Looks whether the repository moved under a run whose own work changes the files: what it finds is kept, except
+    /// for those changes.
+    pub async fn look_for_drift(&self, run: &RunId, options: DriftOptions) -> Result<DriftReport, DriftError> {
+        let tracker = self.drift_tracker(run).await?;
+        let mut report = self.check_drift(tracker.known.as_ref(), options).await?;
+        report.events.retain(|event| !matches!(event, DriftEvent::LocalChange { .. }));
+        self.track_drift(run, &tracker, &report).await?;
+        Ok(report)
     }
 
     /// Says what became of every drift that is still open.

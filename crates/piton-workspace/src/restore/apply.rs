@@ -1,9 +1,12 @@
 //! Carrying a plan out.
 //!
-//! All new contents are written into one folder inside the root first and synced: a disk that fills up is
-//! noticed before anything has changed. Then each path is changed by a rename, which is all or nothing;
-//! what was there is exchanged into that folder, and looked at: if it isn't what the backup has (somebody
-//! wrote to it this very moment), it goes back. So no byte is lost at any point.
+//! All new contents are written into one folder inside the root first: a disk that fills up is noticed before
+//! anything has changed. Then each path is changed by a rename, which is all or nothing; what was there is
+//! exchanged into that folder, and looked at: if it isn't what the backup has (somebody wrote to it this very
+//! moment), it goes back. So no byte is lost at any point.
+//!
+//! Everything is synced once, at the end. A power cut before that may leave files that are there in part; each is
+//! named by its content while it waits, so whoever goes on can tell those from what somebody else wrote.
 //!
 //! Every call names one entry of an open folder and follows no link. Folders are opened from the root with
 //! no link on the way, so nothing outside can be reached, whatever the snapshot says or somebody does to
@@ -57,6 +60,7 @@ impl<'a> Staging<'a> {
     pub(crate) fn create(inner: &'a Inner, tag: &str) -> Result<Self, WorkspaceError> {
         let staging = staging_name(tag);
         let fail = |error| WorkspaceError::file("make a folder in", &inner.root, error);
+        remove_leftovers(inner, tag)?;
         rustix::fs::mkdirat(&inner.folder, name(&staging), Mode::RWXU).map_err(fail)?;
         let folder = system::open_folder(&inner.folder, &staging).map_err(fail)?;
         Ok(Self { inner, name: staging, folder })
@@ -70,7 +74,7 @@ impl<'a> Staging<'a> {
         Ok(Self { inner, name: staging, folder })
     }
 
-    /// Writes what the plan needs, and syncs it. If that fails nothing has changed, and nothing is left.
+    /// Writes what the plan needs. If that fails nothing has changed, and nothing is left.
     pub(crate) fn fill(
         &self,
         changes: &[PlannedChange],
@@ -79,7 +83,7 @@ impl<'a> Staging<'a> {
         reader: &ContentReader,
         progress: &Progress,
     ) -> Result<(), WorkspaceError> {
-        let done = self.write_all(changes, fresh, times, reader, progress).and_then(|()| self.sync());
+        let done = self.write_all(changes, fresh, times, reader, progress);
         if done.is_err() {
             // The first error is the one to tell.
             let _ = self.remove();
@@ -108,7 +112,7 @@ impl<'a> Staging<'a> {
         }
         let write = |id: BlobId, bytes: &Bytes| -> Result<(), WorkspaceError> {
             small[&id].iter().try_for_each(|number| {
-                let file = self.open(*number)?;
+                let file = self.open(*number, id)?;
                 let mut file = std::fs::File::from(file);
                 let path = &changes[*number].path;
                 file.write_all(bytes).map_err(|error| self.fail(path, error))?;
@@ -155,7 +159,7 @@ impl<'a> Staging<'a> {
         reader: &ContentReader,
     ) -> Result<(), WorkspaceError> {
         let Some(Entry::File { size, content, .. }) = change.then else { return Ok(()) };
-        let file = std::fs::File::from(self.open(number)?);
+        let file = std::fs::File::from(self.open(number, content.id())?);
         let fail = |error| self.fail(&change.path, error);
         let mut at = 0;
         for piece in pieces(&reader.get(content.id())?, size)? {
@@ -175,9 +179,9 @@ impl<'a> Staging<'a> {
         self.finish(&file.into(), change, times)
     }
 
-    fn open(&self, number: usize) -> Result<OwnedFd, WorkspaceError> {
+    fn open(&self, number: usize, id: BlobId) -> Result<OwnedFd, WorkspaceError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.folder, place(number), flags, Mode::RUSR | Mode::WUSR)
+        rustix::fs::openat(&self.folder, place(number, id), flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| WorkspaceError::file("write in", &self.inner.root, error))
     }
 
@@ -217,6 +221,7 @@ impl<'a> Staging<'a> {
             sink: Named(hashing),
             folders: HashMap::new(),
             opened: BTreeMap::new(),
+            widened: 0,
             applied: Applied::default(),
         };
         let numbered = || changes.iter().enumerate();
@@ -251,7 +256,7 @@ impl<'a> Staging<'a> {
     }
 
     /// Removes the folder and what is left in it: contents that the backup or the result has.
-    fn remove(&self) -> Result<(), WorkspaceError> {
+    pub(super) fn remove(&self) -> Result<(), WorkspaceError> {
         remove_staging(self.inner, &self.name)
     }
 }
@@ -273,9 +278,37 @@ pub(crate) fn remove_staging(inner: &Inner, staging: &[u8]) -> Result<(), Worksp
     rustix::fs::unlinkat(&inner.folder, name(staging), AtFlags::REMOVEDIR).map_err(fail)
 }
 
+/// Removes what earlier restores from this store may have left: the power went while it was being removed, and has
+/// brought it back. Only to be asked by whoever has the lock, with no restore under way.
+fn remove_leftovers(inner: &Inner, tag: &str) -> Result<(), WorkspaceError> {
+    let fail = |error| WorkspaceError::file("read", &inner.root, error);
+    let store = tag.rsplit('-').next().unwrap_or(tag).as_bytes();
+    for entry in system::names(&inner.folder).map_err(fail)? {
+        let of_store = entry.strip_prefix(TEMPORARY).and_then(|rest| rest.strip_suffix(store));
+        if of_store.is_some_and(|number| number.ends_with(b"-")) {
+            remove_staging(inner, &entry)?;
+        }
+    }
+    Ok(())
+}
+
 /// The name of a waiting content.
-fn place(number: usize) -> String {
-    format!("w{number}")
+fn place(number: usize, id: BlobId) -> String {
+    format!("w{number}-{id}")
+}
+
+/// The content that waits, or waited, under a name in the staging folder.
+pub(super) fn content_of(place: &[u8]) -> Option<BlobId> {
+    std::str::from_utf8(place.strip_prefix(b"w")?).ok()?.split_once('-')?.1.parse().ok()
+}
+
+/// The name under which a folder's permissions are written down, to be read as a link.
+const WIDENED: &[u8] = b"m";
+
+/// The permissions that a folder had before they were widened, if the name says so.
+pub(super) fn widened_from(place: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(place.strip_prefix(WIDENED)?).ok()?;
+    u16::from_str_radix(text.split_once('-')?.1, 8).ok()
 }
 
 /// Only the permissions of a file change.
@@ -312,6 +345,8 @@ struct Work<'a> {
     folders: HashMap<RelPath, OwnedFd>,
     /// Folders whose permissions were widened, and what they were.
     opened: BTreeMap<RelPath, u16>,
+    /// How often that was done.
+    widened: usize,
     applied: Applied,
 }
 
@@ -379,6 +414,12 @@ impl Work<'_> {
             return false;
         }
         let widened = Mode::from_raw_mode(u32::from(stat.mode) | 0o700);
+        // Should this be cut short, whoever goes on puts them back. A link is there wholly or not at all.
+        let note = [WIDENED, format!("{}-{:o}", self.widened, stat.mode).as_bytes()].concat();
+        if rustix::fs::symlinkat(parent.as_path(), &self.staging.folder, name(&note)).is_err() {
+            return false;
+        }
+        self.widened += 1;
         // A folder that can't be read can't be opened for changing it; its own folder can name it.
         let done = match parent.split() {
             Some((above, entry)) => system::open_below(&self.staging.inner.folder, &above)
@@ -462,7 +503,10 @@ impl Work<'_> {
     /// Puts a file or link in its place.
     fn put(&mut self, number: usize, change: &PlannedChange) -> Result<(), Failed> {
         let staging = self.staging;
-        let new = place(number);
+        let new = match &change.then {
+            Some(Entry::File { content, .. }) => place(number, content.id()),
+            _ => format!("l{number}"),
+        };
         match &change.then {
             Some(Entry::File { mode, .. }) if is_mode_only(change) => {
                 let mode = Mode::from_raw_mode((*mode).into());

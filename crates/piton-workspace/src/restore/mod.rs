@@ -17,13 +17,15 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use piton_store::{ContentWriter, Era, PackId};
-use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId};
+use piton_store::{ContentWriter, PackId, RunLog, StoreError};
+use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId, Seq};
 use tokio::runtime::Handle;
 
+use crate::cache::Cache;
 use crate::record::{Record, RestoreKind, Role};
+use crate::rules::is_rules;
 use crate::scan::Progress;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Staged};
 use crate::timeline::{Maker, Timeline};
 use crate::tree::{Entry, Nodes, Overlay, Parsed, ParsedTimes, TimedEntry, edit, parse_leaves, parse_times};
 use crate::workspace::blocking;
@@ -297,10 +299,8 @@ impl Workspace {
         }
         let before = Snapshot::new(&staged.scanned);
         let times = self.times_of(&route, &plan, options).await?;
-        let (result, mut packs) = self.stage_result(before.tree, &plan).await?;
-        packs.extend(&staged.packs);
-        let packs = (packs, staged.era);
-        let done = self.carry_out(kind.clone(), before, result, packs, plan.clone(), times, progress).await?;
+        let (result, packs) = self.stage_result(before.tree, &plan).await?;
+        let done = self.carry_out(kind.clone(), staged, (result, packs), plan.clone(), times, progress).await?;
         Ok(RestoreResult {
             checkpoint: Some(done.entry),
             backup: Some(done.backup),
@@ -351,7 +351,7 @@ impl Workspace {
         let kind = RestoreKind::To { checkpoint: checkpoint.clone() };
         let Some(place) = timeline.find(checkpoint) else {
             // Another folder's, or of a run that has none: there is no history in common.
-            let log = piton_store::RunLog::open(Arc::clone(self.store()), &checkpoint.run).await?;
+            let log = RunLog::open(Arc::clone(self.store()), &checkpoint.run).await?;
             let snapshot = Self::snapshot_of(&log, checkpoint.seq)
                 .await?
                 .ok_or_else(|| WorkspaceError::NoFiles { checkpoint: checkpoint.to_string() })?;
@@ -389,7 +389,7 @@ impl Workspace {
             trees.push(now);
             // A preview has the contents of changed files only on disk.
             let get = |id: BlobId| match reader.get(id) {
-                Err(piton_store::StoreError::NotFound { .. }) => workspace.find_on_disk(&nodes, now, id),
+                Err(StoreError::NotFound { .. }) => workspace.find_on_disk(&nodes, now, id),
                 other => Ok(other?),
             };
             let replay = Replay {
@@ -465,21 +465,21 @@ impl Workspace {
     }
 
     /// Everything from the backup to the entry that says it is done.
-    #[expect(clippy::too_many_arguments, reason = "what a restore consists of")]
     async fn carry_out(
         &self,
         kind: RestoreKind,
-        before: Snapshot,
-        result: BlobId,
-        (packs, era): (Vec<PackId>, Era),
+        staged: Staged,
+        (result, mut packs): (BlobId, Vec<PackId>),
         plan: Plan,
         times: HashMap<RelPath, i64>,
         progress: &Arc<Progress>,
     ) -> Result<Done, WorkspaceError> {
         let mut log = self.log(&self.run()).await?;
-        let tag = format!("{}", log.head().seq.next());
-        self.mark(&format!("preparing {tag}"))?;
-        // The contents wait in the folder before the log says that they are about to be used.
+        // The backup will be the next entry. Until the log has it, nothing has changed.
+        let seq = log.head().seq.next();
+        let tag = self.tag(seq);
+        self.mark(seq)?;
+        // A disk that is full is noticed while nothing has changed.
         let (inner, reader) = (Arc::clone(&self.0), self.reader());
         let (changes, fresh, staging_tag) = (plan.changes.clone(), plan.fresh.clone(), tag.clone());
         let progress = Arc::clone(progress);
@@ -492,50 +492,49 @@ impl Workspace {
         }
         let role = Role::Backup { result, restore: kind.clone() };
         let record = Record::new(CheckpointKind::Auto, role, "");
-        let (backup, _) = self
-            .commit(&mut log, EntryKind::Checkpoint, record.label(), record.to_value(), before, packs, Some(era))
-            .await?;
-        self.mark(&format!("applying {tag} {backup}"))?;
-        let done = self.finish(&mut log, kind, backup, before, result, plan.changes, &tag).await?;
+        let before = Snapshot::new(&staged.scanned);
+        packs.extend(&staged.packs);
+        let (label, body, era) = (record.label(), record.to_value(), Some(staged.era));
+        let (backup, _) = self.commit(&mut log, EntryKind::Checkpoint, label, body, before, packs, era).await?;
+        let recent = staged.scanned.recent.clone();
+        let cache = self.held_cache(staged, &log).await?;
+        let begun = Begun { kind, backup, before, result, changes: plan.changes, tag, cache, recent };
+        let done = self.finish(&mut log, begun).await?;
         log.close().await?;
         Ok(done)
     }
 
     /// From the first changed file on.
-    #[expect(clippy::too_many_arguments, reason = "what a restore consists of")]
-    async fn finish(
-        &self,
-        log: &mut piton_store::RunLog,
-        kind: RestoreKind,
-        backup: CheckpointRef,
-        before: Snapshot,
-        result: BlobId,
-        changes: Vec<PlannedChange>,
-        tag: &str,
-    ) -> Result<Done, WorkspaceError> {
+    async fn finish(&self, log: &mut RunLog, begun: Begun) -> Result<Done, WorkspaceError> {
+        let Begun { kind, backup, before, result, changes, tag, cache, recent } = begun;
         let (inner, hashing) = (Arc::clone(&self.0), self.store().hashing().clone());
-        let (planned, staging_tag) = (changes.len(), tag.to_owned());
+        let planned = changes.len();
         let counts = Counts::of(&changes);
+        let touched = touched(changes.iter().map(|change| &change.path).chain(&recent));
         let applied: Applied = blocking(move || {
-            let staging = Staging::reopen(&inner, &staging_tag)?;
+            let staging = Staging::reopen(&inner, &tag)?;
             let applied = staging.apply(&changes, &hashing)?;
             staging.sync()?;
+            // What was taken out is what the backup has.
+            staging.remove()?;
             Ok(applied)
         })
         .await?;
+        let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
+        let record = Record::new(CheckpointKind::Auto, role, "");
         let after = if applied.failed.is_empty() {
             counts.after(before, result)
         } else {
             // What is there is neither the old nor the new: look.
             Snapshot::new(&self.stage(&HashSet::new(), &Arc::default()).await?.scanned)
         };
-        let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
-        let record = Record::new(CheckpointKind::Auto, role, "");
-        let staged = Vec::new();
-        let (entry, _) =
-            self.commit(log, EntryKind::Restored, record.label(), record.to_value(), after, staged, None).await?;
-        let (inner, staging) = (Arc::clone(&self.0), apply::staging_name(tag));
-        blocking(move || apply::remove_staging(&inner, &staging)).await?;
+        let again = match (cache, touched) {
+            (Some(cache), Some(touched)) if applied.failed.is_empty() => Some(self.stage_again(cache, touched).await?),
+            _ => None,
+        };
+        // If somebody has changed something meanwhile, that isn't the restore's.
+        let again = again.filter(|again| again.scanned.tree == result);
+        let entry = self.close_restore(log, &record, after, again).await?;
         self.unmark()?;
         if !applied.failed.is_empty() {
             return Err(WorkspaceError::Incomplete { failed: applied.failed, planned });
@@ -543,13 +542,47 @@ impl Workspace {
         Ok(Done { entry, backup, applied: applied.changed })
     }
 
-    /// Writes down, durably, how far a restore has come.
-    fn mark(&self, text: &str) -> Result<(), WorkspaceError> {
+    /// Appends the entry that says that it is done. If the files were looked at `again`, the cache knows them from
+    /// now on, and the next snapshot need not read what the restore wrote.
+    async fn close_restore(
+        &self,
+        log: &mut RunLog,
+        record: &Record,
+        after: Snapshot,
+        again: Option<Staged>,
+    ) -> Result<CheckpointRef, WorkspaceError> {
+        let body = || (EntryKind::Restored, record.label(), record.to_value());
+        if let Some(again) = again {
+            let ((kind, label, body), snapshot) = (body(), Snapshot::new(&again.scanned));
+            let (packs, era) = (again.packs.clone(), Some(again.era));
+            match self.commit(log, kind, label, body, snapshot, packs, era).await {
+                Ok((entry, _)) => {
+                    self.remember(again, log).await;
+                    return Ok(entry);
+                }
+                // Times that it shares with older snapshots may be gone; it does without.
+                Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let (kind, label, body) = body();
+        Ok(self.commit(log, kind, label, body, after, Vec::new(), None).await?.0)
+    }
+
+    /// What the staging folder of a restore is named by: the number of its backup, and the store, since another one
+    /// may have the same number for the same folder.
+    fn tag(&self, backup: Seq) -> String {
+        let store = u32::from_le_bytes(self.0.binding.store[..4].try_into().expect("four bytes"));
+        format!("{backup}-{store:08x}")
+    }
+
+    /// Writes down, durably, that a restore is under way, whose backup is that entry of the folder's log.
+    fn mark(&self, backup: Seq) -> Result<(), WorkspaceError> {
         let path = self.mark_path();
         let beside = path.with_extension("new");
         let write = || {
             let mut file = std::fs::File::create(&beside)?;
-            file.write_all(text.as_bytes())?;
+            write!(file, "restoring {backup}")?;
             file.sync_all()?;
             std::fs::rename(&beside, &path)?;
             std::fs::File::open(&self.0.options.state)?.sync_all()
@@ -591,6 +624,38 @@ impl Counts {
         let files = before.files.saturating_add_signed(self.files);
         Snapshot { tree, times: None, files, bytes: before.bytes.saturating_add_signed(self.bytes), ..before }
     }
+}
+
+/// A restore whose contents wait and whose backup is in the log.
+struct Begun {
+    kind: RestoreKind,
+    backup: CheckpointRef,
+    before: Snapshot,
+    result: BlobId,
+    changes: Vec<PlannedChange>,
+    tag: String,
+    /// What was found before it, as a cache.
+    cache: Option<Arc<Cache>>,
+    /// And what of that may have changed again unseen.
+    recent: Vec<RelPath>,
+}
+
+/// These paths and the folders above them; `None` if there are rules among them that decide about other paths.
+fn touched<'a>(paths: impl IntoIterator<Item = &'a RelPath>) -> Option<HashSet<RelPath>> {
+    let mut touched = HashSet::new();
+    for path in paths {
+        if is_rules(path) {
+            return None;
+        }
+        let mut path = Some(path.clone());
+        while let Some(here) = path {
+            path = here.split().map(|(above, _)| above);
+            if !touched.insert(here) {
+                break;
+            }
+        }
+    }
+    Some(touched)
 }
 
 struct Done {

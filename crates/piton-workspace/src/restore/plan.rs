@@ -162,25 +162,26 @@ impl Replay<'_> {
     pub(crate) fn plan(&self) -> Result<Plan, WorkspaceError> {
         let mut lives: BTreeMap<RelPath, Vec<Step>> = BTreeMap::new();
         for (at, (pair, fate)) in self.trees.windows(2).zip(self.fates).enumerate() {
-            // What was hidden and is seen now didn't come to be then: nobody knows who made it.
+            // What was hidden and is seen now didn't come to be then: nobody knows who made it, or what it was.
             let mut revealed: Option<RelPath> = None;
             for change in diff(self.nodes, pair[0], pair[1])? {
                 if matches!(change.old, Some(Entry::Excluded(_))) {
                     revealed = Some(change.path.clone());
                 }
-                let is_revealed = revealed.as_ref().is_some_and(|above| change.path.is_within(above));
-                if self.selection.has(&change.path) {
-                    let fate = if is_revealed { Fate::Dropped } else { fate.clone() };
-                    let step = Step { at, fate, old: change.old, new: change.new };
-                    lives.entry(change.path).or_default().push(step);
+                let above = revealed.as_ref().filter(|above| change.path.is_within(above));
+                let is_unknown = above.is_some_and(|above| *above != change.path) && !lives.contains_key(&change.path);
+                if is_unknown || !self.selection.has(&change.path) {
+                    continue;
                 }
+                let fate = if above.is_some() { Fate::Dropped } else { fate.clone() };
+                let step = Step { at, fate, old: change.old, new: change.new };
+                lives.entry(change.path).or_default().push(step);
             }
         }
         let mut plan = Plan::default();
         for renamed in renames(&lives, self.get)? {
             if self.follow(&mut plan, &renamed)? {
-                lives.remove(&renamed.from);
-                lives.remove(&renamed.to);
+                renamed.names().for_each(|name| drop(lives.remove(name)));
             }
         }
         for (path, life) in lives {
@@ -298,17 +299,20 @@ impl Replay<'_> {
         }
         // Carrying it over must not ask anybody: if it needs that, each name is asked about on its own.
         let quiet = Replay { resolution: ConflictResolution::Merge, ..*self };
-        let Ok(Settled { then: Some(then), merged, resolved }) = quiet.replay(plan, &renamed.to, life)? else {
+        let Some((_, here)) = renamed.to.last() else { return Ok(false) };
+        let Ok(Settled { then: Some(then), merged, resolved }) = quiet.replay(plan, here, life)? else {
             return Ok(false);
         };
         let then = Some(then);
         let now = last.new.clone();
-        let kept = life.iter().any(|step| step.at == renamed.at && step.fate == Fate::Kept);
-        if kept {
-            self.add(plan, PlannedChange { path: renamed.to.clone(), now, then, merged, resolved });
+        // The last name that somebody gave it whose work stays; else the one that it had.
+        let is_kept = |at: usize| life.iter().any(|step| step.at == at && step.fate == Fate::Kept);
+        let name = renamed.to.iter().rfind(|(at, _)| is_kept(*at)).map_or(&renamed.from, |(_, to)| to);
+        if name == here {
+            self.add(plan, PlannedChange { path: here.clone(), now, then, merged, resolved });
         } else {
-            self.add(plan, PlannedChange { path: renamed.from.clone(), now: None, then, merged, resolved });
-            let (path, then) = (renamed.to.clone(), None);
+            self.add(plan, PlannedChange { path: name.clone(), now: None, then, merged, resolved });
+            let (path, then) = (here.clone(), None);
             self.add(plan, PlannedChange { path, now, then, merged: false, resolved: false });
         }
         Ok(true)

@@ -20,20 +20,26 @@ const LOOKED_AT: u64 = 256 << 10;
 /// The most files on either side that are looked at for being alike.
 const CANDIDATES: usize = 32;
 
-/// A file that was renamed.
+/// A file that was renamed, once or several times.
 pub(super) struct Renamed {
     pub(super) from: RelPath,
-    pub(super) to: RelPath,
-    /// In which interval.
-    pub(super) at: usize,
-    /// Its whole life, under both names.
+    /// The names that it was given, and in which interval each.
+    pub(super) to: Vec<(usize, RelPath)>,
+    /// Its whole life, under all of its names.
     pub(super) life: Vec<Step>,
+}
+
+impl Renamed {
+    /// Every name that it had.
+    pub(super) fn names(&self) -> impl Iterator<Item = &RelPath> {
+        std::iter::once(&self.from).chain(self.to.iter().map(|(_, to)| to))
+    }
 }
 
 type Lives = BTreeMap<RelPath, Vec<Step>>;
 type Get<'a> = &'a dyn Fn(BlobId) -> Result<Bytes, WorkspaceError>;
 
-/// The files that were renamed once.
+/// The files that were renamed.
 pub(super) fn renames(lives: &Lives, get: Get<'_>) -> Result<Vec<Renamed>, WorkspaceError> {
     // By interval: what ended there and what began there.
     let mut ended: BTreeMap<usize, Vec<&RelPath>> = BTreeMap::new();
@@ -47,19 +53,26 @@ pub(super) fn renames(lives: &Lives, get: Get<'_>) -> Result<Vec<Renamed>, Works
             begun.entry(first.at).or_default().push(path);
         }
     }
-    let mut found = Vec::new();
+    // By the name that they have so far: intervals come in their order, so a name that is given up was given before.
+    let mut found: BTreeMap<RelPath, Renamed> = BTreeMap::new();
     for (at, gone) in ended {
         let Some(new) = begun.get(&at) else { continue };
         for (from, to) in pair(lives, &gone, new, get)? {
-            let (mut life, after) = (lives[from].clone(), &lives[to]);
+            let mut renamed = found.remove(from).unwrap_or_else(|| Renamed {
+                from: from.clone(),
+                to: Vec::new(),
+                life: lives[from].clone(),
+            });
+            let (life, after) = (&mut renamed.life, &lives[to]);
             let Some(end) = life.pop() else { continue };
             // One step that ends under the one name and begins under the other.
             life.push(Step { at, fate: end.fate, old: end.old, new: after[0].new.clone() });
             life.extend(after[1..].iter().cloned());
-            found.push(Renamed { from: from.clone(), to: to.clone(), at, life });
+            renamed.to.push((at, to.clone()));
+            found.insert(to.clone(), renamed);
         }
     }
-    Ok(found)
+    Ok(found.into_values().collect())
 }
 
 fn file(entry: Option<&Entry>) -> Option<(Content, u64)> {

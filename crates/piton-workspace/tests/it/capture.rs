@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use piton_workspace::{Progress, Reason, Record, RelPath, Saved, WorkspaceError};
+use piton_workspace::{Progress, Reason, Record, RelPath, Saved, Side, Workspace, WorkspaceError, WorkspaceOptions};
 
 use crate::world::{World, look};
 
@@ -167,8 +167,8 @@ fn roots_that_are_too_much_are_refused() {
     let link = world.scratch.join("link");
     std::os::unix::fs::symlink(world.root(), &link).unwrap();
     let open = |root: &Path| {
-        let options = piton_workspace::WorkspaceOptions { wide: false, ..world.options.clone() };
-        piton_workspace::Workspace::open(Arc::clone(&world.store), Arc::new(crate::world::WallClock), root, options)
+        let options = WorkspaceOptions { wide: false, ..world.options.clone() };
+        Workspace::open(Arc::clone(&world.store), Arc::new(crate::world::WallClock), root, options)
     };
     assert!(matches!(open(&link), Err(WorkspaceError::Root { reason: "a symbolic link", .. })));
     assert!(matches!(open(Path::new("/")), Err(WorkspaceError::Root { .. })));
@@ -206,8 +206,12 @@ async fn only_what_changed_is_read() {
 async fn what_changed_in_the_last_ticks_is_read_again() {
     let world = World::new();
     world.write("a", "x");
+    let file = std::fs::File::options().write(true).open(world.path("a")).unwrap();
+    // Stamped later than any snapshot that is made now, however busy the machine is.
+    file.set_modified(std::time::SystemTime::now() + Duration::from_secs(60)).unwrap();
     assert_eq!(files_read(&world).await, 1);
     assert_eq!(files_read(&world).await, 1, "racily clean");
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
     settle();
     files_read(&world).await;
     assert_eq!(files_read(&world).await, 0);
@@ -233,6 +237,127 @@ async fn a_cache_that_is_not_whole_or_not_ours_is_not_believed() {
     // The same folder with another store, which has none of the contents.
     let other = World { store: World::new().store, ..world };
     assert_eq!(files_read(&other).await, 1);
+}
+
+/// A small change is a patch beside the cache; a damaged one, or one for another cache, is left out, and what it said
+/// is found out again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patch_that_is_not_whole_or_not_ours_is_not_believed() {
+    let world = World::new();
+    for n in 0..300 {
+        world.write(&format!("d{}/{n}", n % 30), n.to_string());
+    }
+    settle();
+    world.save("").await;
+    let (whole, patch) = (world.options.state.join("stat.cache"), world.options.state.join("stat.patch"));
+    let first = std::fs::read(&whole).unwrap();
+    assert!(!patch.exists(), "all of it is new");
+    world.write("d7/7", "changed");
+    settle();
+    assert_eq!(files_read(&world).await, 1);
+    assert_eq!(files_read(&world).await, 0, "the patch says what changed");
+    assert_eq!(std::fs::read(&whole).unwrap(), first, "what didn't change isn't written again");
+    let said = std::fs::read(&patch).unwrap();
+    assert!(said.len() < first.len() / 4, "{} of {} bytes", said.len(), first.len());
+    for at in (0..said.len()).step_by(97) {
+        let mut damaged = said.clone();
+        damaged[at] ^= 1;
+        std::fs::write(&patch, damaged).unwrap();
+        assert_eq!(files_read_by_looking(&world).await, 1, "byte {at}");
+    }
+    for length in [0, 1, said.len() / 2, said.len() - 1] {
+        std::fs::write(&patch, &said[..length]).unwrap();
+        assert_eq!(files_read_by_looking(&world).await, 1, "{length} bytes");
+    }
+    std::fs::write(&patch, &said).unwrap();
+    assert_eq!(files_read_by_looking(&world).await, 0, "the negative control: the whole one is believed");
+    // Another whole, as after a save that was killed between the two.
+    for n in 0..300 {
+        world.write(&format!("d{}/{n}", n % 30), "another");
+    }
+    settle();
+    world.save("").await;
+    assert!(!patch.exists(), "so many changes are a new whole");
+    std::fs::write(&patch, &said).unwrap();
+    assert_eq!(files_read_by_looking(&world).await, 0, "the old patch isn't for it");
+}
+
+/// How many files are read to see what changed, without a word to the cache.
+async fn files_read_by_looking(world: &World) -> u64 {
+    let progress = Arc::new(Progress::default());
+    let workspace = world.workspace();
+    let newest = workspace.newest().await.unwrap().unwrap();
+    workspace.detect_changes(newest.snapshot, Side::Now, &progress).await.unwrap();
+    progress.files.load(Ordering::Relaxed)
+}
+
+/// Many small changes, one patch upon the other and new wholes in between: each tree is what a look without a cache
+/// finds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_by_patches_is_the_tree_without_a_cache() {
+    let world = World::new();
+    for n in 0..400 {
+        world.write(&format!("a{}/b{}/{n}", n % 7, n % 11), n.to_string());
+    }
+    settle();
+    world.save("").await;
+    let mut dice = Dice(20_261_116);
+    let (mut patches, mut wholes) = (0, 0);
+    for round in 0..40 {
+        for _ in 0..=dice.up_to(3) {
+            let n = dice.up_to(400);
+            let name = format!("a{}/b{}/{n}", n % 7, n % 11);
+            match dice.up_to(6) {
+                0 if world.has(&name) => world.remove(&name),
+                1 => world.write(&format!("new{}/{n}", round % 5), round.to_string()),
+                2 if world.has(&name) => world.mode(&name, 0o700 + u32::try_from(dice.up_to(8)).unwrap()),
+                3 => drop(std::fs::remove_dir_all(world.path(&format!("new{}", round % 5)))),
+                _ => world.write(&name, format!("{round} {n}")),
+            }
+        }
+        let saved = world.save("").await.snapshot;
+        let bare = World::with_store(Arc::clone(&world.store));
+        let options = WorkspaceOptions { state: bare.options.state.clone(), ..world.options.clone() };
+        let clock = Arc::new(crate::world::WallClock);
+        let other = Workspace::open(Arc::clone(&world.store), clock, &world.root(), options).unwrap();
+        let found = other.save(Record::manual(""), &Arc::default()).await.unwrap().snapshot;
+        assert_eq!((saved.tree, saved.files, saved.bytes), (found.tree, found.files, found.bytes), "round {round}");
+        match world.options.state.join("stat.patch").exists() {
+            true => patches += 1,
+            false => wholes += 1,
+        }
+    }
+    assert!(patches > 5 && wholes > 0, "{patches} patches, {wholes} wholes");
+}
+
+/// Numbers that are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn up_to(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % most as u64).unwrap()
+    }
+}
+
+/// After a restore the cache knows what it wrote: the next look doesn't read all of it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_restore_wrote_is_known_to_the_cache() {
+    let world = World::new();
+    for n in 0..1_500 {
+        world.write(&format!("d{}/{n}", n % 50), n.to_string());
+    }
+    settle();
+    let start = world.save("").await;
+    for n in 0..1_500 {
+        world.write(&format!("d{}/{n}", n % 50), "changed");
+    }
+    let restored = world.restore(&start.checkpoint).await.unwrap();
+    assert_eq!(restored.files_restored, 1_500);
+    // What was written in the last ticks is read again, as always.
+    assert!(files_read_by_looking(&world).await < 1_500);
+    let found = world.save("").await;
+    assert_eq!((found.snapshot.tree, found.changed), (start.snapshot.tree, Some(false)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

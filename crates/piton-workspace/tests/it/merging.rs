@@ -1,6 +1,8 @@
 //! Merging texts, held against `git merge-file`. W11.
 
-use std::process::Command;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 use piton_testing::SeededRandom;
@@ -176,6 +178,86 @@ fn merges_are_those_of_git() {
     assert!(alike > 80, "only {alike} of 100 are compared as git does: that would explain anything");
     assert!(unexplained.is_empty(), "{} of {different} of {seeds}: {unexplained:?}", unexplained.len());
     assert!(different * 50 < seeds, "{different} of {seeds}");
+}
+
+/// The versions of every file in the history of this repository, oldest first.
+fn histories() -> Vec<Vec<Vec<u8>>> {
+    let git = |arguments: &[&str], input: &[u8]| -> Vec<u8> {
+        let mut child = Command::new("git")
+            .args(arguments)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut asks = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // Beside it, since it answers before it has heard everything.
+        let asking = std::thread::spawn(move || asks.write_all(&input).unwrap());
+        let output = child.wait_with_output().unwrap();
+        asking.join().unwrap();
+        assert!(output.status.success(), "git {arguments:?}");
+        output.stdout
+    };
+    let log = ["log", "--raw", "--no-abbrev", "--no-renames", "--no-merges", "--format=", "--reverse"];
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in String::from_utf8_lossy(&git(&log, b"")).lines() {
+        let Some((what, path)) = line.split_once('\t') else { continue };
+        let new = what.split(' ').nth(3).unwrap();
+        let of_path = versions.entry(path.to_owned()).or_default();
+        if new.bytes().any(|digit| digit != b'0') && of_path.last().is_none_or(|last| last != new) {
+            of_path.push(new.to_owned());
+        }
+    }
+    let ids: BTreeSet<&String> = versions.values().flatten().collect();
+    let asked: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    let answer = git(&["cat-file", "--batch"], asked.as_bytes());
+    let (mut blobs, mut rest) = (BTreeMap::new(), &answer[..]);
+    for id in &ids {
+        let end = rest.iter().position(|byte| *byte == b'\n').unwrap();
+        let size: usize = String::from_utf8_lossy(&rest[..end]).rsplit(' ').next().unwrap().parse().unwrap();
+        blobs.insert(*id, rest[end + 1..end + 1 + size].to_vec());
+        rest = &rest[end + size + 2..];
+    }
+    versions.values().map(|ids| ids.iter().map(|id| blobs[id].clone()).collect()).collect()
+}
+
+/// W11, on a real history: every change of every file of this repository, taken back from a later version of the file,
+/// as `git revert` would. The merges are git's, to the byte, except where the two compare differently, as above.
+#[test]
+fn reverts_in_a_real_history_are_those_of_git() {
+    let mut cases = Vec::new();
+    for versions in histories() {
+        for at in 1..versions.len() {
+            for later in at + 1..versions.len() {
+                cases.push([versions[at].clone(), versions[later].clone(), versions[at - 1].clone()]);
+            }
+        }
+    }
+    let all = cases.len();
+    assert!(all >= 1_000, "{all} cases are too few: is this the whole history?");
+    // Far apart, and the same each time.
+    let step = if full() { 1 } else { all / 250 };
+    let git = Git::new();
+    let (mut conflicts, mut different, mut unexplained) = (0, 0, Vec::new());
+    let taken: Vec<_> = cases.into_iter().enumerate().step_by(step).collect();
+    for (number, case) in &taken {
+        let Ok(ours) = merge(&case[0], &case[1], &case[2], &MergeOptions::default()) else { continue };
+        conflicts += usize::from(ours.conflicts > 0);
+        let (code, theirs) = git.merge(case, &[]);
+        // git counts no further.
+        if (code, &theirs) != (i32::try_from(ours.conflicts.min(127)).unwrap(), &ours.text) {
+            different += 1;
+            if git.compares_alike(case) {
+                unexplained.push(*number);
+            }
+        }
+    }
+    let count = taken.len();
+    println!("{count} of {all} reverts, {conflicts} with conflicts, {different} differ from git's");
+    assert!(conflicts > count / 20 && conflicts < count, "{conflicts} of {count} with conflicts: no fair sample");
+    assert!(unexplained.is_empty(), "{unexplained:?}");
+    assert!(different * 20 < count, "{different} of {count}");
 }
 
 /// Whether the long campaigns are wanted.

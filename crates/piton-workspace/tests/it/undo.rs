@@ -69,7 +69,7 @@ async fn edits_between_and_after_the_agents_steps_survive() {
     world.write("agent", "1\n");
     world.write("both", "1\n2\n3\n4\n5\n6\n7\n8\nagent\n");
     world.write("made", "by the agent\n");
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
 
     world.write("mine", "1\n");
     world.write("both", "me\n2\n3\n4\n5\n6\n7\n8\nagent\n");
@@ -77,7 +77,7 @@ async fn edits_between_and_after_the_agents_steps_survive() {
 
     let session = begin(&world, 2).await;
     world.write("agent", "2\n");
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("later", "mine\n");
 
     world.restore(&start.checkpoint).await.unwrap();
@@ -99,7 +99,7 @@ async fn what_was_undone_does_not_stand_in_the_way_of_what_came_before() {
     for (n, text) in [(1, "goodbye\n"), (2, "hello\n")] {
         let session = begin(&world, n).await;
         world.write("a", text);
-        session.end(Ok(Value::Null)).await.unwrap();
+        session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
         world.write("mine", format!("{n}\n"));
     }
     world.undo().await.unwrap();
@@ -127,7 +127,7 @@ async fn what_both_changed_in_one_place_is_shown_and_nothing_is_written() {
     let session = begin(&world, 1).await;
     world.write("a", "agent\n");
     world.write("b", "agent\n");
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("a", "me\n");
     let before = look(&world.root());
 
@@ -161,10 +161,10 @@ async fn an_undo_takes_back_one_session_and_keeps_what_came_later() {
     let first = begin(&world, 1).await;
     world.write("a", "1\n");
     world.write("one", "1\n");
-    let first = first.end(Ok(Value::Null)).await.unwrap();
+    let first = first.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     let second = begin(&world, 2).await;
     world.write("two", "2\n");
-    second.end(Ok(Value::Null)).await.unwrap();
+    second.end(Ok(Value::Null), &Arc::default()).await.unwrap();
 
     world.reach(Goal::Undo(Some(first.closed)), RestoreOptions::default()).await.unwrap();
     assert_eq!((world.read("a"), world.read("two")), ("0\n".to_owned(), "2\n".to_owned()));
@@ -190,9 +190,9 @@ async fn two_agents_at_once() {
     world.write("a-alone", "a\n");
     let b = begin(&world, 2).await;
     world.write("either", "?\n");
-    let b_end = b.end(Ok(Value::Null)).await.unwrap();
+    let b_end = b.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("a-again", "a\n");
-    let a_end = a.end(Ok(Value::Null)).await.unwrap();
+    let a_end = a.end(Ok(Value::Null), &Arc::default()).await.unwrap();
 
     let result = world.reach(Goal::Undo(Some(a_end.closed)), RestoreOptions::default()).await.unwrap();
     assert!(!world.has("a-alone") && !world.has("a-again") && world.has("either"));
@@ -252,13 +252,45 @@ async fn hidden_files_are_kept_before_they_are_overwritten() {
     world.write("build/out", "1");
     world.write("build/other", "1");
     world.write("large", vec![b'1'; 2_000_000]);
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     let before = look(&world.root());
     world.restore(&start.checkpoint).await.unwrap();
     assert_eq!((world.read("build/out"), world.read("large")), ("0".to_owned(), "0".to_owned()));
     assert!(!world.has(".gitignore"));
     assert!(world.has("build/other"), "what no snapshot has is never deleted");
     world.undo().await.unwrap();
+    assert_eq!(look(&world.root()), before);
+}
+
+/// An older `.gitignore` that comes back hides what was captured since: what lies in a folder that the checkpoint saw and
+/// didn't capture stays as it is, whoever asks for the rest to be exact.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_gitignore_that_comes_back_takes_nothing_with_it() {
+    let world = World::new();
+    world.write(".gitignore", "data/\n*.log\n");
+    world.write("data/kept", "mine");
+    let start = world.save("").await;
+    world.write(".gitignore", "");
+    world.write("data/new", "mine too");
+    world.save("").await;
+    let session = begin(&world, 1).await;
+    world.write("data/agents", "agent");
+    world.write("build.log", vec![b'x'; 2_000_000]);
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    let before = look(&world.root());
+    world
+        .reach(Goal::Checkpoint(start.checkpoint.clone()), RestoreOptions { exact: true, ..RestoreOptions::default() })
+        .await
+        .unwrap();
+    assert_eq!(world.read(".gitignore"), "data/\n*.log\n");
+    assert_eq!((world.read("data/kept"), world.read("data/new")), ("mine".to_owned(), "mine too".to_owned()));
+    // The next look goes by the rules that are back.
+    let saved = world.save("").await;
+    let hidden = world.workspace().excluded(saved.snapshot).await.unwrap();
+    assert!(hidden.iter().any(|(path, _)| path.to_string() == "data"), "{hidden:?}");
+    let undo = world.workspace().timeline().await.unwrap();
+    let restored = undo.moments.iter().rfind(|moment| moment.is_operation()).unwrap().checkpoint.clone();
+    world.reach(Goal::Undo(Some(restored)), RestoreOptions::default()).await.unwrap();
     assert_eq!(look(&world.root()), before);
 }
 
@@ -340,7 +372,7 @@ async fn renamed_files_are_followed() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     world.write("a", text("1", "agent"));
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.remove("a");
     world.write("sub/b", text("mine", "agent"));
     world.restore(&start.checkpoint).await.unwrap();
@@ -355,7 +387,7 @@ async fn renamed_files_are_followed() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     std::fs::rename(world.path("a"), world.path("b")).unwrap();
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("b", text("mine", "9"));
     world.restore(&start.checkpoint).await.unwrap();
     assert!(!world.has("b"));
@@ -367,7 +399,7 @@ async fn renamed_files_are_followed() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     std::fs::rename(world.path("a"), world.path("agents")).unwrap();
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     std::fs::rename(world.path("agents"), world.path("users")).unwrap();
     let before = look(&world.root());
     match world.restore(&start.checkpoint).await {
@@ -382,12 +414,50 @@ async fn renamed_files_are_followed() {
     let session = begin(&world, 1).await;
     world.remove("x");
     world.write("x/inner", "agent\n");
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("x/mine", "mine\n");
     let before = look(&world.root());
     let outcome = world.restore(&start.checkpoint).await;
     assert!(matches!(outcome, Err(WorkspaceError::Conflicts { .. })), "{outcome:?}");
     assert_eq!(look(&world.root()), before);
+}
+
+/// W11: a file that was renamed by one after the other is followed through all of its names.
+#[tokio::test(flavor = "multi_thread")]
+async fn renames_of_renamed_files_are_followed() {
+    let text = |first: &str, last: &str| format!("{first}\n2\n3\n4\n5\n6\n7\n8\n{last}\n");
+    // The agent renames it and changes it; the user gives it another name and changes it, too.
+    let world = World::new();
+    world.write("a", text("1", "9"));
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    world.remove("a");
+    world.write("agents", text("1", "agent"));
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    world.remove("agents");
+    world.write("users", text("mine", "agent"));
+    let before = look(&world.root());
+    world.restore(&start.checkpoint).await.unwrap();
+    assert!(!world.has("a") && !world.has("agents"));
+    assert_eq!(world.read("users"), text("mine", "9"), "the user's name and edit stay, the agent's edit doesn't");
+    world.undo().await.unwrap();
+    assert_eq!(look(&world.root()), before);
+
+    // The user renames it between two sessions, the second of which renames it again.
+    let world = World::new();
+    world.write("a", text("1", "9"));
+    let start = world.save("").await;
+    let session = begin(&world, 1).await;
+    world.write("a", text("1", "agent"));
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    std::fs::rename(world.path("a"), world.path("users")).unwrap();
+    let session = begin(&world, 2).await;
+    std::fs::rename(world.path("users"), world.path("agents")).unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    world.write("agents", text("mine", "agent"));
+    world.restore(&start.checkpoint).await.unwrap();
+    assert!(!world.has("a") && !world.has("agents"));
+    assert_eq!(world.read("users"), text("mine", "9"));
 }
 
 type Answer = fn(&ContestedText) -> Result<Vec<u8>, String>;
@@ -408,7 +478,7 @@ async fn texts_that_cannot_be_merged_are_marked_or_resolved() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     world.write("a", "agent\n");
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("a", "me\n");
     let goal = Goal::Checkpoint(start.checkpoint);
     world.reach(goal.clone(), resolving(ConflictResolution::Markers)).await.unwrap();

@@ -11,10 +11,10 @@ use piton::recovery::{
     SystemEnvironment,
 };
 use piton::workspace::{
-    ConflictResolution, ContestedText, FileChanges, Goal, ModelResolver, ModelResolverOptions, Record, RelPath,
-    Resolver, RestoreOptions, Session, Workspace, WorkspaceError, WorkspaceOptions,
+    Ask, Conflict, ConflictResolution, ContestedText, FileChanges, Goal, ModelResolver, ModelResolverOptions, Record,
+    RelPath, Resolver, RestoreOptions, Session, TellingAsk, Workspace, WorkspaceError, WorkspaceOptions,
 };
-use piton::{CheckpointKind, Context, MemoryStore, OpenRun, Run, RunId, Value};
+use piton::{CheckpointKind, Context, Event, Listener, MemoryStore, OpenRun, Run, RunId, Value};
 use piton_model::chat::{Provider, Wire};
 use piton_testing::scratch::Scratch;
 
@@ -121,6 +121,38 @@ async fn files_that_changed_are_settled_by_policy() {
     assert_eq!(world.read("same"), NINE.replace('1', "mine"));
 }
 
+/// W6: whoever listens is told of every conflict that somebody is asked about.
+#[tokio::test(flavor = "multi_thread")]
+async fn conflicts_that_are_asked_about_are_told_as_events() {
+    struct Current;
+    impl Ask for Current {
+        fn ask(&self, _: &Conflict) -> ConflictResolution {
+            ConflictResolution::PreferCurrent
+        }
+    }
+    let world = World::new();
+    world.write("a", NINE);
+    let start = world.workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
+    let run = "agent".parse().unwrap();
+    let session = Session::begin(&world.workspace, run, "agent", Value::Null, &Arc::default()).await.unwrap();
+    world.write("a", &NINE.replace('1', "agent"));
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    world.write("a", &NINE.replace('1', "mine"));
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let events = {
+        let told = Arc::clone(&told);
+        Listener::new(move |event| told.lock().unwrap().push(event.clone()))
+    };
+    let ask = Arc::new(TellingAsk::new(&world.workspace, events, Arc::new(Current)));
+    let options = RestoreOptions { resolution: ConflictResolution::Ask, ask, ..RestoreOptions::default() };
+    let goal = Goal::Checkpoint(start.checkpoint);
+    let done = world.workspace.restore(&goal, &options, &Arc::default()).await.unwrap();
+    assert_eq!((done.files_restored, world.read("a")), (0, NINE.replace('1', "mine")));
+    let told = told.lock().unwrap();
+    let [Event::ConflictAsked { run, path, .. }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((run, &path[..]), (&world.workspace.run(), "a"));
+}
+
 /// A model on loopback that says what it is told to, with the seals of the question in place of BEGIN and END.
 struct Model {
     address: String,
@@ -200,7 +232,7 @@ async fn a_model_puts_two_versions_together() {
         .await
         .unwrap();
     world.write("a", "agent\n");
-    session.end(Ok(Value::Null)).await.unwrap();
+    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("a", "mine\n");
     let model = Model::start("Here you are:\nBEGIN\nold\nmine\nEND\nGood luck!", Duration::ZERO);
     let options = RestoreOptions {
