@@ -67,6 +67,11 @@ pub trait Node: fmt::Debug + Send + Sync {
         Join::All
     }
 
+    /// How long it waits for the others once the first of the edges to it is taken; without a word, as long as it takes.
+    fn patience(&self) -> Option<Patience> {
+        None
+    }
+
     /// The names of its variables if they are known before it runs.
     fn variables(&self) -> Option<Vec<&str>> {
         None
@@ -123,6 +128,15 @@ pub enum Join {
         /// Whether what only leads here is cancelled then.
         cancel: bool,
     },
+}
+
+/// How long a node waits for the edges to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// So long after the first is taken.
+    pub time: Duration,
+    /// Then it begins with what is there; else it fails.
+    pub begins: bool,
 }
 
 /// What a node gives.

@@ -14,8 +14,10 @@ fn shared() -> Option<PathBuf> {
 #[test]
 fn our_own_cases_pass() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let count = std::fs::read_dir(&cases).unwrap().count();
+    assert!(count >= 40, "{count}");
     let said = World::new().piton(["test".as_ref(), cases.as_os_str()]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "10 passed, 0 failed\n"), "{}", said.stderr);
+    assert_eq!((said.code, said.stdout), (Some(0), format!("{count} passed, 0 failed\n")), "{}", said.stderr);
 }
 
 #[test]

@@ -69,6 +69,7 @@ mod variable_aggregator;
 use crate::kind::{Build, Built, Kinds};
 
 pub(crate) use missing::missing;
+pub use start::file_with;
 pub(crate) use start::{Kind, accept_one};
 
 /// The kind whose outputs are the workflow's.
