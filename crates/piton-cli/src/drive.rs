@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::live::TICK;
 use crate::notices::Notices;
 use crate::output::{Output, clean};
+use crate::outside::Secrecy;
 use crate::questions;
 use crate::session::Session;
 use crate::signals::{Ended, until_ended};
@@ -33,6 +34,11 @@ pub(crate) async fn drive<W>(
 where
     W: Future<Output = Result<RunOutcome, FlowError>>,
 {
+    let secrecy = services.get::<Arc<Secrecy>>().cloned();
+    let store = match &secrecy {
+        Some(secrecy) => secrecy.over(store),
+        None => store,
+    };
     // Whoever stops the run or answers is heard at once; without it, within a second.
     if let Err(error) = listen_for_nudges() {
         session.output.detail(&format!("other processes are heard only once a second: {error}"));
@@ -63,7 +69,12 @@ where
         telling.finish(&session.output).await;
     }
     let exit = match ended {
-        (Ended::Finished(Ok(outcome)), signal) => {
+        (Ended::Finished(Ok(mut outcome)), signal) => {
+            if let Some(secrecy) = &secrecy {
+                for error in outcome.error.iter_mut().chain(&mut outcome.recovered_from) {
+                    *error = secrecy.shown(error);
+                }
+            }
             store.close().await?;
             return report(session, &outcome, signal);
         }

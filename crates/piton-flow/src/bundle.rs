@@ -22,7 +22,7 @@ const KIND: &str = "sub-workflow";
 /// How deep documents may include one another, how many inclusions there may be, and how much text in all.
 const DEEPEST: usize = 8;
 const MOST: usize = 1_000;
-const LARGEST: usize = 64 << 20;
+const LARGEST: usize = 8 << 20;
 
 /// Where documents that others name are read from.
 pub trait DocumentFiles {

@@ -23,6 +23,7 @@ use crate::graph::{Graph, GraphNode};
 use crate::journal::{Beginning, Begun, Found, NodeDone};
 use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
 use crate::nodes;
+use crate::outside::{AuditKind, Outside};
 use crate::pool::VariablePool;
 use crate::ready::Ready;
 use crate::record;
@@ -389,11 +390,13 @@ async fn run_node(
                     calls: AtomicU32::new(0),
                     on_uncertain: node.settings.on_uncertain,
                     activity,
+                    held: Mutex::default(),
                 };
                 let time = node.settings.time.or(host.limits.node_time);
                 let rest = is_container.then(|| activity.rest());
                 let result = within(time, activity, node.node.run(&inputs, &context)).await;
                 drop(rest);
+                context.tell_rest().await;
                 (inputs, result)
             }
         };
@@ -527,6 +530,10 @@ impl Attempt<'_> {
             })
             .await;
         if let Some(checkpoint) = checkpoint {
+            if let Some(outside) = host.services.get::<Outside>() {
+                let detail = checkpoint.to_string();
+                outside.write_down(host, self.step, AuditKind::CheckpointSaved, &detail).map_err(FlowError::Journal)?;
+            }
             host.events.tell(|| Event::CheckpointSaved { checkpoint }).await;
         }
         Ok(Done { output, usage })

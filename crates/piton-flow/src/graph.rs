@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use piton_types::Value;
+use piton_types::{Segment, Value};
 
 use crate::document::{Document, NodeSpec};
 use crate::id::NodeId;
@@ -389,7 +389,8 @@ fn find_start(
     if let Some(named) = document.start.as_deref().and_then(|id| places.get(id)) {
         return Some(*named);
     }
-    let triggered = document.nodes.iter().position(|spec| spec.kind.starts_with("trigger-"));
+    let begins = |spec: &NodeSpec| spec.kind.starts_with("trigger-") || spec.kind == "datasource";
+    let triggered = document.nodes.iter().position(begins);
     if triggered.is_some() {
         return triggered;
     }
@@ -420,6 +421,20 @@ fn build_node(
         Some(kind) => kind.build(&build),
         None => Ok(nodes::missing(&spec.kind)),
     };
+    // An export may have been saved in the middle of the work: what is still empty is no mistake.
+    let node = match node {
+        Err(faults) if !document.is_strict && faults.0.iter().all(|fault| is_unfinished(fault, &spec.data)) => {
+            let mut told = Vec::new();
+            for fault in faults.0 {
+                let Fault::Here { path, message } = fault else { continue };
+                let place = join(&spec.place.clone().key("data"), &path);
+                problems.warn(Some(spec.id.as_str()), place, format!("unfinished: {message}"));
+                told.push(message);
+            }
+            Ok(nodes::unfinished(told.join("; ")))
+        }
+        node => node,
+    };
     let mut complain = |fault| match fault {
         Fault::Here { path, message } => {
             problems.add_for(spec.id.as_str(), join(&spec.place.clone().key("data"), &path), message);
@@ -429,6 +444,17 @@ fn build_node(
     let settings = settings.map_err(|faults| faults.0.into_iter().for_each(&mut complain)).ok();
     let node = node.map_err(|faults| faults.0.into_iter().for_each(&mut complain)).ok();
     (node, settings)
+}
+
+/// Whether what is wrong is that nobody has filled it in yet.
+fn is_unfinished(fault: &Fault, data: &Value) -> bool {
+    let Fault::Here { path, message } = fault else { return false };
+    let found = path.segments().iter().try_fold(data, |value, segment| match (value, segment) {
+        (Value::Map(entries), Segment::Key(key)) => entries.get(key),
+        (Value::List(items), Segment::Index(index)) => items.get(*index),
+        _ => None,
+    });
+    message.starts_with("missing field") || found.is_none_or(crate::value::is_empty)
 }
 
 /// That every node can run, and that there is an end.

@@ -19,14 +19,14 @@ use crate::failure::{Exit, Failure};
 use crate::file_arguments::Capture;
 use crate::files::open;
 use crate::output::{Output, Verbosity, clean};
-use crate::outside::services;
+use crate::outside::{services, without_secrets};
 use crate::place::Surroundings;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;
 use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, Failure> {
-    let store = session.store().await?;
+    let store = without_secrets(session.store().await?, arguments.config.as_deref())?;
     let (log, entry) = match resolve(&store, &arguments.reference).await? {
         Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
         Target::Run(log) => {

@@ -17,11 +17,12 @@ use crate::session::Session;
 use crate::texts::{read_bytes, read_text};
 
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
-    let (Bundle { text, format, files, .. }, document) = documents::read_valid(&arguments.document)?;
-    if !files.is_empty() {
+    let bundle = documents::read(&arguments.document)?.map_err(FlowError::Document)?;
+    if !bundle.files.is_empty() {
         // What is wrong is said with the lines of the document, and not with those of what is recorded.
-        document.validate().map_err(FlowError::Document)?;
+        bundle.document().and_then(|document| document.validate()).map_err(FlowError::Document)?;
     }
+    let Bundle { text, format, .. } = bundle;
     let name = arguments.document.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
     // Chosen here and not by the runtime: whatever happens, we know what to resume.

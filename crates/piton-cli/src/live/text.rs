@@ -63,17 +63,12 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     // What doesn't fit anyway isn't looked at.
     let text: String = text.chars().take(4 * width + 1).collect();
     let text = clean(&text);
-    let mut pieces = wrapped(&text, width).into_iter();
-    let first = pieces.next().unwrap_or_default();
-    match pieces.next() {
-        None => first,
-        Some(_) => {
-            let mut cut = wrapped(&first, width.saturating_sub(1)).into_iter().next().unwrap_or_default();
-            if width > 0 {
-                cut.push('…');
-            }
-            cut
-        }
+    let columns: usize = text.chars().map(|c| c.width().unwrap_or(0)).sum();
+    let first = |width: usize| wrapped(&text, width).into_iter().next().unwrap_or_default();
+    match (columns <= width, width) {
+        (true, _) => first(width),
+        (false, 0) => String::new(),
+        (false, _) => first(width - 1) + "…",
     }
 }
 
