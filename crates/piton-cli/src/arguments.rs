@@ -506,7 +506,7 @@ pub(crate) struct Run {
     /// The document: .yml, .yaml, .json or .toml
     #[arg(value_name = "DOC")]
     pub(crate) document: PathBuf,
-    /// An input as text; may be given again
+    /// An input as text, or a file as `@PATH`; may be given again
     #[arg(short, long = "input", value_name = "NAME=TEXT", value_parser = parse_input)]
     pub(crate) input: Vec<(String, String)>,
     /// Inputs as a JSON object; `-` reads stdin

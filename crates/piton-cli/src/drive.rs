@@ -14,8 +14,10 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::DriftWatch;
+use crate::live::TICK;
 use crate::notices::Notices;
 use crate::output::{Output, clean};
+use crate::outside::Secrecy;
 use crate::questions;
 use crate::session::Session;
 use crate::signals::{Ended, until_ended};
@@ -48,11 +50,17 @@ pub(crate) async fn drive<W>(
 where
     W: Future<Output = Result<RunOutcome, FlowError>>,
 {
+    let secrecy = services.get::<Arc<Secrecy>>().cloned();
+    let store = match &secrecy {
+        Some(secrecy) => secrecy.over(store),
+        None => store,
+    };
     // Whoever stops the run or answers is heard at once; without it, within a second.
     if let Err(error) = listen_for_nudges() {
         session.output.detail(&format!("other processes are heard only once a second: {error}"));
     }
     let started = Arc::new(AtomicBool::new(false));
+    let view = View::begin(session);
     let events = {
         let (output, started) = (Arc::clone(&session.output), Arc::clone(&started));
         Listener::new(move |event| {
@@ -72,7 +80,9 @@ where
     let companion = files.clone().map(|files| files as Arc<dyn Companion>);
     let options = FlowOptions { events, services, stop: stop.clone(), companion, ..FlowOptions::default() };
     let work = work(Context::system(Arc::clone(&store)), options);
-    let ended = until_ended(&session.output, &stop, work).await?;
+    let ended = until_ended(&session.output, &stop, work).await;
+    drop(view);
+    let ended = ended?;
     if let Some(problem) = files.and_then(|files| files.problem()) {
         session.output.warn(&format!("a checkpoint of the files could not be made: {}", clean(&problem.to_string())));
     }
@@ -80,7 +90,12 @@ where
         telling.finish(&session.output).await;
     }
     let exit = match ended {
-        (Ended::Finished(Ok(outcome)), signal) => {
+        (Ended::Finished(Ok(mut outcome)), signal) => {
+            if let Some(secrecy) = &secrecy {
+                for error in outcome.error.iter_mut().chain(&mut outcome.recovered_from) {
+                    *error = secrecy.shown(error);
+                }
+            }
             store.close().await?;
             return report(session, &outcome, signal);
         }
@@ -94,11 +109,55 @@ where
     Ok(exit)
 }
 
-/// A line of progress.
+/// The live view while a run is being driven, if there is a terminal for it.
+struct View {
+    output: Arc<Output>,
+    ticking: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl View {
+    fn begin(session: &Session) -> Self {
+        let output = Arc::clone(&session.output);
+        let dumb = session.variable("TERM").is_some_and(|name| name == "dumb");
+        let ticking = output.begin_live(dumb).then(|| {
+            let output = Arc::clone(&output);
+            tokio::spawn(async move {
+                let mut ticks = tokio::time::interval(TICK);
+                ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                loop {
+                    ticks.tick().await;
+                    output.tick();
+                }
+            })
+        });
+        Self { output, ticking }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.ticking.iter().for_each(tokio::task::JoinHandle::abort);
+        self.output.end_live();
+    }
+}
+
+/// Progress: in the live view, or a line.
 fn tell(output: &Output, event: &Event) {
+    let in_view = output.show_live(event);
     let line = match event {
         Event::RunStarted { run, resumed: false } => format!("run {run} started"),
         Event::RunStarted { run, resumed: true } => format!("run {run} goes on"),
+        // The live view has had it.
+        Event::StepStarted { .. }
+        | Event::StepSkipped { .. }
+        | Event::StepFinished { .. }
+        | Event::StepFailed { .. }
+        | Event::StepRetried { .. }
+        | Event::CheckpointSaved { .. }
+            if in_view =>
+        {
+            return;
+        }
         Event::StepStarted { step, .. } => format!("{step}: started"),
         Event::StepSkipped { step, .. } => format!("{step}: finished before, skipped"),
         Event::StepFinished { step, .. } => format!("{step}: finished"),

@@ -4,10 +4,13 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use piton_types::Event;
 use serde_json::Value as Json;
 
 use crate::failure::Failure;
+use crate::live::Live;
 
 /// How much to say on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +35,8 @@ pub(crate) struct Output {
     closed: AtomicBool,
     /// Something has been written to stdout.
     told: AtomicBool,
+    /// What is drawn at the end of the terminal while a run is being driven. Whoever writes to it goes through here.
+    live: Mutex<Option<Live>>,
 }
 
 impl Output {
@@ -44,7 +49,37 @@ impl Output {
             width: terminal_width(),
             closed: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            live: Mutex::new(None),
         }
+    }
+
+    /// Begins a live view, if there is a terminal for one and a person who looks at it.
+    pub(crate) fn begin_live(&self, dumb: bool) -> bool {
+        let shown = !dumb && !self.json && self.is_chatty() && io::stderr().is_terminal();
+        if shown {
+            *self.live() = Some(Live::new(self.colour));
+        }
+        shown
+    }
+
+    /// Ends the live view. What it said of things that ended stays.
+    pub(crate) fn end_live(&self) {
+        let live = self.live().take();
+        live.into_iter().for_each(Live::end);
+    }
+
+    /// Draws the live view again.
+    pub(crate) fn tick(&self) {
+        self.live().iter_mut().for_each(Live::tick);
+    }
+
+    /// Shows an event in the live view; `false` if there is none.
+    pub(crate) fn show_live(&self, event: &Event) -> bool {
+        self.live().as_mut().map(|live| live.event(event)).is_some()
+    }
+
+    fn live(&self) -> MutexGuard<'_, Option<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether programs read along: then stdout has JSON only.
@@ -97,20 +132,20 @@ impl Output {
     /// Progress, on stderr.
     pub(crate) fn note(&self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
-            complain(text);
+            self.complain(text);
         }
     }
 
     /// What only `-v` shows, on stderr.
     pub(crate) fn detail(&self, text: &str) {
         if self.verbosity >= Verbosity::Verbose {
-            complain(text);
+            self.complain(text);
         }
     }
 
     /// Something the user should know though it isn't an error.
     pub(crate) fn warn(&self, text: &str) {
-        complain(&format!("{} {text}", self.paint("warning:")));
+        self.complain(&format!("{} {text}", self.paint("warning:")));
     }
 
     /// The last word of a verb that failed. A program that reads along gets it as an object too, unless the verb has
@@ -120,7 +155,15 @@ impl Output {
             // If stdout can't be written to, stderr says so next.
             let _ = self.object(&failure.json());
         }
-        complain(&failure.render(|word| self.paint(word)));
+        self.complain(&failure.render(|word| self.paint(word)));
+    }
+
+    /// A line on stderr. If nobody reads it there is nobody to tell.
+    fn complain(&self, text: &str) {
+        match &mut *self.live() {
+            Some(live) => live.say(text),
+            None => drop(writeln!(io::stderr().lock(), "{text}")),
+        }
     }
 
     fn paint(&self, word: &str) -> String {
@@ -132,11 +175,6 @@ impl Output {
         };
         format!("\x1b[{code}m{word}\x1b[0m")
     }
-}
-
-/// A line on stderr. If nobody reads it there is nobody to tell.
-fn complain(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 fn terminal_width() -> Option<usize> {

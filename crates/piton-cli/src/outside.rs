@@ -11,6 +11,7 @@ use piton::recovery::ChangePolicies;
 use piton_flow::{AuditFile, Credential, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
 use piton_model::chat::{Provider, Providers};
 use piton_model::{ExposeSecret as _, SecretString};
+use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
 use piton_types::{Value, from_value};
 use serde::Deserialize;
 
@@ -36,6 +37,9 @@ pub(crate) struct Config {
     knowledge: BTreeMap<String, Knowledge>,
     /// What may be sent to whom, by the name of the group.
     credentials: BTreeMap<String, Credential>,
+    /// What must not be stored or shown, by name; keys and credentials are, without a word.
+    #[schemars(with = "BTreeMap<String, String>")]
+    secrets: BTreeMap<String, SecretString>,
     /// How much each run may use; without a number, as much as there is.
     quotas: Quotas,
     /// Addresses that documents may reach although they are private, as in `http://127.0.0.1:8080`.
@@ -56,6 +60,7 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
     };
     resolve(&mut config, |name| std::env::var(name).ok())?;
     config.notify.check()?;
+    let secrecy = Secrecy::of(&config)?;
     let mut outside = OutsideConfig::at(config.level);
     for address in &config.reachable {
         if !address.starts_with("http://") && !address.starts_with("https://") {
@@ -67,6 +72,7 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
     outside.providers = config.providers;
     outside.knowledge = config.knowledge;
     outside.credentials = config.credentials;
+    outside.secrets = config.secrets.into_iter().collect();
     outside.quotas = config.quotas;
     outside.folder = Some(session.surroundings.folder.clone());
     // Programs that serve tools are found by these; nothing else of ours is handed on.
@@ -80,7 +86,71 @@ pub(crate) fn services(session: &Session, file: Option<&Path>) -> Result<Service
     }
     let outside = Outside::new(outside)
         .map_err(|error| Failure::fixable("the network can't be set up").because(&error).hint("nothing was run."))?;
-    Ok(outside.install(Services::default()).with(config.notify))
+    Ok(outside.install(Services::default()).with(config.notify).with(Arc::new(secrecy)))
+}
+
+/// What must neither be stored nor shown.
+pub(crate) struct Secrecy(Arc<Redaction>);
+
+impl Secrecy {
+    /// The secrets that a configuration has, by name.
+    fn of(config: &Config) -> Result<Self, Failure> {
+        let mut policy = no_secrets();
+        for (name, secret) in &config.secrets {
+            policy = policy.with_secret(name, secret.expose_secret());
+        }
+        // Keys that are too short to be told from ordinary text are no reason to refuse a configuration.
+        let mut add = |kind: &str, name: &str, secret: &str| {
+            if secret.len() >= SHORTEST {
+                let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+                let name: String = name.chars().map(|c| if is_name(c) { c } else { '-' }).collect();
+                policy = policy.clone().with_secret(format!("{kind}.{name}"), secret);
+            }
+        };
+        for (name, provider) in &config.providers {
+            provider.api_key.iter().for_each(|key| add("provider", name, key.expose_secret()));
+        }
+        for (name, knowledge) in &config.knowledge {
+            knowledge.api_key.iter().for_each(|key| add("knowledge", name, key.expose_secret()));
+        }
+        for (name, credential) in &config.credentials {
+            let value = credential.value.expose_secret();
+            add("credential", name, value);
+            // A scheme and its token: the token alone is as secret.
+            value.split_once(' ').into_iter().for_each(|(_, token)| add("credential-token", name, token));
+        }
+        Redaction::new(&policy).map(|redaction| Self(Arc::new(redaction))).map_err(|error| {
+            Failure::fixable("the secrets of the configuration can't be kept").because(&error).hint("nothing was run.")
+        })
+    }
+
+    /// The store, in which no secret is kept.
+    pub(crate) fn over(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        Arc::new(RedactedStore::new(store, Arc::clone(&self.0)))
+    }
+
+    /// The text without secrets.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        self.0.shown(text).into_owned()
+    }
+}
+
+/// The store, for whoever writes what he reads there: secrets that the configuration knows are put back, and kept out
+/// again.
+pub(crate) fn without_secrets(store: Arc<dyn Store>, file: Option<&Path>) -> Result<Arc<dyn Store>, Failure> {
+    let Some(path) = file else { return Ok(store) };
+    let mut config = read(path)?;
+    resolve(&mut config, |name| std::env::var(name).ok())?;
+    Ok(Secrecy::of(&config)?.over(store))
+}
+
+/// The shortest secret that can be told from ordinary text.
+const SHORTEST: usize = 6;
+
+/// A policy that knows no secret, and by which a text that only looks like the place of one is told from it. All that
+/// is stored is stored by it at least, so that nobody gets a secret by writing its name.
+pub(crate) fn no_secrets() -> RedactionPolicy {
+    RedactionPolicy::none().with_files(SecretFiles::Capture)
 }
 
 /// The provider and model that a text like `PROVIDER/NAME` means; the only provider if nothing is said.
@@ -129,7 +199,8 @@ fn resolve(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Re
     let keys = config.providers.values_mut().filter_map(|provider| provider.api_key.as_mut());
     let more = config.knowledge.values_mut().filter_map(|knowledge| knowledge.api_key.as_mut());
     let credentials = config.credentials.values_mut().map(|credential| &mut credential.value);
-    for secret in keys.chain(more).chain(credentials) {
+    let secrets = config.secrets.values_mut();
+    for secret in keys.chain(more).chain(credentials).chain(secrets) {
         let Some(name) = secret.expose_secret().strip_prefix("env:") else { continue };
         let value = variable(name).ok_or_else(|| {
             Failure::fixable(format!("the environment variable {name} is not set"))

@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use piton::SystemClock;
 use piton::recovery::SystemEnvironment;
 use piton::{SqliteOptions, SqliteStore, SystemRandom};
-use piton_store::{Driver, EncryptedStore, FileDriver, Registry, Store, StoreError};
+use piton_store::{Driver, EncryptedStore, FileDriver, RedactedStore, Redaction, Registry, Store, StoreError};
 use piton_types::{Clock as _, Timestamp};
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::outside::no_secrets;
 use crate::place::{Found, Origin, Place, Surroundings};
 use crate::table;
 
@@ -97,12 +98,14 @@ impl Session {
 
     /// Opens the store at `place`, with its key if it is encrypted.
     pub(crate) async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let store = self.open_below(place, create).await?;
-        if !piton_store::is_encrypted(&*store).await? {
-            return Ok(store);
+        let mut store = self.open_below(place, create).await?;
+        if piton_store::is_encrypted(&*store).await? {
+            let key = self.surroundings.keys.key()?;
+            store = Arc::new(EncryptedStore::open(store, &key, Arc::new(SystemRandom)).await?);
         }
-        let key = self.surroundings.keys.key()?;
-        Ok(Arc::new(EncryptedStore::open(store, &key, Arc::new(SystemRandom)).await?))
+        let redaction = Redaction::new(&no_secrets())
+            .map_err(|error| Failure::internal("a policy without secrets is refused").because(&error))?;
+        Ok(Arc::new(RedactedStore::new(store, Arc::new(redaction))))
     }
 
     /// Opens the store at `place` as it is, encrypted or not.

@@ -21,6 +21,12 @@ pub(crate) fn document_format(path: &Path) -> Result<Format, Failure> {
 
 /// A text file, or stdin for `-`.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    String::from_utf8(read_bytes(path)?)
+        .map_err(|error| Failure::fixable(format!("can't read {}", path.display())).because(&error.utf8_error()))
+}
+
+/// A file, or stdin for `-`.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let fail = |error: &std::io::Error| {
         let failure = Failure::fixable(format!("can't read {}", path.display())).because(error);
         match error.kind() {
@@ -35,12 +41,12 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     } else {
         Box::new(std::fs::File::open(path).map_err(|error| fail(&error))?)
     };
-    let mut text = String::new();
-    source.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|error| fail(&error))?;
-    if text.len() as u64 > MAX_FILE {
+    let mut bytes = Vec::new();
+    source.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
+    if bytes.len() as u64 > MAX_FILE {
         return Err(Failure::fixable(format!("{} is larger than {} MB", path.display(), MAX_FILE >> 20)));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 #[cfg(test)]

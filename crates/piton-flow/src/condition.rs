@@ -163,7 +163,9 @@ impl ConditionData {
             let shown: String = spelling.chars().take(40).collect();
             return Err(Faults::one(at.clone().key("comparison_operator"), format!("there is no operator {shown:?}")));
         };
-        let subject = self.variable_selector.or(self.value_selector).map_or(Subject::Item(self.key), Subject::Variable);
+        // A list of plain values has an empty key in exports.
+        let item = Subject::Item(self.key.filter(|key| !key.is_empty()));
+        let subject = self.variable_selector.or(self.value_selector).map_or(item, Subject::Variable);
         let value = match (&self.value, operator) {
             (Value::String(text), Operator::Matches | Operator::NotMatches) => {
                 Expected::Pattern(pattern(text).map_err(|message| Faults::one(at.clone().key("value"), message))?)
@@ -248,7 +250,7 @@ impl Condition {
         let found = match &self.subject {
             Subject::Variable(selector) => pool.find(selector),
             Subject::Item(None) => item,
-            Subject::Item(Some(key)) => item.and_then(|item| item.field(key)),
+            Subject::Item(Some(key)) => item.and_then(|item| part(item, key)),
         };
         let actual = found.unwrap_or(&Value::Null);
         if let Some(inside) = &self.inside {
@@ -370,6 +372,16 @@ fn contains(actual: &Value, expected: &Value) -> bool {
         Value::Map(entries) => entries.contains_key(&to_text(expected)),
         _ => false,
     }
+}
+
+/// A part of an item. Exports have names of their own for some of a file's.
+pub(crate) fn part<'a>(item: &'a Value, key: &str) -> Option<&'a Value> {
+    let known_as = match key {
+        "name" => "filename",
+        "url" => "remote_url",
+        _ => key,
+    };
+    item.field(key).or_else(|| item.field(known_as))
 }
 
 /// The name of a file.

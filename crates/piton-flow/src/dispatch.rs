@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::future::abortable;
+use futures_util::future::{AbortHandle, abortable};
 use futures_util::stream::FuturesUnordered;
 use piton_types::{Event, StepPath, TokenUsage, Value};
 
@@ -23,6 +23,7 @@ use crate::graph::{Graph, GraphNode};
 use crate::journal::{Beginning, Begun, Found, NodeDone};
 use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
 use crate::nodes;
+use crate::outside::{AuditKind, Outside};
 use crate::pool::VariablePool;
 use crate::ready::Ready;
 use crate::record;
@@ -91,7 +92,25 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     let most = host.limits.concurrency.max(1);
     // What is ready and not begun: what the journal has, by the order in which it ended, and what is to run.
     let (mut known, mut fresh) = (BTreeMap::new(), VecDeque::new());
+    // Nodes that don't wait for ever: when their time is over, and which of them are late.
+    let (mut timers, mut late) = (FuturesUnordered::new(), HashSet::new());
     loop {
+        for place in std::mem::take(&mut ready.impatient) {
+            let Some(patience) = graph.nodes[place].patience else { continue };
+            // What it did when its time was over counts again, at its place in the order.
+            match find(&graph.nodes[place], frame).await {
+                Ok(Begins { found: Found::Open { .. }, .. }) => timers.push(async move {
+                    tokio::time::sleep(patience.time).await;
+                    place
+                }),
+                Ok(_) => {
+                    ready.begin(place);
+                    // What ended before it still counts; what didn't is left out when its turn comes.
+                    ready.unwanted.clear();
+                }
+                Err(error) => return Err(broken(error, ended)),
+            }
+        }
         while let Some(place) = ready.queue.pop_front() {
             steps += 1;
             if host.limits.max_steps.is_some_and(|most| steps > most) {
@@ -132,12 +151,14 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 let (pool, replies) = (ended.pool.clone(), replies.as_ref());
                 // Busy from now on, although nobody has polled it yet.
                 let (begun, nodes) = (nodes.begin(), &nodes);
+                let patience = graph.nodes[place].patience.filter(|patience| !patience.begins && late.contains(&place));
                 let work = async move {
                     let activity = nodes.inside();
                     let _busy = activity.begin();
                     drop(begun);
                     let node = &graph.nodes[place];
-                    (place, run_node(node, step, (attempts, wait), pool, replies, frame, &activity).await)
+                    let before = Before { attempts, wait, waited: patience.map(|patience| patience.time) };
+                    (place, run_node(node, step, before, pool, replies, frame, &activity).await)
                 };
                 let (work, handle) = abortable(work);
                 if graph.may_cancel {
@@ -151,21 +172,32 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
             let next = {
                 let _rest = frame.activity.rest();
                 let next = std::future::poll_fn(|cx| match running.poll_next_unpin(cx) {
-                    Poll::Ready(Some(next)) => Poll::Ready(Some(next)),
-                    _ if may_begin(&fresh) => Poll::Ready(None),
-                    _ => Poll::Pending,
+                    Poll::Ready(Some(Ok(ended))) => Poll::Ready(Next::Ended(ended)),
+                    // Nobody waits for it any more.
+                    Poll::Ready(Some(Err(_))) => Poll::Ready(Next::Look),
+                    _ => match timers.poll_next_unpin(cx) {
+                        Poll::Ready(Some(place)) => Poll::Ready(Next::Late(place)),
+                        _ if may_begin(&fresh) => Poll::Ready(Next::Look),
+                        _ => Poll::Pending,
+                    },
                 });
                 tokio::select! {
                     biased;
                     () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
-                    () = opened(host.control) => None,
+                    () = opened(host.control) => Next::Look,
                     next = next => next,
                 }
             };
             match next {
-                Some(Ok(next)) => next,
-                // Nobody waits for it any more; or others may begin.
-                Some(Err(_)) | None => continue,
+                Next::Ended(next) => next,
+                Next::Look => continue,
+                Next::Late(place) => {
+                    if ready.begin(place) {
+                        late.insert(place);
+                        leave_out(&mut ready, &mut fresh, &mut handles, &mut ended_early);
+                    }
+                    continue;
+                }
             }
         };
         if ended_early.contains(&place) {
@@ -201,18 +233,42 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         if let Some(replies) = &replies {
             replies.ended(host, place, &ready.passed, &ended.pool).await;
         }
-        if !ready.unwanted.is_empty() {
-            ready.queue.retain(|place| !ready.unwanted.contains(place));
-            fresh.retain(|(place, ..)| !ready.unwanted.contains(place));
-            for place in &ready.unwanted {
-                ended_early.insert(*place);
-                if let Some(handle) = handles.remove(place) {
-                    handle.abort();
-                }
-            }
+        if node.patience.is_some() {
+            ready.unwanted.extend(&node.only_for_it);
         }
+        leave_out(&mut ready, &mut fresh, &mut handles, &mut ended_early);
     }
     Ok(ended)
+}
+
+/// What a graph that runs waits for.
+enum Next {
+    /// A node ended.
+    Ended((usize, Result<Done, FlowError>)),
+    /// A node has waited for its branches as long as it wants to.
+    Late(usize),
+    /// Something may begin.
+    Look,
+}
+
+/// Cancels what isn't wanted any more.
+fn leave_out(
+    ready: &mut Ready<'_>,
+    fresh: &mut VecDeque<(usize, StepPath, u32, Duration)>,
+    handles: &mut HashMap<usize, AbortHandle>,
+    ended_early: &mut HashSet<usize>,
+) {
+    if ready.unwanted.is_empty() {
+        return;
+    }
+    ready.queue.retain(|place| !ready.unwanted.contains(place));
+    fresh.retain(|(place, ..)| !ready.unwanted.contains(place));
+    for place in &ready.unwanted {
+        ended_early.insert(*place);
+        if let Some(handle) = handles.remove(place) {
+            handle.abort();
+        }
+    }
 }
 
 /// Ends when nodes may begin that may not now.
@@ -260,11 +316,21 @@ async fn find(node: &GraphNode, frame: Frame<'_>) -> Result<Begins, FlowError> {
     Ok(Begins { step, found })
 }
 
-/// What a node gives, of running it now. `before` says how often it was tried, and how long to wait.
+/// What was before a node begins.
+struct Before {
+    /// How often it was tried.
+    attempts: u32,
+    /// How long to wait before the next attempt.
+    wait: Duration,
+    /// It waited so long for its branches in vain.
+    waited: Option<Duration>,
+}
+
+/// What a node gives, of running it now.
 async fn run_node(
     node: &GraphNode,
     step: StepPath,
-    before: (u32, Duration),
+    before: Before,
     pool: VariablePool,
     replies: Option<&Replies>,
     frame: Frame<'_>,
@@ -274,7 +340,7 @@ async fn run_node(
     // A container isn't worked at itself: the nodes inside it are.
     let is_container = !node.node.graphs().is_empty();
     let usage = Mutex::new(TokenUsage::default());
-    let (mut attempt, mut wait) = (before.0 + 1, before.1);
+    let (mut attempt, mut wait) = (before.attempts + 1, before.wait);
     loop {
         if !wait.is_zero() {
             tokio::select! {
@@ -287,10 +353,17 @@ async fn run_node(
             }
         }
         let _working = Working::at(&step, host.control.filter(|_| !is_container));
-        let inputs = node.node.inputs(&pool);
+        let inputs = match before.waited {
+            None => node.node.inputs(&pool),
+            Some(time) => {
+                let message = format!("node timeout: its branches weren't there within {} s", time.as_secs_f64());
+                Err(NodeError::new("Timeout", message))
+            }
+        };
         let begun = begin(node, &step, inputs.as_ref().unwrap_or(&Value::Null), frame).await?;
-        if attempt == before.0 + 1 {
-            host.events.tell(|| Event::StepStarted { run: host.run(), step: step.clone() }).await;
+        if attempt == before.attempts + 1 {
+            let title = || (node.title != node.id.as_str()).then(|| node.title.clone());
+            host.events.tell(|| Event::StepStarted { run: host.run(), step: step.clone(), title: title() }).await;
         }
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let fatal = Mutex::new(None);
@@ -317,11 +390,13 @@ async fn run_node(
                     calls: AtomicU32::new(0),
                     on_uncertain: node.settings.on_uncertain,
                     activity,
+                    held: Mutex::default(),
                 };
                 let time = node.settings.time.or(host.limits.node_time);
                 let rest = is_container.then(|| activity.rest());
                 let result = within(time, activity, node.node.run(&inputs, &context)).await;
                 drop(rest);
+                context.tell_rest().await;
                 (inputs, result)
             }
         };
@@ -455,6 +530,10 @@ impl Attempt<'_> {
             })
             .await;
         if let Some(checkpoint) = checkpoint {
+            if let Some(outside) = host.services.get::<Outside>() {
+                let detail = checkpoint.to_string();
+                outside.write_down(host, self.step, AuditKind::CheckpointSaved, &detail).map_err(FlowError::Journal)?;
+            }
             host.events.tell(|| Event::CheckpointSaved { checkpoint }).await;
         }
         Ok(Done { output, usage })

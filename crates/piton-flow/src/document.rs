@@ -140,9 +140,15 @@ impl Document {
 
     /// Adds lines to problems that have just a path.
     pub(crate) fn locate(&self, problems: &mut Problems) {
-        let Some(source) = &self.source else { return };
+        self.source.iter().for_each(|source| source.locate(problems));
+    }
+}
+
+impl Source {
+    /// Adds lines to problems that have just a path.
+    pub(crate) fn locate(&self, problems: &mut Problems) {
         lines::locate(
-            source,
+            self,
             problems.iter_mut().filter(|problem| problem.line.is_none()).filter_map(|problem| match &problem.place {
                 Place::Path(path) => Some((path, &mut problem.line)),
                 _ => None,

@@ -225,6 +225,10 @@ impl Journal for RunJournal<'_> {
         lock(&self.counted).add(usage);
     }
 
+    fn line(&self, line: String) {
+        self.run.lines().write(line);
+    }
+
     async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
         let mut book = self.book.lock().await;
         let is_outermost = !done.step.as_str().contains('/');

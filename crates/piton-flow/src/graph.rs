@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use piton_types::Value;
+use piton_types::{Segment, Value};
 
 use crate::document::{Document, NodeSpec};
 use crate::id::NodeId;
 use crate::kind::{Build, Fault, Kinds, join};
 use crate::need::NodeNeed;
-use crate::node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node};
+use crate::node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, Patience};
 use crate::nodes;
 use crate::problem::{Place, Problems};
 use crate::read::cut;
@@ -46,6 +46,8 @@ pub(crate) struct GraphNode {
     pub(crate) waits_for: usize,
     /// When it may begin.
     pub(crate) join: Join,
+    /// How long it waits for the others once the first edge to it is taken.
+    pub(crate) patience: Option<Patience>,
     /// For a node that may begin early and cancels what only leads to it: which nodes those are.
     pub(crate) only_for_it: Vec<usize>,
     /// Whether it can be reached from the start. What can't doesn't run, and nobody waits for it.
@@ -109,10 +111,16 @@ impl Graph {
         let scope = Scope { places: &places, around, depth };
         let built: Vec<_> =
             document.nodes.iter().map(|spec| build_node(spec, document, kinds, &scope, &mut problems)).collect();
+        let mut rank = vec![0; edges.len()];
+        order.iter().enumerate().for_each(|(number, &place)| rank[place] = number);
         for (place, spec) in document.nodes.iter().enumerate() {
             let (node, settings) = &built[place];
             if let Some(node) = node {
                 scope.check_references(spec, &**node, reached[place], &mut problems);
+                if is_whole {
+                    let later = later(place, &**node, &rank, &edges, &places);
+                    check_order(document, spec, &later, &mut problems);
+                }
             }
             if let (Some(node), Some(settings)) = (node, settings) {
                 check_exits(document, spec, &**node, settings, &edges[place], &mut problems);
@@ -138,6 +146,7 @@ impl Graph {
                 edges: Vec::new(),
                 waits_for: 0,
                 join: Join::All,
+                patience: None,
                 only_for_it: Vec::new(),
                 reached,
             })
@@ -154,6 +163,7 @@ impl Graph {
         for place in 0..nodes.len() {
             let join = nodes[place].node.join();
             nodes[place].join = join;
+            nodes[place].patience = nodes[place].node.patience();
             if matches!(join, Join::AtLeast { cancel: true, .. }) {
                 nodes[place].only_for_it = leading_only_to(place, &nodes, &order);
             }
@@ -223,6 +233,33 @@ impl Scope<'_> {
     }
 }
 
+/// The nodes that a node names although they can only run after it.
+fn later<'a>(
+    place: usize,
+    node: &'a dyn Node,
+    rank: &[usize],
+    edges: &Edges,
+    places: &HashMap<&str, usize>,
+) -> BTreeSet<&'a str> {
+    let named = node.references().into_iter().filter_map(|selector| {
+        let named = *places.get(selector.node.as_str())?;
+        // Only what has a later place in some order can be behind it; that is seldom so.
+        (rank[named] > rank[place]).then_some((selector.node.as_str(), named))
+    });
+    let mut behind: Option<Vec<bool>> = None;
+    let is_behind =
+        |(name, named): (&'a str, usize)| behind.get_or_insert_with(|| reach(place, edges))[named].then_some(name);
+    named.filter_map(is_behind).collect()
+}
+
+/// That a node doesn't name what isn't there yet.
+fn check_order(document: &Document, spec: &NodeSpec, later: &BTreeSet<&str>, problems: &mut Problems) {
+    for name in later {
+        let message = format!("it uses a variable of {:?}, which runs after it", cut(name));
+        problems.note(document.is_strict, Some(spec.id.as_str()), spec.place.clone().key("data"), message);
+    }
+}
+
 fn place_ids<'a>(document: &'a Document, problems: &mut Problems) -> HashMap<&'a str, usize> {
     let mut places = HashMap::with_capacity(document.nodes.len());
     for (place, node) in document.nodes.iter().enumerate() {
@@ -255,7 +292,11 @@ fn resolve_edges(document: &Document, places: &HashMap<&str, usize>, problems: &
         };
         if let (Some(source), Some(target)) = (end("source", &edge.source), end("target", &edge.target)) {
             let exit = EdgeExit::read(edge.source_handle.as_deref());
-            edges[source].entry(GraphEdge { exit, target }).or_insert(place);
+            let known = edges[source].insert(GraphEdge { exit, target }, place);
+            if let Some(first) = known {
+                let message = format!("duplicate edge: {} is the same", document.edges[first].place);
+                problems.note(document.is_strict, None, edge.place.clone(), message);
+            }
         }
     }
     edges
@@ -348,7 +389,8 @@ fn find_start(
     if let Some(named) = document.start.as_deref().and_then(|id| places.get(id)) {
         return Some(*named);
     }
-    let triggered = document.nodes.iter().position(|spec| spec.kind.starts_with("trigger-"));
+    let begins = |spec: &NodeSpec| spec.kind.starts_with("trigger-") || spec.kind == "datasource";
+    let triggered = document.nodes.iter().position(begins);
     if triggered.is_some() {
         return triggered;
     }
@@ -379,6 +421,20 @@ fn build_node(
         Some(kind) => kind.build(&build),
         None => Ok(nodes::missing(&spec.kind)),
     };
+    // An export may have been saved in the middle of the work: what is still empty is no mistake.
+    let node = match node {
+        Err(faults) if !document.is_strict && faults.0.iter().all(|fault| is_unfinished(fault, &spec.data)) => {
+            let mut told = Vec::new();
+            for fault in faults.0 {
+                let Fault::Here { path, message } = fault else { continue };
+                let place = join(&spec.place.clone().key("data"), &path);
+                problems.warn(Some(spec.id.as_str()), place, format!("unfinished: {message}"));
+                told.push(message);
+            }
+            Ok(nodes::unfinished(told.join("; ")))
+        }
+        node => node,
+    };
     let mut complain = |fault| match fault {
         Fault::Here { path, message } => {
             problems.add_for(spec.id.as_str(), join(&spec.place.clone().key("data"), &path), message);
@@ -388,6 +444,17 @@ fn build_node(
     let settings = settings.map_err(|faults| faults.0.into_iter().for_each(&mut complain)).ok();
     let node = node.map_err(|faults| faults.0.into_iter().for_each(&mut complain)).ok();
     (node, settings)
+}
+
+/// Whether what is wrong is that nobody has filled it in yet.
+fn is_unfinished(fault: &Fault, data: &Value) -> bool {
+    let Fault::Here { path, message } = fault else { return false };
+    let found = path.segments().iter().try_fold(data, |value, segment| match (value, segment) {
+        (Value::Map(entries), Segment::Key(key)) => entries.get(key),
+        (Value::List(items), Segment::Index(index)) => items.get(*index),
+        _ => None,
+    });
+    message.starts_with("missing field") || found.is_none_or(crate::value::is_empty)
 }
 
 /// That every node can run, and that there is an end.

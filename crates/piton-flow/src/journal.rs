@@ -144,6 +144,11 @@ pub trait Journal: Send + Sync {
         let _ = usage;
     }
 
+    /// Keeps a line for people, with the next entry at the latest a second later.
+    fn line(&self, line: String) {
+        let _ = line;
+    }
+
     /// Keeps the result of a node. When it returns `Ok`, the result is as durable as the journal makes
     /// it; only then does the engine go on with what depends on the node. If it fails, the run stops.
     ///

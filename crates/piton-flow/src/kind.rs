@@ -67,6 +67,14 @@ impl Build<'_> {
         self.document.is_strict
     }
 
+    /// That a text which is the point of the node isn't empty.
+    pub(crate) fn filled(&self, key: &str, text: &str) -> Result<(), Faults> {
+        if self.is_strict() && text.trim().is_empty() {
+            return Err(Faults::one(Path::root().key(key), "a text should be here"));
+        }
+        Ok(())
+    }
+
     /// The exits of the node that edges leave by.
     pub fn exits_in_use(&self) -> impl Iterator<Item = &str> {
         let from_here = self.document.edges.iter().filter(|edge| edge.source == self.spec.id.as_str());

@@ -8,12 +8,13 @@
 //!   each finished node is one entry of its log, and a node that finished never runs again. The entry of
 //!   a node with `checkpoint: true` in its data is a checkpoint: it carries the variables so far.
 //!
-//! The node kinds of this version are `start`, `template-transform`, `command` and `end`. A document
-//! with any other is refused, node by node.
+//! [`nodes`] has the kinds of nodes that there are, and says how to add one. A document with a kind that isn't there
+//! needs it, and says so before anything runs.
 
 mod activity;
 #[cfg(feature = "checkpoint")]
 mod alone;
+mod bundle;
 mod condition;
 mod control;
 mod dispatch;
@@ -62,6 +63,7 @@ mod variables;
 
 #[cfg(feature = "checkpoint")]
 pub use alone::run_alone;
+pub use bundle::{Bundle, DocumentFiles};
 pub use control::Control;
 pub use document::{Document, Edge, ErrorHandler, NodeSpec, VariableSpec};
 #[cfg(feature = "checkpoint")]
@@ -81,7 +83,8 @@ pub use inbox::{Answered, Field, Form, Inbox, Question, Waiting};
 pub use journal::{Beginning, Begun, Found, Journal, JournalError, NoJournal, NodeDone, OnUncertain};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};
-pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput};
+pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput, Patience};
+pub use nodes::file_with;
 pub use outside::{
     Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, LimitReached, Outside,
     OutsideConfig, Quotas, Secrets, SecurityLevel, ToolServer, ToolServers, Used,

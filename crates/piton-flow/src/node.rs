@@ -18,6 +18,7 @@ use crate::id::NodeId;
 use crate::inbox::{Answered, Form, Question, Waiting};
 use crate::journal::{Beginning, Begun, Found, NodeDone, OnUncertain};
 use crate::need::{Need, Services};
+use crate::outside::Outside;
 use crate::pool::VariablePool;
 use crate::problem::Problems;
 use crate::selector::Selector;
@@ -65,6 +66,11 @@ pub trait Node: fmt::Debug + Send + Sync {
     /// When it may begin.
     fn join(&self) -> Join {
         Join::All
+    }
+
+    /// How long it waits for the others once the first of the edges to it is taken; without a word, as long as it takes.
+    fn patience(&self) -> Option<Patience> {
+        None
     }
 
     /// The names of its variables if they are known before it runs.
@@ -123,6 +129,15 @@ pub enum Join {
         /// Whether what only leads here is cancelled then.
         cancel: bool,
     },
+}
+
+/// How long a node waits for the edges to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// So long after the first is taken.
+    pub time: Duration,
+    /// Then it begins with what is there; else it fails.
+    pub begins: bool,
 }
 
 /// What a node gives.
@@ -211,6 +226,8 @@ pub struct NodeContext<'a> {
     pub(crate) on_uncertain: OnUncertain,
     /// What is going on in it.
     pub(crate) activity: &'a Activity<'a>,
+    /// The end of the text that it is making, if it may be the beginning of a secret.
+    pub(crate) held: Mutex<String>,
 }
 
 impl<'a> NodeContext<'a> {
@@ -293,11 +310,33 @@ impl<'a> NodeContext<'a> {
         if text.is_empty() {
             return;
         }
-        let host = self.host;
-        host.events.tell(|| Event::StepText { run: host.run(), step: self.step.clone(), text: text.to_owned() }).await;
-        if let Some(replies) = self.replies {
-            replies.text(host, self.node.as_str(), variable, text).await;
+        if self.host.events.is_somebody() {
+            let shown = match self.services().get::<Outside>() {
+                Some(outside) => outside.secrets().redact_piece(&mut self.held(), text),
+                None => text.to_owned(),
+            };
+            self.tell_text(shown).await;
         }
+        if let Some(replies) = self.replies {
+            replies.text(self.host, self.node.as_str(), variable, text).await;
+        }
+    }
+
+    /// Tells the end of the text, which wasn't the beginning of a secret.
+    pub(crate) async fn tell_rest(&self) {
+        let rest = std::mem::take(&mut *self.held());
+        self.tell_text(rest).await;
+    }
+
+    async fn tell_text(&self, text: String) {
+        if !text.is_empty() {
+            let host = self.host;
+            host.events.tell(|| Event::StepText { run: host.run(), step: self.step.clone(), text }).await;
+        }
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, String> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Counts tokens and cost; added to what the node and the run have used.

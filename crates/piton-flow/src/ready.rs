@@ -21,6 +21,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) passed: Vec<usize>,
     /// Nodes that are no longer wanted, likewise.
     pub(crate) unwanted: Vec<usize>,
+    /// Nodes that don't wait for ever, and to which the first edge was taken, likewise.
+    pub(crate) impatient: Vec<usize>,
 }
 
 impl<'a> Ready<'a> {
@@ -33,13 +35,27 @@ impl<'a> Ready<'a> {
             begun: vec![false; graph.nodes.len()],
             passed: Vec::new(),
             unwanted: Vec::new(),
+            impatient: Vec::new(),
         }
+    }
+
+    /// A node doesn't wait any longer for the edges to it; `false` if it has begun already.
+    pub(crate) fn begin(&mut self, node: usize) -> bool {
+        if std::mem::replace(&mut self.begun[node], true) {
+            return false;
+        }
+        self.passed.clear();
+        self.unwanted.clear();
+        self.queue.push_back(node);
+        self.unwanted.extend(&self.graph.nodes[node].only_for_it);
+        true
     }
 
     /// A node ended, by this exit. Afterwards `passed` has the nodes that will not run because of it.
     pub(crate) fn done(&mut self, node: usize, exit: Option<&str>) {
         self.passed.clear();
         self.unwanted.clear();
+        self.impatient.clear();
         let mut decided = 0;
         self.decide(node, |edge| edge.is_taken(exit));
         while let Some(&passed) = self.passed.get(decided) {
@@ -51,7 +67,8 @@ impl<'a> Ready<'a> {
     fn decide(&mut self, source: usize, is_taken: impl Fn(&EdgeExit) -> bool) {
         for edge in &self.graph.nodes[source].edges {
             let target = edge.target;
-            self.taken[target] += usize::from(is_taken(&edge.exit));
+            let taken = is_taken(&edge.exit);
+            self.taken[target] += usize::from(taken);
             self.undecided[target] -= 1;
             let node = &self.graph.nodes[target];
             let enough = match node.join {
@@ -59,6 +76,9 @@ impl<'a> Ready<'a> {
                 Join::AtLeast { count, .. } => self.taken[target] >= count,
             };
             if self.begun[target] || !(enough || self.undecided[target] == 0) {
+                if taken && self.taken[target] == 1 && node.patience.is_some() {
+                    self.impatient.push(target);
+                }
                 continue;
             }
             if self.taken[target] == 0 {

@@ -10,6 +10,7 @@ use piton_types::Event;
 use crate::engine::Host;
 use crate::graph::Graph;
 use crate::node::Exits;
+use crate::outside::Outside;
 use crate::pool::VariablePool;
 use crate::selector::Selector;
 use crate::settings::OnError;
@@ -105,6 +106,16 @@ struct State {
     /// What was streamed so far, by node and variable, of those that an answer shows.
     streamed: HashMap<(String, String), String>,
     ended: Vec<bool>,
+    /// The end of what was told of an answer, if it may be the beginning of a secret.
+    held: HashMap<piton_types::StepPath, String>,
+}
+
+/// A piece of an answer.
+struct Told {
+    step: piton_types::StepPath,
+    text: String,
+    /// Nothing follows.
+    over: bool,
 }
 
 #[derive(Debug)]
@@ -141,7 +152,7 @@ impl Replies {
                 over: false,
             });
         }
-        Self(Mutex::new(State { answers, streamed, ended: vec![false; graph.nodes.len()] }))
+        Self(Mutex::new(State { answers, streamed, ended: vec![false; graph.nodes.len()], held: HashMap::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,16 +185,27 @@ impl Replies {
         self.send(host, told).await;
     }
 
-    async fn send(&self, host: &Host<'_>, told: Vec<(piton_types::StepPath, String)>) {
-        for (step, text) in told {
-            host.events.tell(|| Event::Answer { run: host.run(), step, text }).await;
+    async fn send(&self, host: &Host<'_>, told: Vec<Told>) {
+        for Told { step, text, over } in told {
+            let text = match host.services.get::<Outside>() {
+                Some(outside) => {
+                    let held = &mut self.lock().held;
+                    let held = held.entry(step.clone()).or_default();
+                    let shown = outside.secrets().redact_piece(held, &text);
+                    if over { shown + &std::mem::take(held) } else { shown }
+                }
+                None => text,
+            };
+            if !text.is_empty() {
+                host.events.tell(|| Event::Answer { run: host.run(), step, text }).await;
+            }
         }
     }
 }
 
 impl State {
     /// What can be told now. `pool` has what the nodes gave that have ended.
-    fn tell(&mut self, pool: Option<&VariablePool>) -> Vec<(piton_types::StepPath, String)> {
+    fn tell(&mut self, pool: Option<&VariablePool>) -> Vec<Told> {
         let mut told = Vec::new();
         for answer in &mut self.answers {
             if answer.over {
@@ -193,11 +215,12 @@ impl State {
                 break;
             }
             let text = answer.advance(&self.streamed, pool);
-            if !text.is_empty() {
-                told.push((answer.step.clone(), text));
+            let over = self.ended[answer.node];
+            if over || !text.is_empty() {
+                told.push(Told { step: answer.step.clone(), text, over });
             }
-            answer.over = self.ended[answer.node];
-            if !answer.over {
+            answer.over = over;
+            if !over {
                 break;
             }
         }

@@ -120,6 +120,9 @@ pub(crate) async fn admit(
         });
         audit.transpose().map_err(FlowError::Journal)?;
     }
+    if let Some(outside) = services.get::<Outside>() {
+        outside.note(context.clock.now(), run, AuditKind::Resumed, "").map_err(FlowError::Journal)?;
+    }
     if diagnostic.has_danger() || diagnostic.has_warnings() {
         events.tell(&Event::ResumeWarning { run: run.clone(), report: diagnostic.report() });
     }

@@ -71,7 +71,8 @@ pub struct Mapping {
 /// The formats spell it both ways, and some documents have both.
 #[derive(Deserialize)]
 struct WrittenMapping {
-    variable: String,
+    variable: Option<String>,
+    name: Option<String>,
     value_selector: Option<Selector>,
     variable_selector: Option<Selector>,
 }
@@ -81,7 +82,8 @@ impl TryFrom<WrittenMapping> for Mapping {
 
     fn try_from(written: WrittenMapping) -> Result<Self, &'static str> {
         let selector = written.value_selector.or(written.variable_selector).ok_or("a value_selector should be here")?;
-        Ok(Self { variable: written.variable, selector })
+        let variable = written.variable.or(written.name).ok_or("missing field `variable`")?;
+        Ok(Self { variable, selector })
     }
 }
 

@@ -104,7 +104,7 @@ impl Template {
             .map(|reference| match pool.find(reference) {
                 Some(value) => Ok(jinja(value)),
                 None if self.is_lenient => Ok(JinjaValue::from("")),
-                None => Err(format!("there is no variable {reference}")),
+                None => Err(format!("Variable not found: {reference}")),
             })
             .collect();
         variables.insert(REFERENCES.to_owned(), JinjaValue::from_object(found?));

@@ -278,7 +278,7 @@ impl Core {
         let mut writer = self.writer.lock().await;
         self.commit(&mut writer, Fact::Intent(intent)).await?;
         drop(writer);
-        self.events.tell(&Event::StepStarted { run: run.clone(), step: path.clone() });
+        self.events.tell(&Event::StepStarted { run: run.clone(), step: path.clone(), title: None });
         let started = self.context.clock.monotonic();
         let ended = self.attempt(call(key), options.timeout).await;
         let (status, output, error) = match ended {

@@ -261,7 +261,7 @@ impl Core {
             }
             self.check_alone(&step)?;
             let busy = self.begin().await?;
-            self.events.tell(&Event::StepStarted { run: run.clone(), step: step.clone() });
+            self.events.tell(&Event::StepStarted { run: run.clone(), step: step.clone(), title: None });
             let (started_at, started) = (self.context.clock.now(), self.context.clock.monotonic());
             let ended = attempt().await;
             let mut record = self.blank(place, input.clone());

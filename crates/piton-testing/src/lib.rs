@@ -5,6 +5,7 @@
 //! - [`strace`]: a real process killed, or its system call failed, at a chosen system call.
 //! - [`power`]: what a disk may hold after a power cut, for any moment of a recorded run.
 //! - [`flip`]: every byte of a folder damaged in turn, and what became of it.
+//! - [`web`]: a server on loopback that answers as a test wants, as a model does for one.
 //! - [`process`] and [`scratch`]: children that can't hang a test, folders that vanish, a tiny disk.
 //!
 //! Everything here panics with a message when the machine can't do what a test needs: a fault test
@@ -16,6 +17,7 @@ pub mod power;
 pub mod process;
 pub mod scratch;
 pub mod strace;
+pub mod web;
 
 mod clock;
 mod crash_store;

@@ -24,6 +24,8 @@ pub enum Event {
         run: RunId,
         /// The step.
         step: StepPath,
+        /// What people call it, if that isn't the step's own name.
+        title: Option<String>,
     },
     /// A step was found finished in the log and didn't run again.
     StepSkipped {

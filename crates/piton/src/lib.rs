@@ -137,13 +137,13 @@ pub use piton_flow::{
 };
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    Answered, Beginning, Begun, Build, Built, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT, Document,
-    Edge, Effect, EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished, Flow, FlowError, Form,
-    Format, Found, Given, Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind, Kinds, Limits, Mapping,
-    Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput, NodeSpec, OnUncertain,
-    Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic, ResumeExamination, ResumePolicy, RunJournal,
-    RunOutcome, Selector, Services, Severity, StartFlow, Template, VariablePool, Waiting, diff_fingerprints,
-    examine_resume, resume_durable, run, run_alone, run_durable,
+    Answered, Beginning, Begun, Build, Built, Bundle, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT,
+    Document, DocumentFiles, Edge, Effect, EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished,
+    Flow, FlowError, Form, Format, Found, Given, Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind,
+    Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput,
+    NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic, ResumeExamination,
+    ResumePolicy, RunJournal, RunOutcome, Selector, Services, Severity, StartFlow, Template, VariablePool, Waiting,
+    diff_fingerprints, examine_resume, file_with, resume_durable, run, run_alone, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

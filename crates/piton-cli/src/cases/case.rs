@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use piton::{Document, Format, Problems};
+use piton::{Bundle, Document, Format, Problems};
 use piton_types::{Value, from_json, from_value};
 use serde::Deserialize;
+
+use crate::documents::Beside;
 
 /// The largest file of a case.
 const MAX_FILE: u64 = 64 << 20;
@@ -163,7 +165,8 @@ impl Case {
         Ok(Self {
             name,
             folder: folder.to_owned(),
-            document: Document::parse(&text, format),
+            document: Bundle::read(&text, format, &Beside::of(&folder.join("workflow")))
+                .and_then(|bundle| bundle.document()),
             inputs: read(folder, "in")?.unwrap_or_default(),
             state: read(folder, "state")?.unwrap_or_default(),
             expected,

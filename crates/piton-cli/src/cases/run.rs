@@ -99,10 +99,10 @@ pub(super) fn differences(case: &Case, ended: &Ended) -> Vec<String> {
     if let Some(wanted) = &expected.error_contains {
         match error {
             Some(error) if error.contains(wanted) => {}
-            Some(error) if *status == expected.status => {
-                differences.push(format!("error: expected one with {wanted:?}, got {error:?}"));
-            }
-            _ => {}
+            // If it ended otherwise, that is the news.
+            _ if *status != expected.status => {}
+            Some(error) => differences.push(format!("error: expected one with {wanted:?}, got {error:?}")),
+            None => differences.push(format!("error: expected one with {wanted:?}, got none")),
         }
     }
     if *status == expected.status && *status != Ended::FAILED {

@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use piton::workspace::Moment;
 use piton::{
-    CheckpointRef, Context, ContextFingerprint, Document, FlowError, ForkRun, History, Kinds, Services, StepRecord,
-    examine_resume, fork, fork_into, run_alone,
+    Bundle, CheckpointRef, Context, ContextFingerprint, ForkRun, History, Kinds, Services, StepRecord, examine_resume,
+    fork, fork_into, run_alone,
 };
 use piton_store::{RunLog, Store, StoreError};
 use piton_types::{PartName, RunId, RunKind, StepPath, Value, to_value};
 use serde_json::json;
 
 use crate::arguments::Fork;
+use crate::documents;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::Capture;
 use crate::files::open;
 use crate::output::{Output, Verbosity, clean};
-use crate::outside::services;
+use crate::outside::{services, without_secrets};
 use crate::place::Surroundings;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;
-use crate::texts::{document_format, read_text};
 use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, Failure> {
-    let store = session.store().await?;
+    let store = without_secrets(session.store().await?, arguments.config.as_deref())?;
     let (log, entry) = match resolve(&store, &arguments.reference).await? {
         Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
         Target::Run(log) => {
@@ -88,8 +88,7 @@ async fn with_document(
     services: &Services,
     fork: &mut ForkRun,
 ) -> Result<(), Failure> {
-    let (text, format) = (read_text(path)?, document_format(path)?);
-    let document = Document::parse(&text, format).map_err(FlowError::Document)?;
+    let (Bundle { text, format, .. }, document) = documents::read_valid(path)?;
     let said = examine_resume(context, run, Some(&document), &Kinds::builtin(), services).await?;
     let report = document.check(&Kinds::builtin());
     let fingerprint = ContextFingerprint::capture(&document, &report.needs, services);

@@ -3,14 +3,13 @@
 use piton::{Document, NodeSpec};
 
 use crate::arguments::{Drawing, Graph};
+use crate::documents;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
-use crate::texts::{document_format, read_text};
 
 pub(crate) async fn execute(session: &Session, arguments: Graph) -> Result<Exit, Failure> {
-    let format = document_format(&arguments.document)?;
-    let document = Document::parse(&read_text(&arguments.document)?, format).map_err(piton::FlowError::Document)?;
+    let (_, document) = documents::read_valid(&arguments.document)?;
     if session.output.is_json() {
         session.output.object(&as_json(&document))?;
         return Ok(Exit::Done);

@@ -9,8 +9,7 @@ use piton::recovery::{
 };
 use piton::workspace::{DriftOptions, FileChanges, UpstreamChanges, Workspace};
 use piton::{
-    Context, Document, FlowError, FlowOptions, Kinds, LeaseOptions, OpenRun, ResumePolicy, Run, RunError,
-    examine_resume, resume_durable,
+    Context, FlowOptions, Kinds, LeaseOptions, OpenRun, ResumePolicy, Run, RunError, examine_resume, resume_durable,
 };
 use piton_store::{RunLog, Span, Store, StoreError};
 use piton_types::{PartName, RunId, RunKind};
@@ -18,6 +17,7 @@ use serde_json::json;
 
 use crate::arguments::Resume;
 use crate::ask::AskTerminal;
+use crate::documents;
 use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::{Capture, DriftWatch};
@@ -26,7 +26,6 @@ use crate::output::clean;
 use crate::outside::{self, services};
 use crate::resolve::run_id;
 use crate::session::Session;
-use crate::texts::{document_format, read_text};
 
 pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exit, Failure> {
     let store = session.store().await?;
@@ -66,10 +65,7 @@ async fn explain(session: &Session, store: &Arc<dyn Store>, run: &RunId, argumen
     let context = Context::system(Arc::clone(store));
     let document = match &arguments.document {
         None => None,
-        Some(path) => {
-            let parsed = Document::parse(&read_text(path)?, document_format(path)?);
-            Some(parsed.map_err(|problems| Failure::from(FlowError::Document(problems)))?)
-        }
+        Some(path) => Some(documents::read_valid(path)?.1),
     };
     let services = services(session, arguments.config.as_deref())?;
     let said = examine_resume(&context, run, document.as_ref(), &Kinds::builtin(), &services).await?;

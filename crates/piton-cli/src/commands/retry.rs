@@ -15,7 +15,7 @@ use crate::consent::Plan;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::DriftWatch;
-use crate::outside::services;
+use crate::outside::{services, without_secrets};
 use crate::resolve::run_id;
 use crate::session::Session;
 
@@ -61,7 +61,7 @@ async fn with_changes(
 }
 
 pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit, Failure> {
-    let store = session.store().await?;
+    let store = without_secrets(session.store().await?, arguments.config.as_deref())?;
     let run = run_id(&store, &arguments.run).await?;
     let context = Context::system(Arc::clone(&store));
     let history = History::of(&context, &run).await?;

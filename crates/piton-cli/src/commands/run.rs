@@ -4,23 +4,28 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use piton::SystemRandom;
-use piton::{Inputs, StartFlow, run_durable};
+use piton::{Bundle, FlowError, Inputs, StartFlow, file_with, run_durable};
 use piton_types::{RunId, Value, from_json};
 
 use crate::arguments::Run;
 use crate::commands::resume::{along, wait_for};
+use crate::documents;
 use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::Capture;
 use crate::files;
 use crate::outside::services;
 use crate::session::Session;
-use crate::texts::{document_format, read_text};
+use crate::texts::{read_bytes, read_text};
 
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
-    let document = read_text(&arguments.document)?;
+    let bundle = documents::read(&arguments.document)?.map_err(FlowError::Document)?;
+    if !bundle.files.is_empty() {
+        // What is wrong is said with the lines of the document, and not with those of what is recorded.
+        bundle.document().and_then(|document| document.validate()).map_err(FlowError::Document)?;
+    }
+    let Bundle { text, format, .. } = bundle;
     let name = arguments.document.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let format = document_format(&arguments.document)?;
     let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
     // Chosen here and not by the runtime: whatever happens, we know what to resume.
     let run = arguments.id.unwrap_or_else(|| RunId::generate(session.now(), &SystemRandom));
@@ -39,7 +44,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
     };
     drive(session, store, &run, None, services, along, |context, options| async move {
         let start = StartFlow {
-            document,
+            document: text,
             format,
             inputs,
             id: Some(id),
@@ -52,7 +57,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
     .await
 }
 
-/// What `--inputs` and `-i` give together; of the same name the last one stays.
+/// What `--inputs` and `-i` give together; of the same name the last one stays, but files of one name are a list.
 fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, Failure> {
     let mut inputs = match file {
         None => BTreeMap::new(),
@@ -69,8 +74,25 @@ fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, F
             }
         }
     };
-    inputs.extend(given.into_iter().map(|(name, text)| (name, Value::from(text))));
+    let mut files: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for (name, text) in given {
+        match text.strip_prefix('@') {
+            // A text that begins with it has it twice.
+            Some(rest) if !rest.starts_with('@') => files.entry(name).or_default().push(loaded(Path::new(rest))?),
+            rest => drop(inputs.insert(name, Value::from(rest.unwrap_or(&text)))),
+        }
+    }
+    for (name, mut several) in files {
+        let value = if several.len() == 1 { several.remove(0) } else { Value::List(several) };
+        inputs.insert(name, value);
+    }
     Ok(inputs)
+}
+
+/// A file with its content: the run needs it no more.
+fn loaded(path: &Path) -> Result<Value, Failure> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(file_with(&name, read_bytes(path)?))
 }
 
 #[cfg(test)]
@@ -86,6 +108,16 @@ mod tests {
             inputs(Some(&file), vec![("a".to_owned(), "x".to_owned()), ("a".to_owned(), "y".to_owned())]).unwrap();
         assert_eq!(both["a"], Value::from("y"));
         assert_eq!(both["b"], Value::from(vec![Value::from(true)]));
+
+        let note = folder.path().join("note.txt");
+        std::fs::write(&note, "A note.").unwrap();
+        let at = |path: &Path| format!("@{}", path.display());
+        let given = [("a", at(&note)), ("b", at(&note)), ("b", at(&note)), ("c", "@@home".to_owned())];
+        let files = inputs(None, given.map(|(name, text)| (name.to_owned(), text)).to_vec()).unwrap();
+        assert_eq!(files["a"].field("content"), Some(&Value::Bytes(b"A note.".to_vec())));
+        assert_eq!(files["a"].field("filename"), Some(&Value::from("note.txt")));
+        assert_eq!((files["b"].as_list().map(<[Value]>::len), &files["c"]), (Some(2), &Value::from("@home")));
+        assert!(inputs(None, vec![("a".to_owned(), at(&folder.path().join("gone")))]).is_err());
 
         for wrong in ["[1]", "{", "\"x\""] {
             std::fs::write(&file, wrong).unwrap();

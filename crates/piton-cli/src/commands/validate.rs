@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use piton::{Document, Kinds, Problem, Report, Severity};
+use piton::{Kinds, Problem, Report, Severity};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Validate;
+use crate::documents;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
-use crate::texts::{document_format, read_text};
 
 pub(crate) async fn execute(session: &Session, arguments: Validate) -> Result<Exit, Failure> {
     let mut valid = true;
@@ -26,9 +26,7 @@ pub(crate) async fn execute(session: &Session, arguments: Validate) -> Result<Ex
 }
 
 fn check(path: &Path) -> Result<Report, Failure> {
-    let format = document_format(path)?;
-    let text = read_text(path)?;
-    Ok(match Document::parse(&text, format) {
+    Ok(match documents::read(path)?.and_then(|bundle| bundle.document()) {
         Ok(document) => document.check(&Kinds::builtin()),
         Err(problems) => Report { problems, ..Report::default() },
     })

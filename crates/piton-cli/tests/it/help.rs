@@ -97,7 +97,7 @@ fn all_verbs() {
       <DOC>  The document: .yml, .yaml, .json or .toml
 
     Options:
-      -i, --input <NAME=TEXT>      An input as text; may be given again
+      -i, --input <NAME=TEXT>      An input as text, or a file as `@PATH`; may be given again
           --inputs <FILE>          Inputs as a JSON object; `-` reads stdin
           --id <RUN>               The run's id: resumed if there is such a run, else created
           --wait [<SECONDS>]       If another process drives the run, wait for it, at most so long

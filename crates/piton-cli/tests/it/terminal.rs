@@ -6,10 +6,19 @@ use std::process::{Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use unicode_width::UnicodeWidthChar as _;
+
 use crate::world::{BINARY, World};
 
 /// Runs a command whose stderr is a terminal; what it said there.
-fn on_a_terminal(mut command: Command) -> String {
+fn on_a_terminal(command: Command) -> String {
+    let (said, success) = on_a_terminal_of(command, None);
+    assert!(success, "{said}");
+    said
+}
+
+/// The same on a terminal of this many columns and rows, and whether it ended well.
+fn on_a_terminal_of(mut command: Command, size: Option<(u16, u16)>) -> (String, bool) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
@@ -17,12 +26,16 @@ fn on_a_terminal(mut command: Command) -> String {
     let terminal =
         rustix::fs::open(&name, rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY, rustix::fs::Mode::empty())
             .unwrap();
+    if let Some((ws_col, ws_row)) = size {
+        let size = rustix::termios::Winsize { ws_col, ws_row, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&terminal, size).unwrap();
+    }
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::from(terminal)).spawn().unwrap();
     // The command still holds the other end, which would never be closed.
     drop(command);
     let reader = std::thread::spawn(move || read_to_hang_up(master));
-    assert!(child.wait().unwrap().success());
-    reader.join().unwrap()
+    let success = child.wait().unwrap().success();
+    (reader.join().unwrap(), success)
 }
 
 /// A terminal that nobody has open any more is an error to read from.
@@ -84,6 +97,124 @@ fn waiting_for_another_command_is_said() {
     let said = on_a_terminal(world.command(["save"]));
     release.join().unwrap();
     assert!(said.contains("waiting for another piton"), "{said:?}");
+}
+
+/// What a terminal of so many columns shows after all that was written to it, line by line without the space behind.
+/// It knows what the live view uses, and nothing else: anything else is a test that fails.
+fn screen(said: &str, columns: usize) -> Vec<String> {
+    let (mut rows, mut row, mut column, mut wraps) = (vec![vec![' '; columns]], 0, 0, true);
+    let mut characters = said.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '\r' => column = 0,
+            '\n' => {
+                row += 1;
+                if row == rows.len() {
+                    rows.push(vec![' '; columns]);
+                }
+            }
+            '\x1b' => {
+                assert_eq!(characters.next(), Some('['), "{said:?}");
+                let mut parameter = String::new();
+                while let Some(c) = characters.next_if(|c| c.is_ascii_digit() || matches!(c, ';' | '?')) {
+                    parameter.push(c);
+                }
+                match (characters.next(), parameter.as_str()) {
+                    (Some('A'), up) => row = row.checked_sub(up.parse().unwrap()).expect("it goes up too far"),
+                    (Some('J'), "") => {
+                        rows.truncate(row + 1);
+                        rows[row][column..].fill(' ');
+                    }
+                    (Some('m'), _) => {}
+                    (Some('l'), "?7") => wraps = false,
+                    (Some('h'), "?7") => wraps = true,
+                    other => panic!("{other:?} in {said:?}"),
+                }
+            }
+            c => {
+                assert!(!c.is_control(), "{c:?} in {said:?}");
+                let width = c.width().unwrap_or(0);
+                if column + width > columns {
+                    assert!(wraps, "a line that is drawn again is too long: {said:?}");
+                    (row, column) = (row + 1, 0);
+                    if row == rows.len() {
+                        rows.push(vec![' '; columns]);
+                    }
+                }
+                if width > 0 {
+                    rows[row][column] = c;
+                    // The other half of a wide character.
+                    rows[row][column + 1..column + width].fill('\0');
+                    column += width;
+                }
+            }
+        }
+    }
+    let shown = |row: &Vec<char>| row.iter().filter(|c| **c != '\0').collect::<String>().trim_end().to_owned();
+    let mut lines: Vec<String> = rows.iter().map(shown).collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+const SLOW: &str = r#"
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: wide, data: {type: command, title: 日本語の題名, command: [sleep, '0.3']}}
+  - {id: bad, data: {type: command, title: "\e]0;owned\a\e[2J\u202e", command: [sleep, '0.4']}}
+  - {id: fails, data: {type: command, command: ['false'], error_strategy: default-value}}
+  - {id: out, data: {type: end, outputs: []}}
+edges: [{source: in, target: wide}, {source: in, target: bad}, {source: in, target: fails}, {source: wide, target: out}, {source: bad, target: out}, {source: fails, target: out}]
+"#;
+
+/// Issue 5, CLI: nodes with their states and durations while they run, and nothing left of it but what ended. Titles
+/// are a document's, and control neither the terminal nor the layout, whatever its size.
+#[test]
+fn a_run_is_shown_live_on_a_terminal() {
+    let world = World::new();
+    world.write("flow.yml", SLOW);
+    for (columns, rows) in [(80, 24), (40, 10), (20, 3), (8, 2)] {
+        let mut command = world.command(["run", "flow.yml", "--id", &format!("r{columns}")]);
+        command.env("TERM", "xterm");
+        let (said, success) = on_a_terminal_of(command, Some((columns, rows)));
+        assert!(success, "{said}");
+        let lines = screen(&said, columns.into());
+        let begin = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+        assert_eq!((begin("✓"), begin("✗"), begin("●")), (4, 1, 0), "{columns}: {lines:#?}");
+        assert!(said.contains('●') && said.contains("\x1b[?7l"), "{said:?}");
+        assert!(!said.contains("\x1b]") && !said.contains('\u{7}') && !said.contains('\u{202e}'), "{said:?}");
+        if columns == 80 {
+            assert!(said.contains("2 running, 2 done, 1 failed"), "{said:?}");
+            assert!(
+                lines.iter().any(|line| line.starts_with("✓ 日本語の題名  ") && line.ends_with("  wide")),
+                "{lines:#?}"
+            );
+            assert!(lines.iter().any(|line| line.contains(r"\u{1b}]0;owned\u{7}")), "{lines:#?}");
+            assert_eq!(lines.last().map(String::as_str), Some("run r80 completed, although one node failed"));
+        }
+    }
+}
+
+#[test]
+fn colours_and_the_live_view_can_be_refused() {
+    let world = World::new();
+    world.write("flow.yml", SLOW);
+    let run = |id: &str, name: &str, value: &str, more: &[&str]| {
+        let mut command = world.command(["run", "flow.yml", "--id", id].iter().chain(more));
+        command.env("TERM", "xterm").env(name, value);
+        on_a_terminal(command)
+    };
+    let coloured = run("a", "LANG", "C", &[]);
+    assert!(coloured.contains("\x1b[32m✓\x1b[0m"), "{coloured:?}");
+    let plain = run("b", "NO_COLOR", "1", &[]);
+    assert!(plain.contains("✓ ") && !plain.contains("m✓"), "{plain:?}");
+    for (id, name, value, more) in [("c", "TERM", "dumb", &[][..]), ("d", "LANG", "C", &["--json"])] {
+        let lines = run(id, name, value, more);
+        assert!(!lines.contains('\x1b'), "{lines:?}");
+        assert!(lines.contains("wide: started") && lines.contains("wide: finished"), "{lines:?}");
+    }
+    assert_eq!(run("e", "LANG", "C", &["-q"]), "");
 }
 
 fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {

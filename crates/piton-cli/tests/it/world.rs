@@ -152,8 +152,9 @@ fn redact(text: &str, start: &str, is_part: fn(char) -> bool, name: &str) -> Str
         let inside = start.chars().all(is_part);
         let body = &rest[at + start.len()..];
         let length = body.find(|c| !is_part(c)).unwrap_or(body.len());
-        // A short number is no time and no hash.
-        let replaced = length >= 12;
+        // A short number is no time and no hash, and a long one no time: it may stand in JSON without quotes.
+        let is_year = start != "202" || body.as_bytes().get(1) == Some(&b'-');
+        let replaced = length >= 12 && is_year;
         out.push_str(&rest[..if inside && replaced { at } else { at + start.len() }]);
         out.push_str(if replaced { name } else { "" });
         rest = if replaced { &body[length..] } else { body };

@@ -39,7 +39,7 @@ impl Node for Answer {
         if context.is_strict()
             && let Some(missing) = self.reply.missing(context.variables())
         {
-            return Err(NodeError::new("TemplateError", format!("there is no variable {missing}")));
+            return Err(NodeError::new("TemplateError", format!("Variable not found: {missing}")));
         }
         Ok(NodeOutput { variables: inputs.as_map().cloned().unwrap_or_default(), ..NodeOutput::default() })
     }

@@ -73,6 +73,7 @@ struct Code {
 
 pub(super) fn build(build: &Build<'_>) -> Built {
     let data: Data = build.data()?;
+    build.filled("code", &data.code)?;
     let language = match data.language.as_str() {
         "javascript" | "js" | "javascript3" => Language::JavaScript,
         "python3" | "python" => Language::Python,

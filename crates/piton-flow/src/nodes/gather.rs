@@ -1,12 +1,14 @@
-//! `gather`: goes on when all branches that lead to it are there, or the first, or some of them. Gives
-//! `results`, `completed_count` and `first_result`.
+//! `gather`: goes on when all branches that lead to it are there, or the first, or some of them; with `timeout_secs`
+//! it waits no longer than that once the first is there. Gives `results`, `completed_count` and `first_result`.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_types::{Path, Value};
 use serde::Deserialize;
 
 use crate::kind::{Build, Built, Faults};
-use crate::node::{Effect, Join, Node, NodeContext, NodeError, NodeOutput};
+use crate::node::{Effect, Join, Node, NodeContext, NodeError, NodeOutput, Patience};
 use crate::pool::VariablePool;
 use crate::selector::Selector;
 
@@ -18,6 +20,19 @@ struct Data {
     join_mode: Value,
     #[serde(default = "yes")]
     cancel_remaining: bool,
+    timeout_secs: Option<f64>,
+    #[serde(default)]
+    timeout_strategy: Late,
+}
+
+/// What happens when the time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Late {
+    /// It goes on with what is there.
+    #[default]
+    ProceedWithAvailable,
+    Fail,
 }
 
 const fn yes() -> bool {
@@ -28,6 +43,7 @@ const fn yes() -> bool {
 struct Gather {
     variables: Vec<Selector>,
     join: Join,
+    patience: Option<Patience>,
 }
 
 pub(super) fn build(build: &Build<'_>) -> Built {
@@ -36,6 +52,8 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     let count = data.join_mode.field("n").and_then(Value::as_i64).and_then(|n| usize::try_from(n).ok());
     let cancel = data.cancel_remaining;
     let join = match (word, count) {
+        // What comes late may be cancelled only by who doesn't wait for it.
+        (None | Some("all"), _) if data.timeout_secs.is_some() => Join::AtLeast { count: usize::MAX, cancel },
         (None | Some("all"), _) => Join::All,
         (Some("any"), _) => Join::AtLeast { count: 1, cancel },
         (Some("n_of_m"), Some(count @ 1..)) => Join::AtLeast { count, cancel },
@@ -44,7 +62,11 @@ pub(super) fn build(build: &Build<'_>) -> Built {
             return Err(Faults::one(Path::root().key("join_mode"), message));
         }
     };
-    Ok(Box::new(Gather { variables: data.variables, join }))
+    // That it is a time at all is checked with the settings that any node may have.
+    let time = data.timeout_secs.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let begins = data.timeout_strategy == Late::ProceedWithAvailable;
+    let patience = time.map(|time| Patience { time, begins });
+    Ok(Box::new(Gather { variables: data.variables, join, patience }))
 }
 
 #[async_trait]
@@ -75,5 +97,9 @@ impl Node for Gather {
 
     fn join(&self) -> Join {
         self.join
+    }
+
+    fn patience(&self) -> Option<Patience> {
+        self.patience
     }
 }

@@ -71,6 +71,22 @@ struct AuthorizationData {
     password: Option<String>,
     /// A credential group of the user's configuration.
     group: Option<String>,
+    /// In the flat form: the name of a key, the key, and where it goes.
+    key: Option<String>,
+    value: Option<String>,
+    #[serde(default)]
+    position: Position,
+    #[serde(default)]
+    headers: Value,
+}
+
+/// Where a key goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Position {
+    #[default]
+    Header,
+    Query,
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,10 +125,8 @@ enum Authorization {
         header: String,
         user: Reply,
     },
-    Custom {
-        header: String,
-        value: Reply,
-    },
+    Headers(Vec<(Reply, Reply)>),
+    Query(Reply, Reply),
     Group(String),
 }
 
@@ -131,6 +145,7 @@ struct HttpRequest {
 pub(super) fn build(build: &Build<'_>) -> Built {
     let data: Data = build.data()?;
     let mut faults = Faults::default();
+    faults.keep(build.filled("url", &data.url));
     let method = data.method.trim().to_uppercase();
     let method = match method.as_str() {
         "" => Method::GET,
@@ -238,13 +253,21 @@ fn authorization(data: AuthorizationData) -> Result<Authorization, Faults> {
             Some(group) => Authorization::Group(group),
             None => return Err(Faults::one(Path::root().key("authorization").key("group"), "a group should be here")),
         },
+        "custom_headers" | "custom-headers" => Authorization::Headers(pairs(&data.headers)),
         "api-key" | "api_key" => {
-            let Some(config) = data.config else { return Ok(Authorization::None) };
+            let Some(config) = data.config else {
+                let Some(key) = data.key.filter(|key| !key.trim().is_empty()) else { return Ok(Authorization::None) };
+                let pair = (Reply::parse(key.trim()), text(data.value));
+                return Ok(match data.position {
+                    Position::Header => Authorization::Headers(vec![pair]),
+                    Position::Query => Authorization::Query(pair.0, pair.1),
+                });
+            };
             let header = config.header.filter(|header| !header.trim().is_empty()).unwrap_or_else(usual);
             let key = text(config.api_key);
             match config.kind.as_deref() {
                 Some("basic") => Authorization::Basic { header, user: key },
-                Some("custom") => Authorization::Custom { header, value: key },
+                Some("custom") => Authorization::Headers(vec![(Reply::parse(&header), key)]),
                 _ => Authorization::Bearer { header, token: key },
             }
         }
@@ -306,9 +329,9 @@ impl Node for HttpRequest {
             Body::Binary(selector) => selectors.push(selector),
         }
         match &self.authorization {
-            Authorization::Bearer { token: text, .. }
-            | Authorization::Basic { user: text, .. }
-            | Authorization::Custom { value: text, .. } => texts.push(text),
+            Authorization::Bearer { token: text, .. } | Authorization::Basic { user: text, .. } => texts.push(text),
+            Authorization::Headers(pairs) => texts.extend(pairs.iter().flat_map(|(key, value)| [key, value])),
+            Authorization::Query(key, value) => texts.extend([key, value]),
             Authorization::None | Authorization::Group(_) => {}
         }
         selectors.extend(texts.into_iter().flat_map(Reply::references));
@@ -338,11 +361,19 @@ impl HttpRequest {
     ) -> Result<NodeOutput, NodeError> {
         let pool = context.variables();
         let invalid = |message: String| NodeError::new("HttpError", message);
+        if context.is_strict()
+            && let Some(missing) = self.references().into_iter().find(|selector| pool.find(selector).is_none())
+        {
+            return Err(NodeError::new("TemplateError", format!("Variable not found: {missing}")));
+        }
         let address = inputs.field("url").and_then(Value::as_str).unwrap_or_default();
         let mut url = Url::parse(address).map_err(|error| invalid(format!("the URL is not valid: {error}")))?;
         if !self.params.is_empty() {
             let pairs = self.params.iter().map(|(key, value)| (key.render(pool), value.render(pool)));
             url.query_pairs_mut().extend_pairs(pairs);
+        }
+        if let Authorization::Query(key, value) = &self.authorization {
+            url.query_pairs_mut().append_pair(&key.render(pool), &value.render(pool));
         }
         let host = url.host_str().unwrap_or_default().to_owned();
         let mut request = Request::new(self.method.clone(), url.as_str());
@@ -404,7 +435,8 @@ impl HttpRequest {
     ) -> Result<(), NodeError> {
         let pool = context.variables();
         match &self.authorization {
-            Authorization::None => Ok(()),
+            // What goes into the URL is there already.
+            Authorization::None | Authorization::Query(..) => Ok(()),
             Authorization::Bearer { header, token } => {
                 put(headers, header, &format!("Bearer {}", token.render(pool)), true)
             }
@@ -413,7 +445,9 @@ impl HttpRequest {
                 let encoded = if user.contains(':') { STANDARD.encode(user) } else { user };
                 put(headers, header, &format!("Basic {encoded}"), true)
             }
-            Authorization::Custom { header, value } => put(headers, header, &value.render(pool), true),
+            Authorization::Headers(pairs) => {
+                pairs.iter().try_for_each(|(name, value)| put(headers, &name.render(pool), &value.render(pool), true))
+            }
             Authorization::Group(group) => {
                 let credential = outside.credential(group, host)?;
                 outside.record(context, AuditKind::Credential, &format!("{group} to {host}"))?;

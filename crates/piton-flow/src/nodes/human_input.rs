@@ -16,9 +16,14 @@ use crate::node::{Effect, Exits, Node, NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
 use crate::selector::Selector;
 use crate::template::Template;
+use crate::value::to_text;
 
 const APPROVE: &str = "approve";
 const REJECT: &str = "reject";
+
+/// In exports: which button was chosen, and the exit when nobody chose one in time.
+const ACTION: &str = "__action_id";
+const TIMEOUT: &str = "__timeout";
 
 #[derive(Debug, Deserialize)]
 struct Data {
@@ -33,6 +38,56 @@ struct Data {
     timeout_action: OnTimeout,
     #[serde(default)]
     timeout_default_values: BTreeMap<String, Value>,
+    /// In an export: the text, with places for its inputs, the buttons to leave by, and how long it waits.
+    form_content: Option<String>,
+    #[serde(default)]
+    inputs: Vec<InputData>,
+    #[serde(default)]
+    user_actions: Vec<Action>,
+    timeout: Option<f64>,
+    timeout_unit: Option<String>,
+}
+
+/// An input of an export's form.
+#[derive(Debug, Deserialize)]
+struct InputData {
+    output_variable_name: String,
+    #[serde(rename = "type", default = "text")]
+    kind: String,
+    default: Option<DefaultData>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DefaultData {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    selector: Value,
+    #[serde(default)]
+    value: Value,
+}
+
+/// A button.
+#[derive(Debug, Deserialize)]
+struct Action {
+    id: String,
+}
+
+impl From<InputData> for FieldData {
+    fn from(input: InputData) -> Self {
+        let DefaultData { kind, selector, value } =
+            input.default.unwrap_or(DefaultData { kind: String::new(), selector: Value::Null, value: Value::Null });
+        let selected = kind == "variable";
+        Self {
+            name: input.output_variable_name,
+            label: String::new(),
+            kind: input.kind,
+            required: false,
+            options: Vec::new(),
+            default_value: if selected { Value::Null } else { value },
+            default_value_selector: selected.then(|| piton_types::from_value(selector).ok()).flatten(),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,6 +117,9 @@ enum Mode {
     #[default]
     Form,
     Approval,
+    /// By one of several buttons.
+    #[serde(skip)]
+    Actions,
 }
 
 /// What happens when nobody answers in time.
@@ -83,10 +141,32 @@ struct HumanInput {
     time: Option<Duration>,
     on_timeout: OnTimeout,
     defaults: BTreeMap<String, Value>,
+    /// The exits of an export's buttons.
+    actions: Vec<String>,
 }
 
 pub(super) fn build(build: &Build<'_>) -> Built {
-    let data: Data = build.data()?;
+    let mut data: Data = build.data()?;
+    if let Some(text) = data.form_content.take() {
+        data.prompt = without_places(&text);
+    }
+    data.variables.extend(data.inputs.drain(..).map(FieldData::from));
+    let actions: Vec<String> = data.user_actions.drain(..).map(|action| action.id).collect();
+    if !actions.is_empty() {
+        data.resume_mode = Mode::Actions;
+        data.variables.push(FieldData {
+            name: ACTION.to_owned(),
+            label: String::new(),
+            kind: "select".to_owned(),
+            required: true,
+            options: actions.iter().map(|action| action.as_str().into()).collect(),
+            default_value: Value::Null,
+            default_value_selector: None,
+        });
+        let unit = if data.timeout_unit.as_deref() == Some("hour") { 3600.0 } else { 86_400.0 };
+        let seconds = data.timeout.map(|timeout| timeout * unit).filter(|seconds| *seconds >= 1.0);
+        data.timeout_secs = data.timeout_secs.or(seconds.map(|seconds| seconds as u64));
+    }
     let mut faults = Faults::default();
     let root = Path::root();
     let prompt = Template::prompt(&data.prompt);
@@ -121,7 +201,19 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         time: data.timeout_secs.map(Duration::from_secs),
         on_timeout: data.timeout_action,
         defaults: data.timeout_default_values,
+        actions,
     }))
+}
+
+/// The text without the places of its inputs, which are asked for by name.
+fn without_places(text: &str) -> String {
+    let mut parts = text.split("{{#$output.");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once("#}}").unwrap_or(("", part));
+        out.push_str(&format!("[{name}]{rest}"));
+    }
+    out
 }
 
 impl HumanInput {
@@ -132,12 +224,17 @@ impl HumanInput {
         match self.mode {
             Mode::Form => output,
             Mode::Approval => output.by(if approved == Some(true) { APPROVE } else { REJECT }),
+            Mode::Actions => {
+                let action = output.variables.get(ACTION).map(to_text).unwrap_or_default();
+                output.by(action)
+            }
         }
     }
 
     fn late(&self) -> Result<NodeOutput, NodeError> {
         let output = NodeOutput { variables: self.defaults.clone(), ..NodeOutput::default() };
         match self.on_timeout {
+            OnTimeout::Fail if self.mode == Mode::Actions => Ok(output.by(TIMEOUT)),
             OnTimeout::Fail => {
                 let time = self.time.unwrap_or_default().as_secs();
                 Err(NodeError::new("Timeout", format!("nobody answered within {time} s")))
@@ -213,6 +310,7 @@ impl Node for HumanInput {
         match self.mode {
             Mode::Form => Exits::One,
             Mode::Approval => Exits::Named(vec![APPROVE.to_owned(), REJECT.to_owned()]),
+            Mode::Actions => Exits::Named(self.actions.iter().cloned().chain([TIMEOUT.to_owned()]).collect()),
         }
     }
 }

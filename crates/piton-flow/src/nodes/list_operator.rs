@@ -10,7 +10,7 @@ use piton_types::{Path, Value, to_json};
 use serde::Deserialize;
 
 use super::container::{self, Round};
-use crate::condition::{ConditionData, Conditions, Junction};
+use crate::condition::{ConditionData, Conditions, Junction, part};
 use crate::graph::Graph;
 use crate::kind::{Build, Built, Faults};
 use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
@@ -189,14 +189,14 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
 }
 
 fn sort(items: &mut [Value], key: Option<&str>, order: Order) {
-    let part = |item: &'_ Value| -> Option<Value> {
+    let sorted_by = |item: &'_ Value| -> Option<Value> {
         match key.filter(|key| !key.is_empty()) {
-            Some(key) => item.field(key).cloned(),
+            Some(key) => part(item, key).cloned(),
             None => Some(item.clone()),
         }
     };
     items.sort_by(|a, b| {
-        let compared = compare(part(a).as_ref(), part(b).as_ref());
+        let compared = compare(sorted_by(a).as_ref(), sorted_by(b).as_ref());
         if order == Order::Desc { compared.reverse() } else { compared }
     });
 }

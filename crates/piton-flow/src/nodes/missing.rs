@@ -1,5 +1,5 @@
 //! A node of a kind that isn't known here. Its document is checked as far as it can be, and the kind is a
-//! need of it; such a node never runs.
+//! need of it; such a node never runs. And one that nobody has filled in yet: it fails if it comes to that.
 
 use async_trait::async_trait;
 use piton_types::Value;
@@ -25,6 +25,27 @@ impl Node for Missing {
 
     fn needs(&self) -> Vec<Need> {
         vec![Need::Kind { kind: self.kind.clone() }]
+    }
+
+    fn exits(&self) -> Exits {
+        Exits::Any
+    }
+}
+
+#[derive(Debug)]
+struct Unfinished {
+    what: String,
+}
+
+/// A node of which something is still missing.
+pub(crate) fn unfinished(what: String) -> Box<dyn Node> {
+    Box::new(Unfinished { what })
+}
+
+#[async_trait]
+impl Node for Unfinished {
+    async fn run(&self, _inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
+        Err(NodeError::new("Unfinished", format!("the node is unfinished: {}", self.what)))
     }
 
     fn exits(&self) -> Exits {

@@ -68,7 +68,8 @@ mod variable_aggregator;
 
 use crate::kind::{Build, Built, Kinds};
 
-pub(crate) use missing::missing;
+pub(crate) use missing::{missing, unfinished};
+pub use start::file_with;
 pub(crate) use start::{Kind, accept_one};
 
 /// The kind whose outputs are the workflow's.

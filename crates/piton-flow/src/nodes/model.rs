@@ -12,12 +12,31 @@ use crate::outside::Said;
 
 /// The model that a node asks.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(from = "ModelData")]
 pub(super) struct ModelSpec {
     pub(super) provider: String,
-    #[serde(alias = "model", default)]
     pub(super) name: String,
+    completion_params: Option<BTreeMap<String, Value>>,
+}
+
+/// A model as it is written: agents call its name `model`, and some have both.
+#[derive(Debug, Deserialize)]
+struct ModelData {
+    #[serde(default)]
+    provider: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    model: String,
     #[serde(default)]
     completion_params: Option<BTreeMap<String, Value>>,
+}
+
+impl From<ModelData> for ModelSpec {
+    fn from(data: ModelData) -> Self {
+        let ModelData { provider, name, model, completion_params } = data;
+        Self { provider, name: if name.is_empty() { model } else { name }, completion_params }
+    }
 }
 
 impl ModelSpec {

@@ -26,8 +26,11 @@ struct Data {
     query_variable_selector: Selector,
     #[serde(alias = "categories")]
     classes: Vec<Class>,
-    #[serde(alias = "instructions", default)]
+    #[serde(default)]
     instruction: Option<String>,
+    /// Exports of some versions have both.
+    #[serde(default)]
+    instructions: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,11 +77,12 @@ pub(super) fn build(build: &Build<'_>) -> Built {
             faults.add(at, format!("duplicate question-classifier category_id: {}", class.id));
         }
     }
+    let instruction = data.instruction.filter(|text| !text.is_empty()).or(data.instructions).unwrap_or_default();
     faults.none_or(Box::new(QuestionClassifier {
         model: data.model,
         query: data.query_variable_selector,
         classes: data.classes,
-        instruction: Reply::parse(data.instruction.as_deref().unwrap_or_default()),
+        instruction: Reply::parse(&instruction),
         memory,
         has_default: key == "categories",
     }))

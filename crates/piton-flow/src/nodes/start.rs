@@ -210,6 +210,33 @@ pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Opt
     }
 }
 
+/// A file with its content, as nodes that read files want it.
+pub fn file_with(name: &str, content: Vec<u8>) -> Value {
+    let Value::Map(mut file) = file(name) else { return Value::Null };
+    file.remove("path");
+    let kind = match file.get("extension").and_then(Value::as_str).unwrap_or_default() {
+        ".png" => "image/png",
+        ".jpg" | ".jpeg" => "image/jpeg",
+        ".gif" => "image/gif",
+        ".webp" => "image/webp",
+        ".svg" => "image/svg+xml",
+        ".pdf" => "application/pdf",
+        ".html" | ".htm" => "text/html",
+        ".csv" => "text/csv",
+        ".json" => "application/json",
+        ".md" => "text/markdown",
+        ".txt" => "text/plain",
+        ".mp3" => "audio/mpeg",
+        ".wav" => "audio/wav",
+        ".mp4" => "video/mp4",
+        _ => "application/octet-stream",
+    };
+    file.insert("mime_type".to_owned(), kind.into());
+    file.insert("size".to_owned(), (content.len() as u64).into());
+    file.insert("content".to_owned(), Value::Bytes(content));
+    Value::Map(file)
+}
+
 /// A file by its address or path, as nodes that read files want it.
 fn file(place: &str) -> Value {
     let is_remote = place.starts_with("http://") || place.starts_with("https://");

@@ -1,11 +1,13 @@
 //! `sub-workflow`: a workflow inside this one, with inputs of its own. It sees the variables around it,
-//! and gives what its end nodes give.
+//! and gives what its end nodes give. Its graph stands in the document, or in a file that
+//! [`Bundle`](crate::Bundle) has put there.
 
 use async_trait::async_trait;
 use piton_types::Value;
 use serde::Deserialize;
 
 use super::container::{self, Round};
+use crate::bundle::FILE;
 use crate::graph::Graph;
 use crate::kind::{Build, Built};
 use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
@@ -34,7 +36,11 @@ struct SubWorkflow {
 
 pub(super) fn build(build: &Build<'_>) -> Built {
     let data: Data = build.data()?;
-    let graph = build.graph("the nodes and edges of a workflow should be here")?;
+    let missing = match build.spec.data.field(FILE) {
+        None => "the nodes and edges of a workflow, or a file that has them, should be here",
+        Some(_) => "the file that it names wasn't read: only documents in files may name others",
+    };
+    let graph = build.graph(missing)?;
     Ok(Box::new(SubWorkflow { variables: data.variables, graph }))
 }
 

@@ -1,4 +1,5 @@
-//! A record of what nodes did outside: one JSON object a line, written before the deed.
+//! A record of what nodes did outside: one JSON object a line, written before the deed. A durable run has the same
+//! lines in its own log, where they are with the entry of the node.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -31,6 +32,10 @@ pub enum AuditKind {
     Credential,
     /// Something was refused.
     Refused,
+    /// A checkpoint was saved.
+    CheckpointSaved,
+    /// A run went on.
+    Resumed,
     /// A run went on although its surroundings changed, because somebody said so.
     ForceResumeWithChanges,
 }
@@ -89,9 +94,16 @@ impl AuditFile {
     }
 }
 
+impl AuditEntry {
+    /// It as one line of JSON.
+    pub(crate) fn line(&self) -> Result<String, AuditError> {
+        Ok(to_json(&to_value(self)?)?.to_string())
+    }
+}
+
 impl Audit for AuditFile {
     fn record(&self, entry: &AuditEntry) -> Result<(), AuditError> {
-        let mut line = to_json(&to_value(entry)?)?.to_string();
+        let mut line = entry.line()?;
         line.push('\n');
         // One write for one line: lines of several processes don't mix.
         Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())?)

@@ -30,6 +30,7 @@ pub use secrets::Secrets;
 pub(crate) use tools::{Builtin, ServerRef, builtin};
 pub use tools::{ToolServer, ToolServers};
 
+use crate::engine::Host;
 use crate::need::{Need, Services};
 use crate::node::{NodeContext, NodeError, NodeOutput};
 
@@ -160,16 +161,28 @@ impl Outside {
 
     /// Writes down what is about to be done. If that fails, it must not be done.
     pub(crate) fn record(&self, context: &NodeContext<'_>, kind: AuditKind, detail: &str) -> Result<(), NodeError> {
-        let Some(audit) = &self.audit else { return Ok(()) };
-        let entry = AuditEntry {
-            at: context.clock().now(),
-            run: context.run(),
-            step: context.step().clone(),
-            kind,
-            detail: self.secrets.redact(detail),
-        };
         let failed = |error: AuditError| NodeError::new("AuditError", format!("the audit log failed: {error}"));
-        audit.record(&entry).map_err(failed)
+        self.write_down(context.host, context.step(), kind, detail).map_err(failed)
+    }
+
+    /// Writes down what was done at a step, in the audit log and in the run's own.
+    pub(crate) fn write_down(
+        &self,
+        host: &Host<'_>,
+        step: &piton_types::StepPath,
+        kind: AuditKind,
+        detail: &str,
+    ) -> Result<(), AuditError> {
+        if self.audit.is_none() && !host.journal.keeps() {
+            return Ok(());
+        }
+        let (at, run, detail) = (host.clock.now(), host.run(), self.secrets.redact(detail));
+        let entry = AuditEntry { at, run, step: step.clone(), kind, detail };
+        self.audit.iter().try_for_each(|audit| audit.record(&entry))?;
+        if host.journal.keeps() {
+            host.journal.line(format!("audit {}", entry.line()?));
+        }
+        Ok(())
     }
 
     /// Writes down what concerns a run as a whole.

@@ -29,6 +29,39 @@ impl Secrets {
         }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next piece of a text that comes in pieces, without them. What may be the beginning of one is kept in
+    /// `held` until it is known; at the end `held` has the rest, which has none.
+    pub fn redact_piece(&self, held: &mut String, piece: &str) -> String {
+        held.push_str(piece);
+        if self.is_empty() {
+            return std::mem::take(held);
+        }
+        let mut text = self.redact(held);
+        *held = text.split_off(text.len() - self.begun(&text));
+        text
+    }
+
+    /// How many bytes at the end of a text may be the beginning of a secret.
+    fn begun(&self, text: &str) -> usize {
+        let mut longest = 0;
+        for (_, secret) in &self.0 {
+            let secret = secret.expose_secret();
+            let token = secret.split_once(' ').map(|(_, token)| token.to_owned());
+            for form in forms(secret).into_iter().chain(token) {
+                let starts = text.char_indices().rev().map(|(start, _)| start);
+                let near = starts.take_while(|start| text.len() - start < form.len());
+                let begun = near.filter(|start| form.starts_with(&text[*start..])).map(|start| text.len() - start);
+                longest = longest.max(begun.max().unwrap_or(0));
+            }
+        }
+        longest
+    }
+
     /// The text without them.
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
@@ -88,6 +121,29 @@ mod tests {
             assert!(shown.contains("[secret:key]"), "{text}: {shown}");
         }
         assert_eq!(secrets.redact("nothing here"), "nothing here");
+    }
+
+    /// Whoever streams a secret piece by piece gets no piece of it past us.
+    #[test]
+    fn a_secret_is_found_however_a_text_is_cut() {
+        let secrets = Secrets::new(vec![("key".to_owned(), "abab-canary".into())]);
+        let hex: String = "abab-canary".bytes().map(|byte| format!("{byte:02x}")).collect();
+        for text in ["say abab-canary, abab!".to_owned(), format!("x{hex}y"), "ababab-canary".to_owned()] {
+            for cut in 1..text.len() {
+                for second in cut..text.len() {
+                    let mut held = String::new();
+                    let mut shown: String = [&text[..cut], &text[cut..second], &text[second..]]
+                        .into_iter()
+                        .map(|piece| secrets.redact_piece(&mut held, piece))
+                        .collect();
+                    shown.push_str(&held);
+                    assert_eq!(shown, secrets.redact(&text), "{cut} {second}");
+                }
+            }
+        }
+        let mut held = String::new();
+        assert_eq!(secrets.redact_piece(&mut held, "nothing to hide"), "nothing to hide");
+        assert!(held.is_empty());
     }
 
     #[test]

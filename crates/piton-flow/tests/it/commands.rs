@@ -46,7 +46,7 @@ async fn odd_programs() {
     let error =
         |command: &'static str| async move { run_yaml(&document(command), inputs([])).await.unwrap_err().to_string() };
     assert!(error("command: [/no/such/program]").await.contains("can't be run"));
-    assert!(error("command: [cat, '{{#in.gone#}}']").await.contains("there is no variable in.gone"));
+    assert!(error("command: [cat, '{{#in.gone#}}']").await.contains("Variable not found: in.gone"));
     assert!(error("command: [sh, -c, 'kill -9 $$']").await.contains("ended with 137"));
     assert!(error("command: [head, -c, '20000000', /dev/zero]").await.contains("more than 16777216 bytes"));
     let outputs = run_yaml(&document("command: [printf, '\\377']"), inputs([])).await.unwrap();

@@ -89,6 +89,18 @@ fn texts_that_are_no_documents() {
     }
 }
 
+/// More than any document needs is refused by its size, before anybody reads it.
+#[test]
+fn fifty_megabytes() {
+    let nodes = "{\"id\": \"a\", \"data\": {\"type\": \"end\"}},".repeat(50 << 20 >> 5);
+    let valid = format!("{{\"nodes\": [{}], \"edges\": []}}", nodes.trim_end_matches(','));
+    assert!(valid.len() > 50 << 20);
+    for format in [Format::Json, Format::Yaml, Format::Toml] {
+        let problems = refuse(&valid, format).to_string();
+        assert!(problems.contains("at most 8388608 are allowed"), "{problems}");
+    }
+}
+
 #[test]
 fn ids_and_edges() {
     let long = "x".repeat(300);

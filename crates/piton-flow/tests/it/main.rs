@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod commands;
+mod dispatch;
 #[cfg(feature = "checkpoint")]
 mod durable;
 #[cfg(feature = "checkpoint")]

@@ -50,7 +50,6 @@ edges:
   - {source: in, target: right, sourceHandle: source}
   - {source: left, target: join}
   - {source: right, target: join}
-  - {source: left, target: join}
   - {source: join, target: out}
 ";
 

@@ -154,3 +154,75 @@ workflow:
         ]
     );
 }
+
+/// What is likely to be a mistake is one in a document that was written by hand, and a warning in an export.
+#[test]
+fn slips_that_would_go_unnoticed_are_told() {
+    let document = |between: &str, edges: &str| {
+        format!(
+            "nodes:\n  - {{id: s, data: {{type: start}}}}\n  - {{id: x, data: {{{between}}}}}\n  - {{id: t, data: {{type: template-transform, template: t}}}}\n  - {{id: e, data: {{type: end}}}}\nedges: [{{source: s, target: x}}, {{source: x, target: t}}, {{source: t, target: e}}{edges}]\n"
+        )
+    };
+    let plain = "type: template-transform, template: x";
+    for (between, edges, wanted) in [
+        (plain, ", {source: x, target: t}", "duplicate edge: /edges/1 is the same"),
+        ("type: template-transform, template: ' '", "", "/nodes/1/data/template"),
+        ("type: code, language: javascript, code: ''", "", "/nodes/1/data/code"),
+        ("type: http-request, url: ''", "", "/nodes/1/data/url"),
+        (
+            "type: template-transform, template: '{{ a }}', variables: [{variable: a, value_selector: [t, output]}]",
+            "",
+            "it uses a variable of \"t\", which runs after it",
+        ),
+    ] {
+        let text = document(between, edges);
+        let problems = Document::parse(&text, Format::Yaml).unwrap().validate().unwrap_err().to_string();
+        assert!(problems.contains(wanted), "{between}: {problems}");
+    }
+    // What lies on another branch may have run.
+    let beside = "nodes: [{id: s, data: {type: start}}, {id: a, data: {type: template-transform, template: '{{ b }}', variables: [{variable: b, value_selector: [b, output]}]}}, {id: b, data: {type: template-transform, template: b}}, {id: e, data: {type: end}}]\nedges: [{source: s, target: a}, {source: s, target: b}, {source: a, target: e}, {source: b, target: e}]\n";
+    Document::parse(beside, Format::Yaml).unwrap().validate().unwrap();
+}
+
+/// Selectors that are still empty are all over the exports of people in the middle of their work.
+#[test]
+fn what_is_still_empty_in_an_export_is_a_warning() {
+    let node = |id: &str, data: &str| format!("      - {{id: {id}, type: custom, data: {{title: {id}, {data}}}}}\n");
+    let nodes = [
+        node("s", "type: start, variables: []"),
+        node("k", "type: knowledge-retrieval, dataset_ids: [], query_variable_selector: [], retrieval_mode: single"),
+        node(
+            "c",
+            "type: code, code: '', code_language: python3, outputs: {}, variables: [{variable: '', value_selector: []}]",
+        ),
+        node("i", "type: iteration, iterator_selector: [], output_selector: [], start_node_id: it"),
+        "      - {id: it, parentId: i, type: custom-iteration-start, data: {type: iteration-start, title: ''}}\n"
+            .to_owned(),
+        node(
+            "q",
+            "type: question-classifier, query_variable_selector: [], model: {provider: '', name: '', mode: chat}, classes: [{id: '1', name: ''}], instruction: '', instructions: ''",
+        ),
+        node("e", "type: end, outputs: []"),
+    ];
+    let edges = "    edges: [{source: s, target: k}, {source: k, target: c}, {source: c, target: i}, {source: i, target: q}, {source: q, sourceHandle: '1', target: e}]\n";
+    let text = format!(
+        "app: {{mode: workflow, name: draft}}\nkind: app\nversion: 0.5.0\nworkflow:\n  graph:\n    nodes:\n{}{edges}",
+        nodes.concat()
+    );
+    let report = Document::parse(&text, Format::Yaml).unwrap().check(&Kinds::builtin());
+    assert!(report.is_valid(), "{}", report.problems);
+    let unfinished: Vec<_> = report
+        .warnings()
+        .filter(|problem| problem.message.starts_with("unfinished"))
+        .map(|problem| problem.node.clone())
+        .collect();
+    assert_eq!(unfinished, ["k", "c", "i", "q"].map(|node| Some(node.to_owned())));
+    // By hand it is a mistake.
+    let flat = "nodes: [{id: s, data: {type: start}}, {id: k, data: {type: knowledge-retrieval, query_variable_selector: []}}, {id: e, data: {type: end}}]\nedges: [{source: s, target: k}, {source: k, target: e}]\n";
+    assert!(problems(flat)[0].contains("query_variable_selector"), "{:?}", problems(flat));
+    // A source of data may be where an export begins.
+    let pipeline = text
+        .replace("type: start, variables: []", "type: datasource, provider_type: local_file")
+        .replace("kind: app", "kind: rag_pipeline");
+    assert!(Document::parse(&pipeline, Format::Yaml).unwrap().check(&Kinds::builtin()).is_valid());
+}

@@ -1,9 +1,6 @@
 //! Files and commits that changed while a run stood still, and a model that puts versions together. V2, W11.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use piton::recovery::{
@@ -17,6 +14,7 @@ use piton::workspace::{
 use piton::{CheckpointKind, Context, Event, Listener, MemoryStore, OpenRun, Run, RunId, Value};
 use piton_model::chat::{Provider, Wire};
 use piton_testing::scratch::Scratch;
+use piton_testing::web::{Answer, Web};
 
 struct World {
     scratch: Scratch,
@@ -154,56 +152,23 @@ async fn conflicts_that_are_asked_about_are_told_as_events() {
 }
 
 /// A model on loopback that says what it is told to, with the seals of the question in place of BEGIN and END.
-struct Model {
-    address: String,
-    asked: Arc<AtomicUsize>,
+fn answering(answer: &'static str, delay: Duration) -> Web {
+    Web::start(move |asked| {
+        std::thread::sleep(delay);
+        let seal: String = asked.body.split("BEGIN-").nth(1).unwrap().chars().take(16).collect();
+        let text = answer.replace("BEGIN", &format!("BEGIN-{seal}")).replace("END", &format!("END-{seal}"));
+        Answer::chat(asked, &[&text])
+    })
 }
 
-impl Model {
-    fn start(answer: &'static str, delay: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}/v1", listener.local_addr().unwrap());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let mut length = 0;
-                loop {
-                    let mut line = String::new();
-                    reader.read_line(&mut line).unwrap();
-                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                        length = value.trim().parse().unwrap();
-                    }
-                    if line.trim().is_empty() {
-                        break;
-                    }
-                }
-                let mut body = vec![0; length];
-                reader.read_exact(&mut body).unwrap();
-                let body = String::from_utf8(body).unwrap();
-                counter.fetch_add(1, Ordering::SeqCst);
-                std::thread::sleep(delay);
-                let seal: String = body.split("BEGIN-").nth(1).unwrap().chars().take(16).collect();
-                let text = answer.replace("BEGIN", &format!("BEGIN-{seal}")).replace("END", &format!("END-{seal}"));
-                let text = text.replace('\n', "\\n");
-                let body = format!(r#"{{"choices":[{{"message":{{"content":"{text}"}},"finish_reason":"stop"}}]}}"#);
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-                    body.len()
-                );
-                // Whoever gave up doesn't read it.
-                let _ = stream.write_all(format!("{head}{body}").as_bytes());
-            }
-        });
-        Self { address, asked }
-    }
+fn resolver(model: &Web, patience: Duration) -> ModelResolver {
+    resolver_at(&model.address, patience)
+}
 
-    fn resolver(&self, patience: Duration) -> ModelResolver {
-        let provider = Provider { base_url: Some(self.address.clone()), ..Provider::new(Wire::OpenAi) };
-        ModelResolver::new(provider, ModelResolverOptions { model: Some("m".to_owned()), patience }).unwrap()
-    }
+fn resolver_at(address: &str, patience: Duration) -> ModelResolver {
+    let base_url = Some(format!("{address}/v1"));
+    let provider = Provider { base_url, ..Provider::new(Wire::OpenAi) };
+    ModelResolver::new(provider, ModelResolverOptions { model: Some("m".to_owned()), patience }).unwrap()
 }
 
 fn contested() -> ContestedText {
@@ -234,24 +199,24 @@ async fn a_model_puts_two_versions_together() {
     world.write("a", "agent\n");
     session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
     world.write("a", "mine\n");
-    let model = Model::start("Here you are:\nBEGIN\nold\nmine\nEND\nGood luck!", Duration::ZERO);
+    let model = answering("Here you are:\nBEGIN\nold\nmine\nEND\nGood luck!", Duration::ZERO);
     let options = RestoreOptions {
         resolution: ConflictResolution::Resolve,
-        resolver: Some(Arc::new(model.resolver(Duration::from_secs(30)))),
+        resolver: Some(Arc::new(resolver(&model, Duration::from_secs(30)))),
         ..RestoreOptions::default()
     };
     let goal = Goal::Checkpoint(start.checkpoint.clone());
     let (_, plan) = world.workspace.preview_restore(&goal, &options, &Arc::default()).await.unwrap();
     assert_eq!(plan.merged_text(&plan.changes[0]), Some(&b"old\nmine\n"[..]), "for a person to look at");
     let done = world.workspace.restore(&goal, &options, &Arc::default()).await.unwrap();
-    assert_eq!((world.read("a").as_str(), model.asked.load(Ordering::SeqCst)), ("old\nmine\n", 1));
+    assert_eq!((world.read("a").as_str(), model.asked()), ("old\nmine\n", 1));
     let note = done.note();
     assert!(note.starts_with("The files of this folder were returned to checkpoint"), "{note}");
     assert!(note.ends_with("- a: merged with somebody else's edits"), "{note}");
 
-    let liar = Model::start("BEGIN\n<<<<<<< mine\nmine\n=======\nold\n>>>>>>> old\nEND", Duration::ZERO);
+    let liar = answering("BEGIN\n<<<<<<< mine\nmine\n=======\nold\n>>>>>>> old\nEND", Duration::ZERO);
     world.workspace.restore(&Goal::Undo(None), &RestoreOptions::default(), &Arc::default()).await.unwrap();
-    let options = RestoreOptions { resolver: Some(Arc::new(liar.resolver(Duration::from_secs(30)))), ..options };
+    let options = RestoreOptions { resolver: Some(Arc::new(resolver(&liar, Duration::from_secs(30)))), ..options };
     let refused = world.workspace.restore(&goal, &options, &Arc::default()).await;
     assert!(matches!(refused, Err(WorkspaceError::Conflicts { .. })), "{refused:?}");
     assert_eq!(world.read("a"), "mine\n");
@@ -260,13 +225,12 @@ async fn a_model_puts_two_versions_together() {
 /// A model that doesn't answer in time, in form, or at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_does_not_answer_properly_is_no_help() {
-    let slow = Model::start("BEGIN\nold\nmine\nEND", Duration::from_secs(5));
-    let error = resolve(slow.resolver(Duration::from_millis(200))).await.unwrap_err();
+    let slow = answering("BEGIN\nold\nmine\nEND", Duration::from_secs(5));
+    let error = resolve(resolver(&slow, Duration::from_millis(200))).await.unwrap_err();
     assert!(error.contains("too long") || error.contains("within"), "{error}");
-    let chatty = Model::start("I would merge them so: old, mine.", Duration::ZERO);
-    assert!(resolve(chatty.resolver(Duration::from_secs(9))).await.unwrap_err().contains("form"));
-    let gone = Model { address: "http://127.0.0.1:1/v1".to_owned(), asked: Arc::default() };
-    assert!(resolve(gone.resolver(Duration::from_secs(9))).await.is_err());
-    let good = Model::start("BEGIN\nold\nmine\nEND", Duration::ZERO);
-    assert_eq!(resolve(good.resolver(Duration::from_secs(9))).await.unwrap(), b"old\nmine\n");
+    let chatty = answering("I would merge them so: old, mine.", Duration::ZERO);
+    assert!(resolve(resolver(&chatty, Duration::from_secs(9))).await.unwrap_err().contains("form"));
+    assert!(resolve(resolver_at("http://127.0.0.1:1", Duration::from_secs(9))).await.is_err());
+    let good = answering("BEGIN\nold\nmine\nEND", Duration::ZERO);
+    assert_eq!(resolve(resolver(&good, Duration::from_secs(9))).await.unwrap(), b"old\nmine\n");
 }
