@@ -22,6 +22,7 @@ mod notices;
 mod output;
 mod outside;
 mod place;
+mod progress;
 mod questions;
 mod reference;
 mod resolve;

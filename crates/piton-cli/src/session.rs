@@ -2,16 +2,17 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use piton::SystemClock;
 use piton::recovery::SystemEnvironment;
 use piton::{SqliteOptions, SqliteStore, SystemRandom};
-use piton_store::{Driver, EncryptedStore, FileDriver, Registry, Store, StoreError};
+use piton_store::{Driver, EncryptedStore, FileDriver, MeteredStore, Metrics, Registry, Store, StoreError};
 use piton_types::{Clock as _, Timestamp};
 
 use crate::failure::Failure;
+use crate::keys::KeySources;
 use crate::output::Output;
 use crate::place::{Found, Origin, Place, Surroundings};
 use crate::table;
@@ -25,11 +26,13 @@ pub(crate) struct Session {
     clock: SystemClock,
     /// How to look environment variables up.
     lookup: fn(&str) -> Option<OsString>,
+    /// What the stores that were opened have done.
+    metrics: Mutex<Vec<Arc<Metrics>>>,
 }
 
 impl Session {
     pub(crate) fn new(output: Output, surroundings: Surroundings, lookup: fn(&str) -> Option<OsString>) -> Self {
-        Self { output: Arc::new(output), surroundings, clock: SystemClock::new(), lookup }
+        Self { output: Arc::new(output), surroundings, clock: SystemClock::new(), lookup, metrics: Mutex::default() }
     }
 
     /// What is around a run. Programs are looked for but not run, and no host is called: what a checkpoint names
@@ -97,12 +100,23 @@ impl Session {
 
     /// Opens the store at `place`, with its key if it is encrypted.
     pub(crate) async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let store = self.open_below(place, create).await?;
-        if !piton_store::is_encrypted(&*store).await? {
-            return Ok(store);
-        }
-        let key = self.surroundings.keys.key()?;
-        Ok(Arc::new(EncryptedStore::open(store, &key, Arc::new(SystemRandom)).await?))
+        self.unlock(self.open_below(place, create).await?, &self.surroundings.keys).await
+    }
+
+    /// The same store as its user sees it: with its key if it is encrypted, and measured.
+    pub(crate) async fn unlock(&self, store: Arc<dyn Store>, keys: &KeySources) -> Result<Arc<dyn Store>, Failure> {
+        let store = match piton_store::is_encrypted(&*store).await? {
+            true => Arc::new(EncryptedStore::open(store, &keys.key()?, Arc::new(SystemRandom)).await?),
+            false => store,
+        };
+        let store = MeteredStore::new(store);
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).push(store.metrics());
+        Ok(Arc::new(store))
+    }
+
+    /// What the stores that were opened have done so far.
+    pub(crate) fn metrics(&self) -> Vec<Arc<Metrics>> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Opens the store at `place` as it is, encrypted or not.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton::recovery::{validate, whole_at};
-use piton::upkeep::{CheckReport, RunReport, check, check_run, salvage_run};
+use piton::upkeep::{CheckReport, RunReport, Sizes, check, check_run, salvage_run};
 use piton::workspace::SnapshotReach;
 use piton::{DamagedWal, SqliteOptions, SqliteStore, replace_damaged};
 use piton_store::{Store, StoreError};
-use piton_types::CheckpointRef;
+use piton_types::{CheckpointRef, Timestamp};
 use serde_json::{Value as Json, json};
 
 use crate::commands::copy::all;
@@ -16,11 +16,12 @@ use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::place::Found;
+use crate::progress::through_stores;
 use crate::reference::Reference;
 use crate::resolve::run_id;
 use crate::session::Session;
 use crate::store_arguments::Check;
-use crate::table;
+use crate::{table, view};
 
 /// How many of a kind are named.
 const NAMED: usize = 20;
@@ -32,13 +33,16 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
     let store = session.store().await?;
     let exit = match &arguments.reference {
         None => {
-            let report = check(&store, &SnapshotReach, arguments.deep).await?;
+            let checking = check(&store, &SnapshotReach, arguments.deep);
+            let report = through_stores(session, "checking", checking).await?;
+            note_sizes(session, &store, &report).await?;
             show(session, &report)?;
             if report.is_whole() { Exit::Done } else { Exit::UserFixable }
         }
         Some(Reference::Run(prefix)) => {
             let run = run_id(&store, prefix).await?;
-            let report = check_run(&store, &run, &SnapshotReach).await?;
+            let checking = check_run(&store, &run, &SnapshotReach);
+            let report = through_stores(session, "checking", checking).await?;
             let whole = report.is_whole();
             show(session, &CheckReport { runs: vec![report], ..CheckReport::default() })?;
             if whole { Exit::Done } else { Exit::UserFixable }
@@ -59,6 +63,36 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
     };
     store.close().await?;
     Ok(exit)
+}
+
+/// Where `piton status` finds what the last check counted.
+pub(crate) const SIZES: &str = "metrics/sizes";
+
+/// Writes down what deduplication and compression are worth: to find that out, everything has to be read.
+async fn note_sizes(session: &Session, store: &Arc<dyn Store>, report: &CheckReport) -> Result<(), Failure> {
+    if !report.is_whole() || !store.capabilities().upkeep {
+        return Ok(());
+    }
+    let totals = store.totals().await?;
+    let stored = totals.entry_bytes + totals.segment_bytes + totals.pack_bytes;
+    let note = sizes_json(report.sizes, stored, session.now());
+    match store.set_note(SIZES, Some(note.to_string().into())).await {
+        Err(StoreError::ReadOnly { .. }) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn sizes_json(sizes: Sizes, stored: u64, now: Timestamp) -> Json {
+    let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 100.0).round() / 100.0);
+    json!({
+        "counted_at": view::time_json(now),
+        "logical": sizes.logical,
+        "unique": sizes.unique,
+        "stored": stored,
+        "deduplication": ratio(sizes.logical, sizes.unique),
+        "compression": ratio(sizes.unique, stored),
+    })
 }
 
 /// A checkpoint by its name. It may be damaged, so its entry isn't looked at for a plain number.

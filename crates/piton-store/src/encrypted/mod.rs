@@ -18,14 +18,14 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
-use piton_types::{BlobId, Fence, Holder, Random, RunId, RunSummary, Timestamp};
+use piton_types::{BlobId, Fence, Holder, Random, RunId, RunSummary};
 
 pub use key::Key;
 pub use ring::is_encrypted;
 
 use crate::{
-    Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
-    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
+    Blobs, Commit, Hashing, Head, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section, Segment,
+    SegmentInfo, Span, Store, StoreError, Upkeep, Usage, forward,
 };
 use cipher::{Cipher, Place};
 
@@ -177,25 +177,21 @@ impl Log for EncryptedStore {
 
 #[async_trait]
 impl Blobs for EncryptedStore {
+    forward! { locate era }
+
     async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
         self.inner.stage(self.cipher.seal(Place::Staged, &pack), ids).await
-    }
-
-    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
-        self.inner.locate(ids).await
     }
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         self.cipher.open(Place::Staged, &self.inner.pack(pack).await?)
     }
-
-    async fn era(&self) -> Result<Era, StoreError> {
-        self.inner.era().await
-    }
 }
 
 #[async_trait]
 impl Upkeep for EncryptedStore {
+    forward! { pack_ids next_era condemn sweep inspect totals }
+
     async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
         Self::check(run)?;
         self.inner.remove(run, head).await
@@ -207,25 +203,9 @@ impl Upkeep for EncryptedStore {
         Ok(infos)
     }
 
-    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
-        self.inner.pack_ids(pack).await
-    }
-
     async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
         Self::check(run)?;
         self.inner.rely(run, head, reliance).await
-    }
-
-    async fn next_era(&self) -> Result<Era, StoreError> {
-        self.inner.next_era().await
-    }
-
-    async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
-        self.inner.condemn(packs, at).await
-    }
-
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.inner.sweep(sweep).await
     }
 
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
@@ -237,14 +217,12 @@ impl Upkeep for EncryptedStore {
         let sealed = note.map(|note| self.cipher.seal(Place::Note(key), &note));
         self.inner.set_note(key, sealed).await
     }
-
-    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
-        self.inner.inspect().await
-    }
 }
 
 #[async_trait]
 impl RunIndex for EncryptedStore {
+    forward! { lease release }
+
     async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
         match Self::check(run) {
             Ok(()) => self.inner.summary(run).await?.map(|row| self.open_row(row)).transpose(),
@@ -261,45 +239,23 @@ impl RunIndex for EncryptedStore {
         own.take(limit.unwrap_or(usize::MAX)).map(|row| self.open_row(row)).collect()
     }
 
-    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
-        self.inner.lease(run).await
-    }
-
     async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
         Self::check(run)?;
         self.inner.beat(run, fence, holder).await
-    }
-
-    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
-        self.inner.release(run, fence).await
     }
 }
 
 #[async_trait]
 impl Store for EncryptedStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    forward! { capabilities redaction syncs url close }
 
     fn hashing(&self) -> &Hashing {
         &self.hashing
     }
 
-    fn redaction(&self) -> Option<&Arc<crate::Redaction>> {
-        self.inner.redaction()
-    }
-
-    fn url(&self) -> String {
-        self.inner.url()
-    }
-
     async fn usage(&self) -> Result<Usage, StoreError> {
         let usage = self.inner.usage().await?;
         Ok(Usage { runs: usage.runs.saturating_sub(1), ..usage })
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        self.inner.close().await
     }
 }
 

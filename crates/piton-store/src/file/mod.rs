@@ -261,6 +261,10 @@ impl Store for FileStore {
         &Hashing::PLAIN
     }
 
+    fn syncs(&self) -> u64 {
+        self.disk.syncs.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     fn url(&self) -> String {
         format!("file:{}", self.root.display())
     }

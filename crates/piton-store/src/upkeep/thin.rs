@@ -57,9 +57,9 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     let mut live = IdSet::default();
     while let Some(id) = open.pop() {
         if live.insert(id)
-            && let Some(next) = graph.nodes.get(&id)
+            && let Some(node) = graph.nodes.get(&id)
         {
-            open.extend(next);
+            open.extend(&node.refers);
         }
     }
     let RunGraph { segments, packs, contents, .. } = graph;
