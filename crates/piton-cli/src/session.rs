@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use piton::SystemClock;
 use piton::recovery::SystemEnvironment;
 use piton::{SqliteOptions, SqliteStore, SystemRandom};
-use piton_store::{Driver, EncryptedStore, FileDriver, MeteredStore, Metrics, Registry, Store, StoreError};
+use piton_store::{Driver, EncryptedStore, FileDriver, Key, MeteredStore, Metrics, Registry, Store, StoreError};
 use piton_types::{Clock as _, Timestamp};
 
 use crate::failure::Failure;
@@ -105,9 +105,22 @@ impl Session {
 
     /// The same store as its user sees it: with its key if it is encrypted, and measured.
     pub(crate) async fn unlock(&self, store: Arc<dyn Store>, keys: &KeySources) -> Result<Arc<dyn Store>, Failure> {
-        let store = match piton_store::is_encrypted(&*store).await? {
-            true => Arc::new(EncryptedStore::open(store, &keys.key()?, Arc::new(SystemRandom)).await?),
-            false => store,
+        let key = match piton_store::is_encrypted(&*store).await? {
+            true => Some(keys.key()?),
+            false => None,
+        };
+        self.unlock_with(store, key.as_ref()).await
+    }
+
+    /// The same with its key, if it has one.
+    pub(crate) async fn unlock_with(
+        &self,
+        store: Arc<dyn Store>,
+        key: Option<&Key>,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        let store = match key {
+            Some(key) => Arc::new(EncryptedStore::open(store, key, Arc::new(SystemRandom)).await?),
+            None => store,
         };
         let store = MeteredStore::new(store);
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner).push(store.metrics());

@@ -3,6 +3,8 @@
 //! A removed run disappears with its row; its entries and segments are deleted afterwards, some at a time, by whoever
 //! sweeps. A crash in between leaves them to the next sweep.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{Defect, Era, Head, PackId, PackInfo, PackState, Reliance, StoreError, Sweep, Swept, Totals, Upkeep};
@@ -160,6 +162,29 @@ impl Upkeep for SqliteStore {
             Ok(())
         };
         self.core.write(set).await
+    }
+
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        // The table and each index that has the ids; where one is damaged, another may not be.
+        let ways = ["INDEXED BY sqlite_autoindex_run_1", "INDEXED BY run_listing", "NOT INDEXED"];
+        self.core.read(|conn| {
+            let (mut found, mut failed) = (BTreeSet::new(), Vec::new());
+            for way in ways {
+                let mut look = || {
+                    let mut statement = conn.prepare(&format!("SELECT id FROM run {way}"))?;
+                    let mut rows = statement.query(())?;
+                    while let Some(row) = rows.next()? {
+                        found.extend(row.get_ref(0)?.as_str()?.parse::<RunId>().ok());
+                    }
+                    Ok::<_, rusqlite::Error>(())
+                };
+                failed.extend(look().err());
+            }
+            match failed.pop() {
+                Some(error) if failed.len() + 1 == ways.len() && found.is_empty() => Err(error.into()),
+                _ => Ok(found.into_iter().collect()),
+            }
+        })
     }
 
     async fn totals(&self) -> Result<Totals, StoreError> {

@@ -340,6 +340,9 @@ pub trait Upkeep: Send + Sync {
     /// Writes something down, or forgets it. At most a few kilobytes; as durable as the next commit.
     async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError>;
 
+    /// Every run that can be found in any way, also those whose rows in the index are damaged; ascending.
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError>;
+
     /// How much of each kind there is, without looking into any of it.
     async fn totals(&self) -> Result<Totals, StoreError>;
 

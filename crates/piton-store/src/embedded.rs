@@ -337,6 +337,10 @@ impl Upkeep for EmbeddedStore {
         unsupported("keep notes")
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        unsupported("list runs")
+    }
+
     async fn totals(&self) -> Result<Totals, StoreError> {
         Ok(Totals::default())
     }

@@ -82,6 +82,7 @@ macro_rules! forward {
     (@ note) => { $crate::forward!(@call note ['a] (key: &'a str) -> Option<$crate::Bytes>); };
     (@ set_note) => { $crate::forward!(@call set_note ['a] (key: &'a str, note: Option<$crate::Bytes>) -> ()); };
     (@ inspect) => { $crate::forward!(@call inspect [] () -> Vec<$crate::Defect>); };
+    (@ run_ids) => { $crate::forward!(@call run_ids [] () -> Vec<$crate::types::RunId>); };
     (@ totals) => { $crate::forward!(@call totals [] () -> $crate::Totals); };
 
     (@ summary) => {

@@ -55,7 +55,7 @@ pub use contents::{ContentReader, ContentWriter};
 pub use embedded::EmbeddedStore;
 pub use encrypted::{EncryptedStore, Key, is_encrypted};
 pub use error::StoreError;
-pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore};
+pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore, exchange, replace_files};
 pub use hashing::Hashing;
 pub use log_checkpoints::LogCheckpointStore;
 pub use memory::MemoryStore;

@@ -303,6 +303,12 @@ impl Upkeep for MemoryStore {
         Ok(())
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        let mut runs: Vec<RunId> = self.lock()?.runs.keys().cloned().collect();
+        runs.sort();
+        Ok(runs)
+    }
+
     async fn totals(&self) -> Result<Totals, StoreError> {
         let inner = self.lock()?;
         let mut totals = Totals::default();

@@ -76,16 +76,14 @@ struct Meter {
     latency: [AtomicU64; BUCKETS],
 }
 
-impl Meter {
-    const NEW: Self = Self {
-        count: AtomicU64::new(0),
-        failed: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        nanos: AtomicU64::new(0),
-        longest: AtomicU64::new(0),
-        latency: [const { AtomicU64::new(0) }; BUCKETS],
-    };
+impl Default for Meter {
+    fn default() -> Self {
+        let [count, failed, bytes, nanos, longest] = Default::default();
+        Self { count, failed, bytes, nanos, longest, latency: std::array::from_fn(|_| AtomicU64::default()) }
+    }
+}
 
+impl Meter {
     fn add(&self, took: Duration, bytes: u64, failed: bool) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +123,8 @@ impl Meter {
 
 /// The class of a latency.
 fn bucket(nanos: u64) -> usize {
-    let power = nanos.max(CLASSES as u64).ilog2() as usize;
+    let nanos = nanos.max(CLASSES as u64);
+    let power = nanos.ilog2() as usize;
     let class = usize::try_from(nanos >> (power - 2)).unwrap_or(0) % CLASSES;
     (power * CLASSES + class).min(BUCKETS - 1)
 }
@@ -160,15 +159,9 @@ pub struct Measured {
 }
 
 /// The counters of a [`MeteredStore`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Metrics {
     meters: [Meter; Call::ALL.len()],
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self { meters: [Meter::NEW; Call::ALL.len()] }
-    }
 }
 
 impl Metrics {
@@ -283,7 +276,7 @@ impl Blobs for MeteredStore {
 
 #[async_trait]
 impl Upkeep for MeteredStore {
-    forward! { remove packs pack_ids rely next_era condemn note set_note inspect totals }
+    forward! { remove packs pack_ids rely next_era condemn note set_note inspect run_ids totals }
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         let bytes = |swept: &Swept| usize::try_from(swept.bytes).unwrap_or(usize::MAX);
@@ -324,7 +317,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_what_was_added() {
-        let meter = Meter::NEW;
+        let meter = Meter::default();
         for micros in 1..=100 {
             meter.add(Duration::from_micros(micros), 10, micros == 7);
         }

@@ -268,6 +268,10 @@ impl Upkeep for CrashStore {
         self.pass("set_note", self.inner.set_note(key, note)).await
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        self.pass("run_ids", self.inner.run_ids()).await
+    }
+
     async fn totals(&self) -> Result<Totals, StoreError> {
         self.pass("totals", self.inner.totals()).await
     }

@@ -159,6 +159,10 @@ impl Upkeep for DyingStore {
         self.pass(self.inner.set_note(key, note)).await
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        self.pass(self.inner.run_ids()).await
+    }
+
     async fn totals(&self) -> Result<Totals, StoreError> {
         self.pass(self.inner.totals()).await
     }

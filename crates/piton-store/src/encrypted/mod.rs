@@ -77,6 +77,18 @@ impl EncryptedStore {
         Ok(Self { inner, cipher, hashing })
     }
 
+    /// Turns encryption on in a store that holds nothing yet, with the very keys of another: records of one are records
+    /// of the other. For whoever replaces a store.
+    pub async fn create_like(
+        inner: Arc<dyn Store>,
+        other: &dyn Store,
+        key: &Key,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, StoreError> {
+        ring::adopt(&*inner, other, key, &*random).await?;
+        Self::open(inner, key, random).await
+    }
+
     /// Puts `new` in the place of `old`. No record is touched: only the store's own key is wrapped anew. Whoever has
     /// a copy of the store from before can still open that with `old`, and whoever has had the store's own key
     /// still has it.
@@ -99,7 +111,7 @@ impl EncryptedStore {
     fn open_text(&self, place: Place<'_>, text: &str) -> Result<String, StoreError> {
         // What isn't base64 isn't sealed either.
         let sealed = STANDARD_NO_PAD.decode(text).unwrap_or_default();
-        let plain = self.cipher.open(place, &sealed)?;
+        let plain = self.cipher.open(place, sealed.into())?;
         String::from_utf8(plain.into()).map_err(|_| StoreError::corrupt("an index row", "a text isn't Unicode"))
     }
 
@@ -143,10 +155,10 @@ impl Log for EncryptedStore {
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         Self::check(run)?;
         let open = |record: Record| {
-            let entry = self.cipher.open(Place::Entry(run, record.seq), &record.entry)?;
+            let entry = self.cipher.open(Place::Entry(run, record.seq), record.entry)?;
             let pack = match record.pack.is_empty() {
                 true => Bytes::new(),
-                false => self.cipher.open(Place::Pack(run, record.seq), &record.pack)?,
+                false => self.cipher.open(Place::Pack(run, record.seq), record.pack)?,
             };
             Ok(Record { entry, pack, ..record })
         };
@@ -161,7 +173,7 @@ impl Log for EncryptedStore {
     async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
         Self::check(run)?;
         let sealed = self.inner.section(run, segment, section).await?;
-        self.cipher.open(Place::Section(run, segment, section), &sealed)
+        self.cipher.open(Place::Section(run, segment, section), sealed)
     }
 
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
@@ -184,7 +196,7 @@ impl Blobs for EncryptedStore {
     }
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
-        self.cipher.open(Place::Staged, &self.inner.pack(pack).await?)
+        self.cipher.open(Place::Staged, self.inner.pack(pack).await?)
     }
 }
 
@@ -208,9 +220,15 @@ impl Upkeep for EncryptedStore {
         self.inner.rely(run, head, reliance).await
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        let mut runs = self.inner.run_ids().await?;
+        runs.retain(|run| Self::check(run).is_ok());
+        Ok(runs)
+    }
+
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let sealed = self.inner.note(key).await?;
-        sealed.map(|sealed| self.cipher.open(Place::Note(key), &sealed)).transpose()
+        sealed.map(|sealed| self.cipher.open(Place::Note(key), sealed)).transpose()
     }
 
     async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {

@@ -46,6 +46,30 @@ pub async fn is_encrypted(store: &dyn Store) -> Result<bool, StoreError> {
 
 /// Makes the ring of a store that holds nothing yet.
 pub(crate) async fn create(store: &dyn Store, key: &Key, random: &dyn Random) -> Result<(), StoreError> {
+    let (mut data, mut id) = (Zeroizing::new([0; 32]), [0; 16]);
+    random.fill(&mut *data);
+    random.fill(&mut id);
+    begin(store, &data, &id, key, random).await
+}
+
+/// Makes the ring of a store that holds nothing yet, with what is in the ring of another.
+pub(crate) async fn adopt(
+    store: &dyn Store,
+    other: &dyn Store,
+    key: &Key,
+    random: &dyn Random,
+) -> Result<(), StoreError> {
+    let Opened { data, store: id, .. } = open(other, key).await?;
+    begin(store, &data, &id, key, random).await
+}
+
+async fn begin(
+    store: &dyn Store,
+    data: &DataKey,
+    id: &[u8; 16],
+    key: &Key,
+    random: &dyn Random,
+) -> Result<(), StoreError> {
     if is_encrypted(store).await? {
         let detail = "it is encrypted already".to_owned();
         return Err(StoreError::Invalid { what: store.url(), detail });
@@ -54,10 +78,7 @@ pub(crate) async fn create(store: &dyn Store, key: &Key, random: &dyn Random) ->
         let detail = "it holds runs that aren't encrypted; copy them into a new store".to_owned();
         return Err(StoreError::Invalid { what: store.url(), detail });
     }
-    let (mut data, mut id) = (Zeroizing::new([0; 32]), [0; 16]);
-    random.fill(&mut *data);
-    random.fill(&mut id);
-    append(store, None, &id, key.wrap(&data, &id, random)?).await
+    append(store, None, id, key.wrap(data, id, random)?).await
 }
 
 /// Opens the ring. A wrong key is `Locked`, and changes nothing.

@@ -371,6 +371,14 @@ impl Upkeep for FileStore {
         self.disk.replace(&self.scratch(), &path, &[&bytes], true)
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        self.open_for_reading()?;
+        let mut runs = Self::run_ids(self)?;
+        runs.retain(|run| exists(&self.run(run).checkpoints()));
+        runs.sort();
+        Ok(runs)
+    }
+
     async fn totals(&self) -> Result<Totals, StoreError> {
         self.open_for_reading()?;
         let mut totals = Totals::default();

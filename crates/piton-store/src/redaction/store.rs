@@ -36,7 +36,7 @@ impl Blobs for RedactedStore {
 
 #[async_trait]
 impl Upkeep for RedactedStore {
-    forward! { remove packs pack_ids rely next_era condemn sweep note set_note inspect totals }
+    forward! { remove packs pack_ids rely next_era condemn sweep note set_note inspect run_ids totals }
 }
 
 #[async_trait]

@@ -12,7 +12,7 @@ use crate::codec::references;
 use crate::framed::{self, FramedPack};
 use crate::pack::Pack;
 use crate::state::IdMap;
-use crate::{Defect, PackId, RunLog, RunQuery, Store, StoreError};
+use crate::{Defect, PackId, RunLog, Store, StoreError};
 
 /// A checkpoint that can't be read as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,11 +87,14 @@ impl CheckReport {
 pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
     let mut report = CheckReport { defects: store.inspect().await?, ..CheckReport::default() };
     let lost = check_packs(store, deep, &mut report).await?;
-    match store.list(RunQuery::default()).await {
-        Ok(mut runs) => {
-            runs.sort_by(|a, b| a.id.cmp(&b.id));
+    match store.run_ids().await {
+        Ok(runs) => {
             for run in runs {
-                let run = check_run_with(store, &run.id, reach, &lost, &mut report.sizes).await?;
+                if let Err(error) = store.summary(&run).await {
+                    let what = format!("the row of run {run}");
+                    report.defects.push(Defect { what, ..damage(error)? });
+                }
+                let run = check_run_with(store, &run, reach, &lost, &mut report.sizes).await?;
                 report.runs.push(run);
             }
         }

@@ -48,7 +48,8 @@ impl<'a> Copier<'a> {
         let log = RunLog::open(Arc::clone(self.from), run).await?;
         // Both name blobs alike: then entries keep their hashes and segments their bytes.
         if self.from.hashing() == self.to.hashing() {
-            return copy_log(self.from, self.to, &log, self.reach, Care::Everything).await;
+            let summary = log.summary().await?;
+            return copy_log([self.from, self.to], &log, summary, self.reach, Care::Everything).await;
         }
         transcribe_log(self.to, &log, self.reach, &mut self.transcript).await
     }
@@ -81,14 +82,14 @@ pub(super) enum Care {
 
 /// Copies a run up to where `log` ends.
 pub(super) async fn copy_log(
-    from: &Arc<dyn Store>,
-    to: &Arc<dyn Store>,
+    [from, to]: [&Arc<dyn Store>; 2],
     log: &RunLog,
+    summary: RunSummary,
     reach: &dyn Reach,
     care: Care,
 ) -> Result<Copied, StoreError> {
     let (run, end) = (log.run(), log.head());
-    let (summary, head) = (log.summary().await?, to.head(run).await?);
+    let head = to.head(run).await?;
     let mut copy =
         Copy { from, to, summary, staged: Vec::new(), head, unfolded: None, copied: Copied::default(), care };
     if let Some(head) = copy.head {
