@@ -12,6 +12,7 @@ use piton_types::{Event, RunId, RunStatus, TokenUsage, Value};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
+use crate::keeping;
 use crate::notices::Notices;
 use crate::output::{Output, clean};
 use crate::questions;
@@ -60,6 +61,7 @@ where
     }
     let exit = match ended {
         (Ended::Finished(Ok(outcome)), signal) => {
+            keeping::in_passing(session, &store, None).await;
             store.close().await?;
             return report(session, &outcome, signal);
         }

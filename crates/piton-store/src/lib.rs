@@ -53,7 +53,7 @@ pub use backend::{
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
 pub use contents::{ContentReader, ContentWriter};
 pub use embedded::EmbeddedStore;
-pub use encrypted::{EncryptedStore, Key, is_encrypted};
+pub use encrypted::{EncryptedCheckpointStore, EncryptedStore, Key, is_encrypted};
 pub use error::StoreError;
 pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore, exchange, replace_files};
 pub use hashing::Hashing;

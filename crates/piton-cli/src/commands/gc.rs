@@ -25,7 +25,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
         Some(workspace) => store.usage().await?.bytes > workspace.budget().await?,
         None => false,
     };
-    let full = keeping::disk_is_full(&session.surroundings.folder);
+    let full = keeping::disk_of_is_full(&*store);
     let grace = if arguments.now || over || full { Duration::ZERO } else { GRACE };
     let plan_for = async |keeper: &Keeper<'_>| if over { keeper.plan_for_space().await } else { keeper.plan().await };
     let planning = with_keeper(&store, workspace.as_ref(), grace, async |keeper| plan_for(keeper).await);

@@ -23,4 +23,5 @@ mod together;
 mod travel;
 mod unprivileged;
 mod upkeep;
+mod upkeep_faults;
 mod world;

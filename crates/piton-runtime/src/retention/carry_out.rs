@@ -120,9 +120,11 @@ impl Keeper<'_> {
             return Ok(());
         }
         match drop_removed(store, &run, self.reach).await {
-            Ok(_) => {
+            Ok(thinned) => {
+                kept.more |= thinned.more;
                 let head = store.head(&run).await?.map_or(note.head, |head| head.seq.0);
-                RunNote { head, pending: None }.write(&**store, &run).await
+                let pending = note.pending.filter(|_| thinned.more);
+                RunNote { head, pending }.write(&**store, &run).await
             }
             Err(StoreError::Conflict { .. }) => {
                 kept.more = true;

@@ -34,6 +34,7 @@ pub(crate) enum Place<'a> {
     Name(&'a RunId),
     Folder(&'a RunId),
     Note(&'a str),
+    Checkpoint(&'a str),
 }
 
 impl Place<'_> {
@@ -46,6 +47,7 @@ impl Place<'_> {
             Self::Name(run) => format!("the name of run {run}"),
             Self::Folder(run) => format!("the folder of run {run}"),
             Self::Note(key) => format!("the note {key:?}"),
+            Self::Checkpoint(id) => format!("the checkpoint of {id:?}"),
         }
     }
 }
@@ -89,6 +91,10 @@ impl Cipher {
             Place::Note(key) => {
                 bound.push(8);
                 bound.extend_from_slice(key.as_bytes());
+            }
+            Place::Checkpoint(id) => {
+                bound.push(9);
+                bound.extend_from_slice(id.as_bytes());
             }
         }
         bound

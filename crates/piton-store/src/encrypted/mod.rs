@@ -8,6 +8,7 @@
 //! Invariant: a record that doesn't open under the store's key, at exactly its place, is `Corrupt`. Nothing is
 //! ever read as plaintext.
 
+mod checkpoints;
 mod cipher;
 mod key;
 mod ring;
@@ -20,6 +21,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use piton_types::{BlobId, Fence, Holder, Random, RunId, RunSummary};
 
+pub use checkpoints::EncryptedCheckpointStore;
 pub use key::Key;
 pub use ring::is_encrypted;
 
