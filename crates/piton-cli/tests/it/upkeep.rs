@@ -198,3 +198,69 @@ fn the_status_shows_metrics() {
     assert!(sizes["logical"].as_u64() > sizes["unique"].as_u64(), "{sizes}");
     assert!(sizes["deduplication"].as_f64() > Some(1.0) && sizes["compression"].as_f64() > Some(0.0), "{sizes}");
 }
+
+/// C5: what is due is done after any command that writes, not only after those that save files.
+#[test]
+fn due_work_is_done_after_a_run() {
+    use piton_store::{Store as _, Upkeep as _};
+    let world = World::new();
+    let path = world.root().join("store.db");
+    let store = format!("sqlite:{}", path.display());
+    world.write("flow.yml", crate::world::THREE_NODES);
+    let last = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let store = piton::SqliteStore::open(&path, piton::SqliteOptions::default()).unwrap();
+            let note = store.note("retention/last").await.unwrap();
+            store.close().await.unwrap();
+            note
+        })
+    };
+    assert_eq!(world.piton(["init", "--store", &store]).code, Some(0));
+    assert_eq!(last(), None);
+    let run = world.piton(["--store", &store, "run", "flow.yml", "-i", "name=Ada", "--id", "first"]);
+    assert_eq!(run.code, Some(0), "{}", run.whole());
+    let first = last();
+    assert!(first.is_some(), "it was due, and was done");
+    let run = world.piton(["--store", &store, "run", "flow.yml", "-i", "name=Ada", "--id", "second"]);
+    assert_eq!(run.code, Some(0), "{}", run.whole());
+    assert_eq!(last(), first, "once a day");
+}
+
+/// C5: a disk that is nearly full is a reason to look again, though not with every command.
+#[test]
+fn a_nearly_full_disk_makes_room() {
+    use piton_store::{Bytes, Store as _, Upkeep as _};
+    let world = World::new();
+    let disk = piton_testing::scratch::tiny_tmpfs(8 << 20);
+    let path = disk.path().join("store.db");
+    let store = format!("sqlite:{}", path.display());
+    world.write("a.txt", "one");
+    assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    let with = |change: Option<String>| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let store = piton::SqliteStore::open(&path, piton::SqliteOptions::default()).unwrap();
+            if let Some(last) = change {
+                store.set_note("retention/last", Some(Bytes::from(last))).await.unwrap();
+            }
+            let note = store.note("retention/last").await.unwrap().unwrap();
+            store.close().await.unwrap();
+            String::from_utf8(note.to_vec()).unwrap().parse::<i64>().unwrap()
+        })
+    };
+    let first = with(None);
+    // Two hours ago, which is the same day unless it is early: then it is due anyhow.
+    let earlier = first - 2 * 3_600_000;
+    with(Some(earlier.to_string()));
+    let is_same_day = (earlier - 3 * 3_600_000) / 86_400_000 == (first - 3 * 3_600_000) / 86_400_000;
+    world.write("a.txt", "two");
+    assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    assert!(!is_same_day || with(None) == earlier, "there is room, and it was done today");
+    with(Some(earlier.to_string()));
+    std::fs::write(disk.path().join("ballast"), vec![1; 6_900_000]).unwrap();
+    world.write("a.txt", "three");
+    let saved = world.piton(["--store", &store, "save"]);
+    assert_eq!(saved.code, Some(0), "{}", saved.whole());
+    assert!(with(None) > earlier, "the disk is nearly full");
+}

@@ -8,6 +8,7 @@ use piton_types::{BlobId, PartName, RunId, Seq};
 
 use super::Reach;
 use super::graph::{Node, RunGraph, damage};
+use super::tolerant::Tolerant;
 use crate::codec::references;
 use crate::framed::{self, FramedPack};
 use crate::pack::Pack;
@@ -180,6 +181,7 @@ async fn check_run_with(
     sizes: &mut Sizes,
 ) -> Result<RunReport, StoreError> {
     let graph = RunGraph::read(store, run).await?;
+    let store = &Tolerant::over(store);
     let mut report = RunReport {
         run: run.clone(),
         entries: graph.entries.len() as u64,

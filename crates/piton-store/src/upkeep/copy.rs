@@ -170,7 +170,7 @@ impl Copy<'_> {
                 whole
             }
         };
-        let removed = log.removed_in(&entries).await?.checkpoints;
+        let removed = self.unless_damaged(log.removed_in(&entries).await)?.unwrap_or_default().checkpoints;
         let name = PartName::from(PartName::WORKSPACE);
         let mut snapshots = Vec::new();
         for entry in entries.iter().filter(|entry| !removed.contains(&entry.seq)) {

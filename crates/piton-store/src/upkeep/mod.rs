@@ -7,6 +7,7 @@ mod copy;
 mod graph;
 mod repair;
 mod thin;
+mod tolerant;
 mod transcribe;
 
 pub use check::{CheckReport, DamagedCheckpoint, RunReport, Sizes, check, check_run};

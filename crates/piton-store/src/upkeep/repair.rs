@@ -13,6 +13,7 @@ use super::Reach;
 use super::check::{RunReport, check_run};
 use super::copy::{Care, copy_log};
 use super::graph::RunGraph;
+use super::tolerant::Tolerant;
 use crate::{Content, Draft, DraftPart, NewRun, PackId, RunLog, SealedEntry, Store, StoreError};
 
 /// What became of a run.
@@ -37,6 +38,7 @@ pub async fn salvage_run(
 ) -> Result<Salvaged, StoreError> {
     let report = check_run(from, run, reach).await?;
     let graph = RunGraph::read(from, run).await?;
+    let from = &Tolerant::over(from);
     let mut end = None;
     for entry in &graph.entries {
         let follows = match end {

@@ -121,7 +121,7 @@ async fn repack(
     let (size, mut ids) = (bytes.len(), Vec::new());
     let new = if bytes.first() == Some(&framed::FORM) {
         let mut builder = FrameBuilder::default();
-        FramedPack::open(hashing, bytes)?.read_all(|id, blob| {
+        FramedPack::open(bytes)?.read_all(|id, blob| {
             if live.contains(&id) {
                 builder.add(id, &blob);
             }
@@ -130,7 +130,7 @@ async fn repack(
         ids.extend(builder.ids());
         builder.seal(hashing, LEVEL)?
     } else {
-        let nodes = Pack::open(hashing, bytes)?.nodes(|_| None)?;
+        let nodes = Pack::open(bytes)?.nodes(|_| None)?;
         let nodes: Vec<Fresh> =
             nodes.into_iter().filter(|(id, _)| live.contains(id)).map(|(id, node)| Fresh::whole(id, node)).collect();
         ids.extend(nodes.iter().map(|fresh| fresh.id));

@@ -227,6 +227,7 @@ async fn every_seeded_damage_of_files_is_found_and_nothing_whole_is_lost() {
     for round in 0..rounds {
         let folder = scratch.path().join("damaged");
         drop(fs::remove_dir_all(&folder));
+        fs::create_dir(&folder).unwrap();
         copy_tree(&original, &folder).unwrap();
         let (name, size) = &files[random.below(files.len())];
         let at = random.below(usize::try_from(*size).unwrap());
