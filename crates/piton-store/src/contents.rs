@@ -24,7 +24,7 @@ const KEPT: usize = 8;
 
 /// The level of compression. A higher one takes longer than reading and hashing the files together, and
 /// gains little: files of a folder are compressed side by side.
-pub(crate) const LEVEL: i32 = 1;
+const LEVEL: i32 = 1;
 
 /// Takes blobs and stages them.
 pub struct ContentWriter {

@@ -120,11 +120,9 @@ impl Keeper<'_> {
             return Ok(());
         }
         match drop_removed(store, &run, self.reach).await {
-            Ok(thinned) => {
-                kept.more |= thinned.more;
+            Ok(_) => {
                 let head = store.head(&run).await?.map_or(note.head, |head| head.seq.0);
-                let pending = note.pending.filter(|_| thinned.more);
-                RunNote { head, pending }.write(&**store, &run).await
+                RunNote { head, pending: None }.write(&**store, &run).await
             }
             Err(StoreError::Conflict { .. }) => {
                 kept.more = true;

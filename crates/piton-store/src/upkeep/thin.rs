@@ -1,6 +1,5 @@
 //! Dropping what only removed checkpoints had: segments are written anew without the nodes that nothing refers to any
-//! more, and the run lets go of packs that it doesn't need. A pack of which less than half is needed gives way to one
-//! that has just that.
+//! more, and the run lets go of packs that it doesn't need. A pack of which something is needed stays whole.
 //!
 //! A crash in between leaves some segments as they were; the next call does the rest. Nothing is dropped that an
 //! entry's body or a checkpoint refers to which wasn't removed, or that the newest entries, which aren't folded,
@@ -13,13 +12,10 @@ use piton_types::{BlobId, PartName, RunId};
 use super::Reach;
 use super::graph::RunGraph;
 use crate::codec::references;
-use crate::contents::LEVEL;
-use crate::framed::{self, FrameBuilder, FramedPack};
-use crate::pack::Pack;
 use crate::run_log::level_of;
 use crate::segment::{self, SegmentEntries, SegmentNodes, Source};
-use crate::state::{Fresh, IdSet};
-use crate::{Defect, PackId, Reliance, RunLog, Section, SegmentInfo, Store, StoreError};
+use crate::state::IdSet;
+use crate::{Defect, Reliance, RunLog, Section, SegmentInfo, Store, StoreError};
 
 /// What was dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,14 +24,7 @@ pub struct Thinned {
     pub nodes: u64,
     /// Packs that the run doesn't rely on any more.
     pub packs: u64,
-    /// Those of them of which a part was needed, which is in new ones now.
-    pub repacked: u64,
-    /// More packs are worth the same, which is left for the next call.
-    pub more: bool,
 }
-
-/// How many bytes of packs are written anew by one call.
-const REPACKED: u64 = 64 << 20;
 
 /// Drops what only the removed checkpoints of a run had.
 ///
@@ -84,64 +73,17 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     if !contents.is_empty() && !snapshots.is_empty() {
         live.extend(reach.reach(store, snapshots).await?);
     }
-    let mut reliance = Reliance::default();
-    let mut written = 0;
+    let mut no_more = Vec::new();
     for pack in packs {
-        let ids = store.pack_ids(pack).await?;
-        let needed = ids.iter().filter(|id| live.contains(id)).count();
-        if needed > 0 && needed * 2 >= ids.len() {
-            continue;
+        if !store.pack_ids(pack).await?.iter().any(|id| live.contains(id)) {
+            no_more.push(pack);
         }
-        if needed > 0 {
-            if written >= REPACKED {
-                thinned.more = true;
-                continue;
-            }
-            let Some(new) = repack(store, pack, &live, &mut written).await? else { continue };
-            reliance.also.push(new);
-            thinned.repacked += 1;
-        }
-        reliance.no_more.push(pack);
     }
-    if !reliance.no_more.is_empty() {
-        thinned.packs = reliance.no_more.len() as u64;
-        store.rely(run, head, reliance).await?;
+    if !no_more.is_empty() {
+        thinned.packs = no_more.len() as u64;
+        store.rely(run, head, Reliance { also: Vec::new(), no_more }).await?;
     }
     Ok(thinned)
-}
-
-/// Stages a pack with what is live of another; `None` if that isn't worth it.
-async fn repack(
-    store: &Arc<dyn Store>,
-    pack: PackId,
-    live: &IdSet,
-    written: &mut u64,
-) -> Result<Option<PackId>, StoreError> {
-    let (hashing, bytes) = (store.hashing(), store.pack(pack).await?);
-    let (size, mut ids) = (bytes.len(), Vec::new());
-    let new = if bytes.first() == Some(&framed::FORM) {
-        let mut builder = FrameBuilder::default();
-        FramedPack::open(bytes)?.read_all(|id, blob| {
-            if live.contains(&id) {
-                builder.add(id, &blob);
-            }
-            Ok(())
-        })?;
-        ids.extend(builder.ids());
-        builder.seal(hashing, LEVEL)?
-    } else {
-        let nodes = Pack::open(bytes)?.nodes(|_| None)?;
-        let nodes: Vec<Fresh> =
-            nodes.into_iter().filter(|(id, _)| live.contains(id)).map(|(id, node)| Fresh::whole(id, node)).collect();
-        ids.extend(nodes.iter().map(|fresh| fresh.id));
-        Pack::build(hashing, &nodes)?.1
-    };
-    // What is needed may be the largest of it.
-    if new.len() * 2 > size {
-        return Ok(None);
-    }
-    *written += new.len() as u64;
-    Ok(Some(store.stage(new, &ids).await?))
 }
 
 /// Writes a segment anew with what is live of it; gives how many nodes are gone.

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use piton_types::{BlobId, RunId};
+use piton_types::{BlobId, RunId, Seq};
 
 use crate::state::IdMap;
-use crate::{Blobs, Log, PackId, PackInfo, RunIndex, SegmentInfo, Store, StoreError, Upkeep, forward};
+use crate::{Blobs, Log, PackId, PackInfo, Record, RunIndex, SegmentInfo, Span, Store, StoreError, Upkeep, forward};
 
 /// Reads on past damage. Only for reading: whoever found damage writes elsewhere.
 pub(super) struct Tolerant {
@@ -30,7 +30,30 @@ fn or_nothing<T: Default>(read: Result<T, StoreError>) -> Result<T, StoreError> 
 
 #[async_trait]
 impl Log for Tolerant {
-    forward! { append head read section fold }
+    forward! { append head section fold }
+
+    async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
+        let error = match self.inner.read(run, span).await {
+            Err(error @ StoreError::Corrupt { .. }) if span.from != span.to => error,
+            other => return other,
+        };
+        // One by one, without packs that can't be read and without entries that can't.
+        let Some(head) = or_nothing(self.inner.head(run).await)? else { return Err(error) };
+        let mut records = Vec::new();
+        for seq in (span.from.0..=span.to.min(head.seq).0).map(Seq) {
+            let one = Span { from: seq, to: seq, limit: 1, newest_first: false, ..span };
+            let found = match self.inner.read(run, one).await {
+                Err(StoreError::Corrupt { .. }) => or_nothing(self.inner.read(run, Span { packs: false, ..one }).await),
+                other => other,
+            };
+            records.extend(found?);
+        }
+        if span.newest_first {
+            records.reverse();
+        }
+        records.truncate(span.limit);
+        Ok(records)
+    }
 
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         or_nothing(self.inner.segments(run).await)

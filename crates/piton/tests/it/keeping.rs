@@ -360,36 +360,3 @@ async fn a_thinned_folder_can_still_be_restored() {
     assert_eq!(whole, 10);
     assert_whole(&store, 0).await;
 }
-
-/// A pack of which little is needed gives way to one that has just that, and everything that is kept can be restored.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn packs_of_which_little_is_needed_are_written_anew() {
-    let (store, folder): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new()), Folder::new());
-    let workspace = folder.workspace(&store);
-    let random = SeededRandom::new(1);
-    let noise = || (0..4_000).map(|_| format!("{:016x}", random.next_u64())).collect::<String>();
-    for n in 0..20 {
-        fs::write(folder.root.join(format!("file{n}")), noise()).unwrap();
-    }
-    let first = workspace.save(Record::manual(""), &Arc::default()).await.unwrap().checkpoint;
-    for n in 1..20 {
-        fs::write(folder.root.join(format!("file{n}")), "short").unwrap();
-    }
-    let kept = workspace.save(Record::manual(""), &Arc::default()).await.unwrap().checkpoint;
-    let files = folder.files();
-    let before = store.usage().await.unwrap().bytes;
-    let mut log = RunLog::open(Arc::clone(&store), &first.run).await.unwrap();
-    log.remove_checkpoints(&[first.seq].into(), "test").await.unwrap();
-    let thinned = drop_removed(&store, &first.run, &SnapshotReach).await.unwrap();
-    assert!(thinned.repacked == 1 && !thinned.more, "{thinned:?}");
-    keep_nothing(&store).await.unwrap();
-    let after = store.usage().await.unwrap().bytes;
-    assert!(after < before / 4, "{before} bytes, then {after}");
-    assert_whole(&store, 0).await;
-    for path in files.keys() {
-        fs::write(path, "overwritten").unwrap();
-    }
-    let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
-    workspace.restore(&Goal::Checkpoint(kept), &options, &Arc::default()).await.unwrap();
-    assert_eq!(folder.files(), files);
-}
