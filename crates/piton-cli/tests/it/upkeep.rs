@@ -181,6 +181,12 @@ fn every_kind_of_store_is_repaired() {
 #[test]
 fn the_status_shows_metrics() {
     let (world, store) = world();
+    // What stays as it is is stored once.
+    world.write("b.txt", &(0..5_000).map(|n| format!("{n}\n")).collect::<String>());
+    for n in 0..3 {
+        world.write("a.txt", &format!("short {n}"));
+        assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    }
     let status = || world.piton(["--store", &store, "status", "--json"]).json()["metrics"].clone();
     let before = status();
     assert_eq!(before["sizes"], serde_json::Value::Null, "{before}");

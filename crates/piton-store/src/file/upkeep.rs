@@ -374,7 +374,8 @@ impl Upkeep for FileStore {
     async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
         self.open_for_reading()?;
         let mut runs = Self::run_ids(self)?;
-        runs.retain(|run| exists(&self.run(run).checkpoints()));
+        // Of a run that was being created when its maker died there is nothing but folders.
+        runs.retain(|run| !matches!(self.run(run).shape(), Err(StoreError::NotFound { .. })));
         runs.sort();
         Ok(runs)
     }

@@ -14,7 +14,7 @@ use super::check::{RunReport, check_run};
 use super::copy::{Care, copy_log};
 use super::graph::RunGraph;
 use super::tolerant::Tolerant;
-use crate::{Content, Draft, DraftPart, NewRun, PackId, RunLog, SealedEntry, Store, StoreError};
+use crate::{Content, Draft, DraftPart, NewRun, PackId, RunLog, RunQuery, SealedEntry, Store, StoreError};
 
 /// What became of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,11 @@ async fn summary_at(from: &Arc<dyn Store>, log: &RunLog, entries: &[SealedEntry]
     let before = || entries.iter().rev().filter(|entry| entry.seq <= end.seq);
     let row = match from.summary(run).await {
         Ok(row) => row,
-        Err(StoreError::Corrupt { .. }) => None,
+        // A list may know it from elsewhere.
+        Err(StoreError::Corrupt { .. }) => {
+            let query = RunQuery { id_prefix: run.to_string(), ..RunQuery::default() };
+            from.list(query).await.unwrap_or_default().into_iter().find(|row| row.id == *run)
+        }
         Err(other) => return Err(other),
     };
     let is_all = matches!(from.head(run).await, Ok(Some(head)) if head == end);
