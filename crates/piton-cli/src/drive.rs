@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::DriftWatch;
+use crate::keeping;
 use crate::live::TICK;
 use crate::notices::Notices;
 use crate::output::{Output, clean};
@@ -96,6 +97,7 @@ where
                     *error = secrecy.shown(error);
                 }
             }
+            keeping::in_passing(session, &store, None).await;
             store.close().await?;
             return report(session, &outcome, signal);
         }

@@ -1,12 +1,9 @@
 //! The way from a call of the program to the workspace of its folder: the store's files that must stay out
 //! of it, and git's ignore rules from outside the folder.
 
-use std::future::Future;
-use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use piton::SystemClock;
 use piton::workspace::{OuterRules, Progress, Workspace, WorkspaceError, WorkspaceOptions};
@@ -15,11 +12,9 @@ use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store}
 use crate::failure::{Exit, Failure, REPORT};
 use crate::file_arguments::Capture;
 use crate::output::clean;
+use crate::progress::showing;
 use crate::session::Session;
 use crate::table;
-
-/// How long something may take before it says so.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Opens the workspace of the folder. A restore that was cut short is finished first, and said.
 pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Capture) -> Result<Workspace, Failure> {
@@ -116,30 +111,8 @@ pub(crate) async fn watched<T>(
     work: impl AsyncFnOnce(Arc<Progress>) -> Result<T, WorkspaceError>,
 ) -> Result<T, Failure> {
     let progress = Arc::new(Progress::default());
-    let shown = !session.output.is_json() && session.output.is_chatty() && std::io::stderr().is_terminal();
-    if !shown {
-        return Ok(work(progress).await?);
-    }
-    let work = std::pin::pin!(work(Arc::clone(&progress)));
-    Ok(ticking(work, &progress).await?)
-}
-
-async fn ticking<T>(mut work: std::pin::Pin<&mut impl Future<Output = T>>, progress: &Progress) -> T {
-    let mut shown = false;
-    loop {
-        match tokio::time::timeout(PATIENCE, work.as_mut()).await {
-            Ok(done) => {
-                if shown {
-                    let _ = write!(std::io::stderr(), "\r\x1b[K");
-                }
-                return done;
-            }
-            Err(_) => {
-                let _ = write!(std::io::stderr(), "\r\x1b[K{}", so_far(progress));
-                shown = true;
-            }
-        }
-    }
+    let words = || so_far(&progress);
+    Ok(showing(session, words, work(Arc::clone(&progress))).await?)
 }
 
 /// How far it has come, in words.

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::retention::{Bounds, GRACE, Keeper, Kept, is_due};
+use piton::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past};
 use piton::workspace::{SnapshotReach, Workspace};
 use piton::{Context, Retention};
 use piton_store::{Store, StoreError};
 use piton_types::RunId;
 
+use crate::file_arguments::Capture;
 use crate::session::Session;
-use crate::table;
+use crate::{files, table};
 
 /// How long a command that was asked for something else may take for it.
 const IN_PASSING: Duration = Duration::from_millis(300);
@@ -20,6 +21,8 @@ const IN_PASSING: Duration = Duration::from_millis(300);
 const FOR_SPACE: Duration = Duration::from_secs(20);
 /// A disk that is fuller than this, in hundredths, is a reason to give space back at once.
 const FULL: u64 = 80;
+/// And if it stays so, to look again after this.
+const WHILE_FULL: Duration = Duration::from_secs(60 * 60);
 
 /// Whether the disk that holds `path` is nearly full.
 pub(crate) fn disk_is_full(path: &Path) -> bool {
@@ -43,15 +46,31 @@ pub(crate) async fn with_keeper<T>(
     work(&Keeper { context: &context, policy, grace, reach: &SnapshotReach, is_live: &is_live }).await
 }
 
+/// Whether the disk that holds a store is nearly full.
+pub(crate) fn disk_of_is_full(store: &dyn Store) -> bool {
+    store.url().split_once(':').is_some_and(|(_, path)| disk_is_full(Path::new(path)))
+}
+
 /// Does what is due, after a command that wrote something. Whatever goes wrong is said and no reason to fail.
 pub(crate) async fn in_passing(session: &Session, store: &Arc<dyn Store>, workspace: Option<&Workspace>) {
     let due = async || -> Result<Option<Kept>, StoreError> {
-        if !store.capabilities().upkeep || !is_due(&**store, session.now()).await? {
+        if !store.capabilities().upkeep {
             return Ok(None);
         }
+        let full = disk_of_is_full(&**store) && is_past(&**store, session.now(), WHILE_FULL).await?;
+        if !full && !is_due(&**store, session.now()).await? {
+            return Ok(None);
+        }
+        // Who knows the folder knows which of its sessions are at work.
+        let opened = match workspace {
+            Some(_) => None,
+            None => files::open(session, store, Capture::default()).await.ok(),
+        };
         let bounds = Bounds { time: IN_PASSING, bytes: 64 << 20 };
-        let kept =
-            with_keeper(store, workspace, GRACE, async |keeper| keeper.carry_out(&keeper.plan().await?, bounds).await);
+        let grace = if full { Duration::ZERO } else { GRACE };
+        let kept = with_keeper(store, workspace.or(opened.as_ref()), grace, async |keeper| {
+            keeper.carry_out(&keeper.plan().await?, bounds).await
+        });
         kept.await.map(Some)
     };
     match due().await {

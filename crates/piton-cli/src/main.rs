@@ -24,6 +24,7 @@ mod notices;
 mod output;
 mod outside;
 mod place;
+mod progress;
 mod questions;
 mod reference;
 mod resolve;

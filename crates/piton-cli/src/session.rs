@@ -2,16 +2,20 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use piton::SystemClock;
 use piton::recovery::SystemEnvironment;
 use piton::{SqliteOptions, SqliteStore, SystemRandom};
-use piton_store::{Driver, EncryptedStore, FileDriver, RedactedStore, Redaction, Registry, Store, StoreError};
+use piton_store::{
+    Driver, EncryptedStore, FileDriver, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store,
+    StoreError,
+};
 use piton_types::{Clock as _, Timestamp};
 
 use crate::failure::Failure;
+use crate::keys::KeySources;
 use crate::output::Output;
 use crate::outside::no_secrets;
 use crate::place::{Found, Origin, Place, Surroundings};
@@ -26,11 +30,13 @@ pub(crate) struct Session {
     clock: SystemClock,
     /// How to look environment variables up.
     lookup: fn(&str) -> Option<OsString>,
+    /// What the stores that were opened have done.
+    metrics: Mutex<Vec<Arc<Metrics>>>,
 }
 
 impl Session {
     pub(crate) fn new(output: Output, surroundings: Surroundings, lookup: fn(&str) -> Option<OsString>) -> Self {
-        Self { output: Arc::new(output), surroundings, clock: SystemClock::new(), lookup }
+        Self { output: Arc::new(output), surroundings, clock: SystemClock::new(), lookup, metrics: Mutex::default() }
     }
 
     /// What is around a run. Programs are looked for but not run, and no host is called: what a checkpoint names
@@ -98,14 +104,39 @@ impl Session {
 
     /// Opens the store at `place`, with its key if it is encrypted.
     pub(crate) async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let mut store = self.open_below(place, create).await?;
-        if piton_store::is_encrypted(&*store).await? {
-            let key = self.surroundings.keys.key()?;
-            store = Arc::new(EncryptedStore::open(store, &key, Arc::new(SystemRandom)).await?);
-        }
+        let store = self.unlock(self.open_below(place, create).await?, &self.surroundings.keys).await?;
         let redaction = Redaction::new(&no_secrets())
             .map_err(|error| Failure::internal("a policy without secrets is refused").because(&error))?;
         Ok(Arc::new(RedactedStore::new(store, Arc::new(redaction))))
+    }
+
+    /// The same store as its user sees it: with its key if it is encrypted, and measured.
+    pub(crate) async fn unlock(&self, store: Arc<dyn Store>, keys: &KeySources) -> Result<Arc<dyn Store>, Failure> {
+        let key = match piton_store::is_encrypted(&*store).await? {
+            true => Some(keys.key()?),
+            false => None,
+        };
+        self.unlock_with(store, key.as_ref()).await
+    }
+
+    /// The same with its key, if it has one.
+    pub(crate) async fn unlock_with(
+        &self,
+        store: Arc<dyn Store>,
+        key: Option<&Key>,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        let store = match key {
+            Some(key) => Arc::new(EncryptedStore::open(store, key, Arc::new(SystemRandom)).await?),
+            None => store,
+        };
+        let store = MeteredStore::new(store);
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).push(store.metrics());
+        Ok(Arc::new(store))
+    }
+
+    /// What the stores that were opened have done so far.
+    pub(crate) fn metrics(&self) -> Vec<Arc<Metrics>> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Opens the store at `place` as it is, encrypted or not.

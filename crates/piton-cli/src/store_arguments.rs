@@ -46,9 +46,10 @@ pub(crate) struct Check {
 /// Copy runs from one store into another
 ///
 /// What is there already is left out, so a copy that was cut short goes on where it ended. TO is made if there is none.
+/// Either may be encrypted: to encrypt what is there, make a new store with `piton init --store TO --encrypt` first.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton copy sqlite:old.db sqlite:new.db\n  piton copy sqlite:a.db sqlite:b.db --run nightly"
+    after_help = "Examples:\n  piton copy sqlite:old.db sqlite:new.db\n  piton copy sqlite:a.db sqlite:b.db --run nightly\n  piton copy sqlite:plain.db sqlite:secret.db --to-key-file KEY"
 )]
 pub(crate) struct Copy {
     /// The store to copy from
@@ -57,6 +58,9 @@ pub(crate) struct Copy {
     /// The store to copy into
     #[arg(value_name = "TO")]
     pub(crate) to: String,
+    /// The key of TO, if it is another than that of FROM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to_key_file: Option<PathBuf>,
     /// Only this run; may be given again
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Vec<RunId>,
@@ -64,7 +68,8 @@ pub(crate) struct Copy {
 
 /// Write a run with all that belongs to it to stdout
 ///
-/// What comes out is a store of its own with that run in it, readable by whoever has the file.
+/// What comes out is a store of its own with that run in it, readable by whoever has the file: it isn't encrypted, even
+/// if the store is.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  piton export RUN > run.piton\n  piton export RUN | ssh host piton import -")]
 pub(crate) struct Export {

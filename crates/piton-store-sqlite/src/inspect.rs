@@ -40,9 +40,9 @@ pub(crate) fn inspect(conn: &Connection) -> rusqlite::Result<Vec<Defect>> {
         let mut rows = statement.query(())?;
         while let Some(row) = rows.next()? {
             let detail: String = row.get(0)?;
-            if detail != "ok" {
-                defects.push(Defect { what: "the database".to_owned(), detail });
-            }
+            // One row may have several lines, the first of which names the database.
+            let lines = detail.lines().filter(|line| *line != "ok" && !line.starts_with("***") && !line.is_empty());
+            defects.extend(lines.map(|line| Defect { what: "the database".to_owned(), detail: line.to_owned() }));
         }
         for (sql, detail) in LOOSE {
             let mut statement = conn.prepare(sql)?;

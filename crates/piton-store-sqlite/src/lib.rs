@@ -37,6 +37,7 @@ mod replace;
 mod schema;
 mod set_aside;
 mod store;
+mod upgrade;
 mod upkeep;
 mod version;
 mod vfs;
@@ -48,3 +49,5 @@ pub use counters::Counters;
 pub use options::{DamagedWal, SqliteOptions};
 pub use replace::replace;
 pub use store::SqliteStore;
+#[doc(hidden)]
+pub use upgrade::{Formats, Step};

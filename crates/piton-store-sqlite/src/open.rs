@@ -18,7 +18,8 @@ use crate::connect::Target;
 use crate::errors::{from_io, is_busy, translate};
 use crate::files::{self, Files, Found, invalid};
 use crate::mark::Mark;
-use crate::schema::{APPLICATION_ID, FORMAT, PAGE, RESERVED};
+use crate::schema::{APPLICATION_ID, PAGE, RESERVED};
+use crate::upgrade::Formats;
 use crate::{SqliteOptions, blobs, set_aside, version, vfs};
 
 /// An open database.
@@ -42,13 +43,13 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
     let mut target = Target::new(&files.database, options);
     let found = files.inspect()?;
     match found {
-        Found::File => identify(&target, &files)?,
+        Found::File => identify(&target, &files, options.formats)?,
         _ if options.create => {}
         _ => return Err(StoreError::NotFound { what: files.database.display().to_string() }),
     }
     let read_only = !files.writable(found);
     let lock = open_lock(&files, read_only)?;
-    let alone = match &lock {
+    let mut alone = match &lock {
         Some(lock) => take(lock, &files, options.patience)?,
         None => false,
     };
@@ -79,6 +80,10 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
         }
     }
     let writer = if read_only {
+        if format_of(&target, &files)? < options.formats.newest {
+            // It has to be upgraded first.
+            return Err(StoreError::ReadOnly { what: files.database.display().to_string() });
+        }
         target.immutable = needs_no_locks(&target, &files)?;
         None
     } else {
@@ -87,7 +92,21 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
             Ok((touch(&conn)?, conn))
         });
         let (format, writer) = writer.map_err(|error| translate(&error, &files.database))?;
-        know(format, &files)?;
+        options.formats.know(format, &files)?;
+        if format < options.formats.newest {
+            alone = alone || alone_at_last(lock.as_ref(), options.patience);
+            if !alone {
+                let detail = format!(
+                    "{} has to be upgraded to format {}, and another process has it open",
+                    files.database.display(),
+                    options.formats.newest
+                );
+                return Err(StoreError::Unavailable { detail });
+            }
+            // Whoever had it may have upgraded it.
+            let format = touch(&writer).map_err(|error| translate(&error, &files.database))?;
+            options.formats.upgrade(&writer, format, &files)?;
+        }
         Some(writer)
     };
     if let (true, Some(writer)) = (alone, &writer) {
@@ -102,7 +121,7 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
 }
 
 /// Refuses a file that is something else or newer than we know, without changing anything.
-fn identify(target: &Target, files: &Files) -> Result<(), StoreError> {
+fn identify(target: &Target, files: &Files, formats: Formats) -> Result<(), StoreError> {
     let fail = |error: rusqlite::Error| translate(&error, &files.database);
     let conn = target.peek().map_err(fail)?;
     let not_ours = |detail: &str| Err(invalid(&files.database, &format!("it is not a Piton store: {detail}")));
@@ -114,21 +133,20 @@ fn identify(target: &Target, files: &Files) -> Result<(), StoreError> {
     if number(68) != APPLICATION_ID {
         return not_ours("it is a database of another application");
     }
-    know(number(60), files)?;
     let page = usize::from(u16::from_be_bytes([header[16], header[17]]));
     if number(60) == 0 || page != PAGE || header[20] != RESERVED {
+        // A newer format may have other pages.
+        formats.know(number(60).max(1), files)?;
         return Err(StoreError::corrupt(files.database.display().to_string(), "its header makes no sense"));
     }
-    Ok(())
+    formats.know(number(60), files)
 }
 
-/// Refuses a format that is newer than we know.
-fn know(format: u32, files: &Files) -> Result<(), StoreError> {
-    if format <= FORMAT {
-        return Ok(());
-    }
-    let (what, found) = (files.database.display().to_string(), u64::from(format));
-    Err(StoreError::TooNew { what, found, known: u64::from(FORMAT) })
+/// The format that the file's header names.
+fn format_of(target: &Target, files: &Files) -> Result<u32, StoreError> {
+    let conn = target.peek().map_err(|error| translate(&error, &files.database))?;
+    let header = vfs::header(&conn).ok_or_else(|| invalid(&files.database, "it is too short"))?;
+    Ok(u32::from_be_bytes(header[60..64].try_into().expect("four bytes")))
 }
 
 /// Reads the first page, so that whatever is wrong shows now. Gives the format, which may be newer in
@@ -201,6 +219,21 @@ fn take(lock: &File, files: &Files, patience: Duration) -> Result<bool, StoreErr
         Err(TryLockError::WouldBlock) => share(lock, files, patience).map(|()| false),
         Err(TryLockError::Error(error)) => Err(from_io(&error, &files.beside("-lock"))),
     }
+}
+
+/// Waits until nobody else has the store open, and locks it exclusively; `false` if that takes too long.
+fn alone_at_last(lock: Option<&File>, patience: Duration) -> bool {
+    let started = Instant::now();
+    while let Some(lock) = lock {
+        if lock.try_lock().is_ok() {
+            return true;
+        }
+        if started.elapsed() >= patience {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
 }
 
 /// Locks shared. Whoever is alone is so for a moment only.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::upgrade::Formats;
+
 /// How to open a store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -18,6 +20,9 @@ pub struct SqliteOptions {
     /// Check the log that a crash left. Off only as the negative control of the damage tests.
     #[doc(hidden)]
     pub scan_wal: bool,
+    /// The formats that are known. Others than ours only in the tests of upgrades.
+    #[doc(hidden)]
+    pub formats: Formats,
 }
 
 impl Default for SqliteOptions {
@@ -28,6 +33,7 @@ impl Default for SqliteOptions {
             damaged_wal: DamagedWal::Refuse,
             verify_pages: true,
             scan_wal: true,
+            formats: Formats::OURS,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, TryLockError};
 use std::path::{Path, PathBuf};
 
-use piton_store::StoreError;
+use piton_store::{StoreError, exchange};
 
 use crate::errors::from_io;
 use crate::files::{self, Files};
@@ -11,7 +11,8 @@ use crate::files::{self, Files};
 /// Puts the store at `with` in the place of the one at `path`. What was there becomes `PATH.damaged-N`, with its log;
 /// gives that path. `Unavailable` if somebody has either of them open.
 ///
-/// A crash in between leaves no store at `path`, and both under the names that are given here.
+/// There is a database at `path` all the while, the old one or the new one. A log that the old one still has goes first,
+/// because it must never meet the new one.
 pub fn replace(path: &Path, with: &Path) -> Result<PathBuf, StoreError> {
     let (files, new) = (Files::of(path, false)?, Files::of(with, false)?);
     let mut locks = Vec::new();
@@ -41,11 +42,13 @@ pub fn replace(path: &Path, with: &Path) -> Result<PathBuf, StoreError> {
         name.push(suffix);
         PathBuf::from(name)
     };
-    for suffix in ["-wal", "-shm", ""] {
+    for suffix in ["-wal", "-shm"] {
         rename(&files.beside(suffix), &with_suffix(&aside, suffix))?;
     }
     files.sync_folder()?;
-    rename(&new.database, &files.database)?;
+    exchange(&files.database, &new.database)?;
+    files.sync_folder()?;
+    rename(&new.database, &aside)?;
     files.sync_folder()?;
     // The lock of the new one has lost its meaning with its name.
     drop(fs::remove_file(new.beside("-lock")));

@@ -142,6 +142,10 @@ impl Store for SqliteStore {
         &Hashing::PLAIN
     }
 
+    fn syncs(&self) -> u64 {
+        self.counters().syncs
+    }
+
     fn url(&self) -> String {
         format!("sqlite:{}", self.core.files.database.display())
     }

@@ -3,9 +3,11 @@
 //! A removed run disappears with its row; its entries and segments are deleted afterwards, some at a time, by whoever
 //! sweeps. A crash in between leaves them to the next sweep.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{Defect, Era, Head, PackId, PackInfo, PackState, Reliance, StoreError, Sweep, Swept, Upkeep};
+use piton_store::{Defect, Era, Head, PackId, PackInfo, PackState, Reliance, StoreError, Sweep, Swept, Totals, Upkeep};
 use piton_types::{BlobId, RunId, Seq, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -160,6 +162,47 @@ impl Upkeep for SqliteStore {
             Ok(())
         };
         self.core.write(set).await
+    }
+
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        // The table and each index that has the ids; where one is damaged, another may not be.
+        let ways = ["INDEXED BY sqlite_autoindex_run_1", "INDEXED BY run_listing", "NOT INDEXED"];
+        self.core.read(|conn| {
+            let (mut found, mut failed) = (BTreeSet::new(), Vec::new());
+            for way in ways {
+                let mut look = || {
+                    let mut statement = conn.prepare(&format!("SELECT id FROM run {way}"))?;
+                    let mut rows = statement.query(())?;
+                    while let Some(row) = rows.next()? {
+                        found.extend(row.get_ref(0)?.as_str()?.parse::<RunId>().ok());
+                    }
+                    Ok::<_, rusqlite::Error>(())
+                };
+                failed.extend(look().err());
+            }
+            match failed.pop() {
+                Some(error) if failed.len() + 1 == ways.len() && found.is_empty() => Err(error.into()),
+                _ => Ok(found.into_iter().collect()),
+            }
+        })
+    }
+
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        // Lengths stand in the rows' heads: what is large isn't read.
+        let sums = |conn: &Connection, sql: &str| {
+            conn.query_row(sql, (), |row| {
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
+            })
+        };
+        self.core.read(|conn| {
+            let inline = "SELECT count(*), coalesce(sum(length(entry) + iif(typeof(pack) = 'integer', 0, length(pack))), 0) FROM entry";
+            let (entries, inline) = sums(conn, inline)?;
+            let (_, tail) = sums(conn, "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM tail")?;
+            let lengths = "SELECT count(*), coalesce(sum(length(entries) + length(idx) + length(nodes)), 0) FROM segment";
+            let (segments, segment_bytes) = sums(conn, lengths)?;
+            let (packs, pack_bytes) = sums(conn, "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM pack")?;
+            Ok(Totals { entries, entry_bytes: inline + tail, segments, segment_bytes, packs, pack_bytes })
+        })
     }
 
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {

@@ -285,6 +285,23 @@ pub struct Defect {
     pub detail: String,
 }
 
+/// How much of each kind a store holds. Bytes are those of the records; what the store itself needs comes on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Totals {
+    /// Entries that aren't folded.
+    pub entries: u64,
+    /// Their bytes, with their packs.
+    pub entry_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Their bytes.
+    pub segment_bytes: u64,
+    /// Staged packs.
+    pub packs: u64,
+    /// Their bytes.
+    pub pack_bytes: u64,
+}
+
 /// What retention, checks and copies need.
 ///
 /// Deleting has two phases. What is not needed any more is first taken out of sight ([`remove`](Self::remove)) or
@@ -322,6 +339,12 @@ pub trait Upkeep: Send + Sync {
 
     /// Writes something down, or forgets it. At most a few kilobytes; as durable as the next commit.
     async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError>;
+
+    /// Every run that can be found in any way, also those whose rows in the index are damaged; ascending.
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError>;
+
+    /// How much of each kind there is, without looking into any of it.
+    async fn totals(&self) -> Result<Totals, StoreError>;
 
     /// Reads all that the store keeps for itself, and says what is wrong with it. What entries, packs and segments
     /// contain is not looked at.
@@ -411,6 +434,11 @@ pub trait Store: Log + Blobs + RunIndex + Upkeep {
     /// The policy by which secrets are taken out of values before they are encoded, if there is one.
     fn redaction(&self) -> Option<&std::sync::Arc<crate::Redaction>> {
         None
+    }
+
+    /// How often this handle has waited for the disk, as far as it counts that.
+    fn syncs(&self) -> u64 {
+        0
     }
 
     /// The store's URL, as a person would write it.

@@ -14,6 +14,17 @@ const START: usize = BEFORE.len() + 64 + AFTER.len();
 /// The newest version of every kind of file.
 pub(crate) const FORMAT: u32 = 1;
 
+/// What leads from one version of the files to the next. Files are never rewritten for it: each says which version it
+/// has, and is brought up to date whenever it is read. There is one version so far, and so no step.
+const STEPS: &[Step] = &[];
+
+/// What leads from a version to the next one.
+pub(crate) struct Step {
+    pub(crate) from: u32,
+    /// Gets the record as an object, its checksum aside.
+    pub(crate) change: fn(&mut serde_json::Value),
+}
+
 /// One line of JSON, which must be an object with fields.
 pub(crate) fn seal(record: &impl Serialize) -> Result<Vec<u8>, StoreError> {
     let failed = |error: serde_json::Error| StoreError::Invalid { what: "a record".into(), detail: error.to_string() };
@@ -33,6 +44,16 @@ struct Versioned {
 
 /// What [`seal`] wrote, from bytes that are exactly that.
 pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String) -> Result<T, StoreError> {
+    open_as(bytes, what, FORMAT, STEPS)
+}
+
+/// The same, if `newest` were the newest version.
+fn open_as<T: DeserializeOwned>(
+    bytes: &[u8],
+    what: impl Fn() -> String,
+    newest: u32,
+    steps: &[Step],
+) -> Result<T, StoreError> {
     let corrupt = |detail: &str| StoreError::corrupt(what(), detail);
     let Some(line) = bytes.strip_suffix(b"\n").filter(|line| line.len() > START) else {
         return Err(corrupt("it is cut off"));
@@ -43,10 +64,18 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String)
     }
     let broken = |error: serde_json::Error| corrupt(&error.to_string());
     let Versioned { format } = serde_json::from_slice(line).map_err(broken)?;
-    if format != FORMAT {
-        return Err(StoreError::TooNew { what: what(), found: format.into(), known: FORMAT.into() });
+    if format > newest {
+        return Err(StoreError::TooNew { what: what(), found: format.into(), known: newest.into() });
     }
-    serde_json::from_slice(line).map_err(broken)
+    if format == newest {
+        return serde_json::from_slice(line).map_err(broken);
+    }
+    let mut record: serde_json::Value = serde_json::from_slice(line).map_err(broken)?;
+    for version in format..newest {
+        let step = steps.iter().find(|step| step.from == version);
+        (step.ok_or_else(|| corrupt("its version is not one that was ever written"))?.change)(&mut record);
+    }
+    serde_json::from_value(record).map_err(broken)
 }
 
 /// Bytes as text.
@@ -94,5 +123,24 @@ mod tests {
         }
         let newer = seal(&Sample { format: 2, text: String::new() }).unwrap();
         assert!(matches!(read(&newer), Err(StoreError::TooNew { found: 2, known: 1, .. })));
+        let older = seal(&Sample { format: 0, text: String::new() }).unwrap();
+        assert!(matches!(read(&older), Err(StoreError::Corrupt { .. })), "none was ever written");
+    }
+
+    /// Promise 8: a file of an older version is brought up to date step by step when it is read.
+    #[test]
+    fn older_versions_are_read_by_steps() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Third {
+            words: Vec<String>,
+        }
+        let steps = [
+            Step { from: 1, change: |record| record["words"] = record["text"].take() },
+            Step { from: 2, change: |record| record["words"] = serde_json::json!([record["words"]]) },
+        ];
+        let line = seal(&Sample { format: 1, text: "word".into() }).unwrap();
+        let read = |steps| open_as::<Third>(&line, || "it".into(), 3, steps);
+        assert_eq!(read(&steps).unwrap(), Third { words: vec!["word".into()] });
+        assert!(matches!(read(&steps[1..]), Err(StoreError::Corrupt { .. })), "a step is missing");
     }
 }

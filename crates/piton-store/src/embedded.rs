@@ -18,7 +18,7 @@ use crate::state::{Fresh, IdMap};
 use crate::{
     Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Defect, Era, Expected, Hashing, Head, Lease, Log,
     PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
-    Sweep, Swept, Upkeep, Usage, sealed,
+    Sweep, Swept, Totals, Upkeep, Usage, sealed,
 };
 
 /// First byte of a saved run.
@@ -335,6 +335,14 @@ impl Upkeep for EmbeddedStore {
 
     async fn set_note(&self, _: &str, _: Option<Bytes>) -> Result<(), StoreError> {
         unsupported("keep notes")
+    }
+
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        unsupported("list runs")
+    }
+
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        Ok(Totals::default())
     }
 
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {

@@ -244,6 +244,11 @@ impl FramedPack {
         Ok(Bytes::from(plain))
     }
 
+    /// How many bytes its blobs have.
+    pub(crate) fn inflated(&self) -> u64 {
+        self.frames.iter().map(|frame| frame.length as u64).sum()
+    }
+
     /// The ids of its blobs.
     pub(crate) fn ids(&self) -> Vec<BlobId> {
         self.frames.iter().flat_map(|frame| frame.blobs.iter().map(|(id, _)| *id)).collect()

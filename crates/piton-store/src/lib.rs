@@ -9,6 +9,7 @@
 //! - [`CheckpointStore`]: three methods for embedders, and [`EmbeddedStore`], which makes a store of them.
 //! - [`EncryptedStore`]: any of them, encrypted.
 //! - [`RedactedStore`]: any of them, without the secrets in values.
+//! - [`MeteredStore`]: any of them, measured. [`forward!`] helps to write more such decorators.
 //! - [`Registry`]: stores by URL.
 //! - [`upkeep`]: giving space back, checking, copying.
 
@@ -25,10 +26,12 @@ mod embedded;
 mod encrypted;
 mod error;
 mod file;
+mod forward;
 mod framed;
 mod hashing;
 mod log_checkpoints;
 mod memory;
+mod metered;
 mod pack;
 mod redaction;
 mod registry;
@@ -40,20 +43,23 @@ pub mod upkeep;
 
 pub use async_trait::async_trait;
 pub use bytes::Bytes;
+#[doc(hidden)]
+pub use piton_types as types;
 
 pub use backend::{
     Blobs, Capabilities, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, PackState, Record, Reliance,
-    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Upkeep, Usage,
+    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Totals, Upkeep, Usage,
 };
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
 pub use contents::{ContentReader, ContentWriter};
 pub use embedded::EmbeddedStore;
-pub use encrypted::{EncryptedStore, Key, is_encrypted};
+pub use encrypted::{EncryptedCheckpointStore, EncryptedStore, Key, is_encrypted};
 pub use error::StoreError;
-pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore};
+pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore, exchange, replace_files};
 pub use hashing::Hashing;
 pub use log_checkpoints::LogCheckpointStore;
 pub use memory::MemoryStore;
+pub use metered::{Call, Measured, MeteredStore, Metrics};
 pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy, SecretFiles};
 pub use registry::{Driver, Registry};
 pub use run_log::{Content, Draft, DraftPart, NewPart, NewRun, Receipt, Removed, RunLog};

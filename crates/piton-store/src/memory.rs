@@ -11,7 +11,7 @@ use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Seq, Timestamp};
 
 use crate::{
     Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, PackState, Record, Reliance,
-    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
+    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage,
 };
 
 /// A store in memory.
@@ -303,6 +303,27 @@ impl Upkeep for MemoryStore {
         Ok(())
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        let mut runs: Vec<RunId> = self.lock()?.runs.keys().cloned().collect();
+        runs.sort();
+        Ok(runs)
+    }
+
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        let inner = self.lock()?;
+        let mut totals = Totals::default();
+        for run in inner.runs.values() {
+            totals.entries += run.entries.len() as u64;
+            totals.entry_bytes += run.entries.values().map(|r| (r.entry.len() + r.pack.len()) as u64).sum::<u64>();
+            totals.segments += run.segments.len() as u64;
+            let sizes = run.segments.values().map(|s| (s.entries.len() + s.index.len() + s.nodes.len()) as u64);
+            totals.segment_bytes += sizes.sum::<u64>();
+        }
+        totals.packs = inner.packs.len() as u64;
+        totals.pack_bytes = inner.packs.values().map(|pack| pack.bytes.len() as u64).sum();
+        Ok(totals)
+    }
+
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
         self.lock().map(|_| Vec::new())
     }
@@ -376,13 +397,8 @@ impl Store for MemoryStore {
     }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
-        let inner = self.lock()?;
-        let entries = inner.runs.values().flat_map(|run| run.entries.values()).map(|r| r.entry.len() + r.pack.len());
-        let segments = inner.runs.values().flat_map(|run| run.segments.values());
-        let segments = segments.map(|s| s.entries.len() + s.index.len() + s.nodes.len());
-        let packs = inner.packs.values().map(|pack| pack.bytes.len());
-        let bytes = entries.chain(segments).chain(packs).sum::<usize>() as u64;
-        Ok(Usage { runs: inner.runs.len() as u64, bytes })
+        let Totals { entry_bytes, segment_bytes, pack_bytes, .. } = self.totals().await?;
+        Ok(Usage { runs: self.lock()?.runs.len() as u64, bytes: entry_bytes + segment_bytes + pack_bytes })
     }
 
     async fn close(&self) -> Result<(), StoreError> {

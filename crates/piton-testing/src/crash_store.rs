@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
-    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
+    Blobs, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section,
+    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
 use tokio::sync::Notify;
@@ -268,6 +268,14 @@ impl Upkeep for CrashStore {
         self.pass("set_note", self.inner.set_note(key, note)).await
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        self.pass("run_ids", self.inner.run_ids()).await
+    }
+
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.pass("totals", self.inner.totals()).await
+    }
+
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
         self.pass("inspect", self.inner.inspect()).await
     }
@@ -298,21 +306,7 @@ impl RunIndex for CrashStore {
 
 #[async_trait]
 impl Store for CrashStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn hashing(&self) -> &Hashing {
-        self.inner.hashing()
-    }
-
-    fn redaction(&self) -> Option<&Arc<piton_store::Redaction>> {
-        self.inner.redaction()
-    }
-
-    fn url(&self) -> String {
-        self.inner.url()
-    }
+    forward! { capabilities hashing redaction syncs url }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass("usage", self.inner.usage()).await

@@ -128,23 +128,12 @@ fn read_large(file: &OwnedFd, buffer: &mut Vec<u8>, sink: &dyn Sink) -> Result<(
         block.reserve_exact(BLOCK);
         let ended = fill_exactly(file, &mut block, BLOCK)?;
         size += block.len() as u64;
-        if block.len() == BLOCK && block.iter().all(|byte| *byte == 0) {
-            pieces.cut(&mut span, true)?;
-            pieces.zeros += BLOCK as u64;
-        } else if !block.is_empty() {
-            pieces.flush_zeros();
-            span.extend_from_slice(&block);
-            pieces.cut(&mut span, false)?;
-        }
+        pieces.block(&mut span, &block)?;
         if ended {
             break;
         }
     }
-    pieces.cut(&mut span, true)?;
-    pieces.flush_zeros();
-    let mut list = Vec::with_capacity(pieces.list.len() + 4);
-    put_varint(&mut list, pieces.count);
-    list.extend_from_slice(&pieces.list);
+    let list = pieces.finish(&mut span)?;
     *buffer = span;
     if size <= WHOLE {
         // It shrank while it was read: then it is one blob like any other of its size.
@@ -182,6 +171,29 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
+    /// Takes the next block of the file.
+    fn block(&mut self, span: &mut Vec<u8>, block: &[u8]) -> Result<(), WorkspaceError> {
+        if block.len() == BLOCK && block.iter().all(|byte| *byte == 0) {
+            self.cut(span, true)?;
+            self.zeros += BLOCK as u64;
+        } else if !block.is_empty() {
+            self.flush_zeros();
+            span.extend_from_slice(block);
+            self.cut(span, false)?;
+        }
+        Ok(())
+    }
+
+    /// The whole list.
+    fn finish(mut self, span: &mut Vec<u8>) -> Result<Vec<u8>, WorkspaceError> {
+        self.cut(span, true)?;
+        self.flush_zeros();
+        let mut list = Vec::with_capacity(self.list.len() + 4);
+        put_varint(&mut list, self.count);
+        list.extend_from_slice(&self.list);
+        Ok(list)
+    }
+
     /// Cuts pieces from the front of `span` for as long as what follows can't change where they end.
     fn cut(&mut self, span: &mut Vec<u8>, last: bool) -> Result<(), WorkspaceError> {
         let mut start = 0;
@@ -210,6 +222,51 @@ impl Pieces<'_> {
             self.zeros = 0;
         }
     }
+}
+
+/// Puts the content of a large file, given piece by piece, into another sink, which may cut it elsewhere. The new
+/// list of pieces is what a scan of the file would have made there.
+pub(crate) fn cut_anew(
+    get: &dyn Fn(BlobId) -> Result<Bytes, WorkspaceError>,
+    list: BlobId,
+    size: u64,
+    sink: &dyn Sink,
+) -> Result<BlobId, WorkspaceError> {
+    let mut anew = Pieces { list: Vec::new(), count: 0, zeros: 0, sink };
+    let (mut span, mut block) = (Vec::new(), Vec::with_capacity(BLOCK));
+    for piece in pieces(&get(list)?, size)? {
+        match piece {
+            Piece::Blob { id, length } => {
+                let bytes = get(id)?;
+                if bytes.len() as u64 != length {
+                    return Err(TreeError("a piece doesn't have its length").into());
+                }
+                let mut rest = &bytes[..];
+                while !rest.is_empty() {
+                    let (now, later) = rest.split_at(rest.len().min(BLOCK - block.len()));
+                    block.extend_from_slice(now);
+                    rest = later;
+                    if block.len() == BLOCK {
+                        anew.block(&mut span, &block)?;
+                        block.clear();
+                    }
+                }
+            }
+            Piece::Zeros { mut length } => {
+                while length > 0 {
+                    let now = length.min((BLOCK - block.len()) as u64);
+                    block.resize(block.len() + usize::try_from(now).expect("at most a block"), 0);
+                    length -= now;
+                    if block.len() == BLOCK {
+                        anew.block(&mut span, &block)?;
+                        block.clear();
+                    }
+                }
+            }
+        }
+    }
+    anew.block(&mut span, &block)?;
+    sink.content(&anew.finish(&mut span)?)
 }
 
 /// A piece of a large file.

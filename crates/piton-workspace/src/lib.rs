@@ -25,6 +25,7 @@ mod snapshot;
 mod system;
 mod text_diff;
 mod timeline;
+mod transcribe;
 mod tree;
 mod watch;
 mod wire;

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use piton_store::upkeep::Reach;
+use piton_store::upkeep::{Reach, Transcribed, Transcript};
 use piton_store::{ContentReader, Store, StoreError, async_trait};
 use piton_types::{BlobId, Value, from_value};
 use tokio::runtime::Handle;
 
 use crate::content::{self, Piece};
 use crate::snapshot::Snapshot;
+use crate::transcribe::transcribe;
 use crate::tree::{
     Content, Entry, MAX_DEPTH, Nodes, Parsed, ParsedTimes, StoredNodes, TimedEntry, folder, parse_leaves, parse_times,
 };
@@ -41,6 +42,21 @@ impl Reach for SnapshotReach {
             }),
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
+    }
+
+    async fn transcribe(
+        &self,
+        stores: [&Arc<dyn Store>; 2],
+        transcript: &mut Transcript,
+        snapshot: Value,
+        body: Value,
+        is_removed: bool,
+    ) -> Result<Transcribed, StoreError> {
+        transcribe(stores, transcript, snapshot, body, is_removed).await
+    }
+
+    fn size(&self, snapshot: &Value) -> u64 {
+        from_value::<Snapshot>(snapshot.clone()).map_or(0, |snapshot| snapshot.bytes)
     }
 
     async fn affected(

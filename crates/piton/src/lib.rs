@@ -117,10 +117,10 @@ pub use piton_runtime::{
 };
 pub use piton_store::state;
 pub use piton_store::{
-    Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, EncryptedStore, Expected,
-    FileCheckpointStore, FileOptions, FileStore, Key, LogCheckpointStore, MemoryCheckpointStore, MemoryStore,
-    RedactedStore, Redaction, RedactionError, RedactionPolicy, RunQuery, Saved, SecretFiles, Store, StoreError,
-    async_trait, is_encrypted, upkeep,
+    Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, EncryptedCheckpointStore,
+    EncryptedStore, Expected, FileCheckpointStore, FileOptions, FileStore, Key, LogCheckpointStore,
+    MemoryCheckpointStore, MemoryStore, MeteredStore, Metrics, RedactedStore, Redaction, RedactionError,
+    RedactionPolicy, RunQuery, Saved, SecretFiles, Store, StoreError, async_trait, is_encrypted, upkeep,
 };
 pub use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use piton_store::{
-    Blobs, Bytes, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, Record, Reliance,
-    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
+    Blobs, Bytes, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery,
+    Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Timestamp};
 
@@ -159,6 +159,14 @@ impl Upkeep for DyingStore {
         self.pass(self.inner.set_note(key, note)).await
     }
 
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        self.pass(self.inner.run_ids()).await
+    }
+
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.pass(self.inner.totals()).await
+    }
+
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
         self.pass(self.inner.inspect()).await
     }
@@ -189,17 +197,7 @@ impl RunIndex for DyingStore {
 
 #[async_trait]
 impl Store for DyingStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn hashing(&self) -> &Hashing {
-        self.inner.hashing()
-    }
-
-    fn url(&self) -> String {
-        self.inner.url()
-    }
+    forward! { capabilities hashing redaction syncs url }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass(self.inner.usage()).await

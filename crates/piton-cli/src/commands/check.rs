@@ -1,26 +1,26 @@
 //! `piton check`: finds damage and what it affects; for one checkpoint, the report of what going on from it needs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton::recovery::{validate, whole_at};
-use piton::upkeep::{CheckReport, RunReport, check, check_run, salvage_run};
+use piton::upkeep::{CheckReport, RunReport, Sizes, check, check_run, salvage_run};
 use piton::workspace::SnapshotReach;
-use piton::{DamagedWal, SqliteOptions, SqliteStore, replace_damaged};
-use piton_store::{Store, StoreError};
-use piton_types::CheckpointRef;
+use piton::{DamagedWal, SqliteOptions, SqliteStore, SystemRandom, replace_damaged};
+use piton_store::{EncryptedStore, FileOptions, FileStore, Store, StoreError, replace_files};
+use piton_types::{CheckpointRef, Timestamp};
 use serde_json::{Value as Json, json};
 
-use crate::commands::copy::all;
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::place::Found;
+use crate::progress::through_stores;
 use crate::reference::Reference;
 use crate::resolve::run_id;
 use crate::session::Session;
 use crate::store_arguments::Check;
-use crate::table;
+use crate::{table, view};
 
 /// How many of a kind are named.
 const NAMED: usize = 20;
@@ -32,13 +32,16 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
     let store = session.store().await?;
     let exit = match &arguments.reference {
         None => {
-            let report = check(&store, &SnapshotReach, arguments.deep).await?;
+            let checking = check(&store, &SnapshotReach, arguments.deep);
+            let report = through_stores(session, "checking", checking).await?;
+            note_sizes(session, &store, &report).await?;
             show(session, &report)?;
             if report.is_whole() { Exit::Done } else { Exit::UserFixable }
         }
         Some(Reference::Run(prefix)) => {
             let run = run_id(&store, prefix).await?;
-            let report = check_run(&store, &run, &SnapshotReach).await?;
+            let checking = check_run(&store, &run, &SnapshotReach);
+            let report = through_stores(session, "checking", checking).await?;
             let whole = report.is_whole();
             show(session, &CheckReport { runs: vec![report], ..CheckReport::default() })?;
             if whole { Exit::Done } else { Exit::UserFixable }
@@ -59,6 +62,36 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
     };
     store.close().await?;
     Ok(exit)
+}
+
+/// Where `piton status` finds what the last check counted.
+pub(crate) const SIZES: &str = "metrics/sizes";
+
+/// Writes down what deduplication and compression are worth: to find that out, everything has to be read.
+async fn note_sizes(session: &Session, store: &Arc<dyn Store>, report: &CheckReport) -> Result<(), Failure> {
+    if !report.is_whole() || !store.capabilities().upkeep {
+        return Ok(());
+    }
+    let totals = store.totals().await?;
+    let stored = totals.entry_bytes + totals.segment_bytes + totals.pack_bytes;
+    let note = sizes_json(report.sizes, stored, session.now());
+    match store.set_note(SIZES, Some(note.to_string().into())).await {
+        Err(StoreError::ReadOnly { .. }) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn sizes_json(sizes: Sizes, stored: u64, now: Timestamp) -> Json {
+    let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 100.0).round() / 100.0);
+    json!({
+        "counted_at": view::time_json(now),
+        "logical": sizes.logical,
+        "unique": sizes.unique,
+        "stored": stored,
+        "deduplication": ratio(sizes.logical, sizes.unique),
+        "compression": ratio(sizes.unique, stored),
+    })
 }
 
 /// A checkpoint by its name. It may be damaged, so its entry isn't looked at for a plain number.
@@ -143,20 +176,24 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     let Found::Place(place) = session.surroundings.find()? else {
         return Err(Failure::fixable("there is no store here"));
     };
-    let Some(path) = place.url.strip_prefix("sqlite:").map(PathBuf::from) else {
-        return Err(Failure::fixable(format!("{} can't be repaired by piton", place.url)));
+    let damaged = Damaged::at(&place.url)?;
+    let below = damaged.open()?;
+    let key = match piton_store::is_encrypted(&*below).await? {
+        true => Some(session.surroundings.keys.key()?),
+        false => None,
     };
-    let options = SqliteOptions::default().with_create(false).with_damaged_wal(DamagedWal::KeepPrefix);
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, options)?);
-    let report = check(&store, &SnapshotReach, arguments.deep).await?;
-    show(session, &report)?;
+    let store = session.unlock_with(Arc::clone(&below), key.as_ref()).await?;
+    let checking = check(&store, &SnapshotReach, arguments.deep);
+    let report = through_stores(session, "checking", checking).await?;
     if report.is_whole() {
+        show(session, &report)?;
         store.close().await?;
         return Ok(Exit::Done);
     }
-    let mut new = path.clone().into_os_string();
-    new.push("-repaired");
-    let new = PathBuf::from(new);
+    if !session.output.is_json() {
+        show(session, &report)?;
+    }
+    let (path, new) = (&damaged.path, damaged.beside("-repaired"));
     let mut plan = Plan::new("keep what is whole in a new store");
     plan.line(format!("{} becomes the store", new.display()));
     plan.line(format!("{} and its log are kept beside it as .damaged-N", path.display()));
@@ -164,27 +201,36 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         store.close().await?;
         return Ok(Exit::Done);
     }
-    let target: Arc<dyn Store> = Arc::new(SqliteStore::open(&new, SqliteOptions::default())?);
-    let runs = all(&store).await.map_err(|error: StoreError| {
+    let runs = store.run_ids().await.map_err(|error: StoreError| {
         Failure::from(error)
             .hint("the list of runs itself is damaged: nothing was changed. Take a copy of the store from elsewhere.")
     })?;
+    damaged.clear(&new)?;
+    let target_below = damaged.create(&new)?;
+    let target: Arc<dyn Store> = match &key {
+        Some(key) => Arc::new(EncryptedStore::create_like(target_below, &*below, key, Arc::new(SystemRandom)).await?),
+        None => target_below,
+    };
     let mut said = Vec::new();
-    for run in runs {
-        let salvaged = salvage_run(&store, &target, &run, &SnapshotReach).await?;
-        if !salvaged.lost.is_empty() || salvaged.saved.is_some() || salvaged.entries_to.is_none() {
-            let to = salvaged.entries_to.map_or_else(|| "nothing".to_owned(), |seq| format!("entries up to {seq}"));
-            let mut line = format!("run {run}: {to} kept, {} checkpoints lost", salvaged.lost.len());
-            if let Some((seq, id)) = salvaged.saved {
-                line.push_str(&format!("; the state of {run}@{seq} is in run {id}"));
+    let salvaging = async {
+        for run in runs {
+            let salvaged = salvage_run(&store, &target, &run, &SnapshotReach).await?;
+            if !salvaged.lost.is_empty() || salvaged.saved.is_some() || salvaged.entries_to.is_none() {
+                let to = salvaged.entries_to.map_or_else(|| "nothing".to_owned(), |seq| format!("entries up to {seq}"));
+                let mut line = format!("run {run}: {to} kept, {} checkpoints lost", salvaged.lost.len());
+                if let Some((seq, id)) = salvaged.saved {
+                    line.push_str(&format!("; the state of {run}@{seq} is in run {id}"));
+                }
+                said.push(line);
             }
-            said.push(line);
         }
-    }
+        Ok::<_, StoreError>(())
+    };
+    through_stores(session, "keeping what is whole", salvaging).await?;
     target.close().await?;
     store.close().await?;
-    drop((store, target));
-    let aside = replace_damaged(&path, &new)?;
+    drop((store, below, target));
+    let aside = damaged.replace(&new)?;
     if session.output.is_json() {
         session.output.object(
             &json!({"repaired": path.to_string_lossy(), "set_aside": aside.to_string_lossy(), "notes": said}),
@@ -194,4 +240,68 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         session.output.data(&said.join("\n"))?;
     }
     Ok(Exit::Done)
+}
+
+/// A store that is to be repaired: one file, or a folder of them.
+struct Damaged {
+    path: PathBuf,
+    is_folder: bool,
+}
+
+impl Damaged {
+    fn at(url: &str) -> Result<Self, Failure> {
+        match url.split_once(':') {
+            Some(("sqlite", path)) => Ok(Self { path: path.into(), is_folder: false }),
+            Some(("file", path)) => Ok(Self { path: path.into(), is_folder: true }),
+            _ => Err(Failure::fixable(format!("{url} can't be repaired by piton"))),
+        }
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        with_suffix(&self.path, suffix)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        if self.is_folder {
+            let options = FileOptions::default().with_create(false).with_salvage(true);
+            return Ok(Arc::new(FileStore::open(&self.path, options)?));
+        }
+        let options = SqliteOptions::default().with_create(false).with_damaged_wal(DamagedWal::KeepPrefix);
+        Ok(Arc::new(SqliteStore::open(&self.path, options)?))
+    }
+
+    /// Takes away what a repair that was cut short left at `new`.
+    fn clear(&self, new: &Path) -> Result<(), Failure> {
+        let fail = |error| Failure::fixable(format!("can't remove {}", new.display())).because(&error);
+        if new.is_dir() {
+            return std::fs::remove_dir_all(new).map_err(fail);
+        }
+        for suffix in ["", "-wal", "-shm", "-lock"] {
+            match std::fs::remove_file(with_suffix(new, suffix)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&self, new: &Path) -> Result<Arc<dyn Store>, StoreError> {
+        Ok(match self.is_folder {
+            true => Arc::new(FileStore::open(new, FileOptions::default())?),
+            false => Arc::new(SqliteStore::open(new, SqliteOptions::default())?),
+        })
+    }
+
+    fn replace(&self, new: &Path) -> Result<PathBuf, StoreError> {
+        match self.is_folder {
+            true => replace_files(&self.path, new),
+            false => replace_damaged(&self.path, new),
+        }
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use piton::upkeep::{Copied, copy_run};
+use piton::upkeep::{Copied, Copier};
 use piton::workspace::SnapshotReach;
 use piton_store::{RunQuery, Store, StoreError};
 use piton_types::RunId;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
+use crate::keys::KeySources;
 use crate::place::{Origin, Place};
+use crate::progress::through_stores;
 use crate::resolve::run_id;
 use crate::session::Session;
 use crate::store_arguments::Copy;
@@ -21,7 +23,11 @@ pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit,
         return Err(Failure::usage("a store can't be copied into itself"));
     }
     let from = session.open(&place(&arguments.from), false).await?;
-    let to = session.open(&place(&arguments.to), true).await?;
+    let keys = match &arguments.to_key_file {
+        Some(file) => KeySources { option: Some(file.clone()), ..KeySources::default() },
+        None => session.surroundings.keys.clone(),
+    };
+    let to = session.unlock(session.open_below(&place(&arguments.to), true).await?, &keys).await?;
     let runs = match arguments.run.is_empty() {
         true => all(&from).await?,
         false => {
@@ -54,16 +60,21 @@ pub(crate) async fn copy_all(
     runs: &[RunId],
 ) -> Result<(), Failure> {
     let mut whole = Copied::default();
-    for run in runs {
-        let copied = copy_run(from, to, run, &SnapshotReach).await.map_err(|error| match error {
-            StoreError::Conflict { .. } => Failure::fixable(format!("{} has another run {run}", to.url()))
-                .hint("nothing of it was changed; runs before it are copied."),
-            error => error.into(),
-        })?;
-        whole.entries += copied.entries;
-        whole.packs += copied.packs;
-        whole.bytes += copied.bytes;
-    }
+    let copying = async {
+        let mut copier = Copier::new(from, to, &SnapshotReach);
+        for run in runs {
+            let copied = copier.run(run).await.map_err(|error| match error {
+                StoreError::Conflict { .. } => Failure::fixable(format!("{} has another run {run}", to.url()))
+                    .hint("nothing of it was changed; runs before it are copied."),
+                error => Failure::from(error),
+            })?;
+            whole.entries += copied.entries;
+            whole.packs += copied.packs;
+            whole.bytes += copied.bytes;
+        }
+        Ok::<_, Failure>(())
+    };
+    through_stores(session, "copying", copying).await?;
     if session.output.is_json() {
         session.output.object(&json!({
             "runs": runs.iter().map(RunId::as_str).collect::<Vec<_>>(),

@@ -5,11 +5,12 @@ use std::io::IsTerminal as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
-use piton::upkeep::copy_run;
+use piton::upkeep::Copier;
 use piton::workspace::SnapshotReach;
 
 use crate::failure::{Exit, Failure};
 use crate::place::{Origin, Place};
+use crate::progress::through_stores;
 use crate::resolve::run_id;
 use crate::session::Session;
 use crate::store_arguments::Export;
@@ -52,9 +53,16 @@ pub(crate) async fn execute(session: &Session, arguments: &Export) -> Result<Exi
     let store = session.store().await?;
     let scratch = Scratch::new(session)?;
     let target = session.open(&scratch.place(), true).await?;
-    for run in &arguments.run {
-        let run = run_id(&store, run).await?;
-        copy_run(&store, &target, &run, &SnapshotReach).await?;
+    let exporting = async {
+        let mut copier = Copier::new(&store, &target, &SnapshotReach);
+        for run in &arguments.run {
+            copier.run(&run_id(&store, run).await?).await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    through_stores(session, "exporting", exporting).await?;
+    if store.hashing().is_keyed() {
+        session.output.note("What was exported isn't encrypted: whoever has the file can read it.");
     }
     target.close().await?;
     store.close().await?;

@@ -10,6 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::file_arguments::Capture;
 use crate::keeping::{self, with_keeper};
 use crate::output::clean;
+use crate::progress::through_stores;
 use crate::session::Session;
 use crate::store_arguments::Gc;
 use crate::{files, table};
@@ -24,21 +25,22 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
         Some(workspace) => store.usage().await?.bytes > workspace.budget().await?,
         None => false,
     };
-    let full = keeping::disk_is_full(&session.surroundings.folder);
+    let full = keeping::disk_of_is_full(&*store);
     let grace = if arguments.now || over || full { Duration::ZERO } else { GRACE };
     let plan_for = async |keeper: &Keeper<'_>| if over { keeper.plan_for_space().await } else { keeper.plan().await };
-    let retained = with_keeper(&store, workspace.as_ref(), grace, async |keeper| plan_for(keeper).await).await?;
-    let plan = show(session, &retained, grace, over);
+    let planning = with_keeper(&store, workspace.as_ref(), grace, async |keeper| plan_for(keeper).await);
+    let retained = through_stores(session, "looking for what needn't be kept", planning).await?;
+    let plan = show(&retained, grace, over);
     if !plan.agreed(session, arguments.consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }
     let before = store.usage().await?.bytes;
-    let kept = with_keeper(&store, workspace.as_ref(), grace, async |keeper| {
+    let carrying_out = with_keeper(&store, workspace.as_ref(), grace, async |keeper| {
         // As it is now: a run that went on since the plan was shown stays.
         keeper.carry_out(&retained, Bounds::NONE).await
-    })
-    .await?;
+    });
+    let kept = through_stores(session, "giving space back", carrying_out).await?;
     let budget = match &workspace {
         Some(workspace) => Some(workspace.budget().await?),
         None => None,
@@ -69,7 +71,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
     Ok(Exit::Done)
 }
 
-fn show(session: &Session, retained: &Retained, grace: Duration, over: bool) -> Plan {
+fn show(retained: &Retained, grace: Duration, over: bool) -> Plan {
     let mut plan = Plan::new(format!(
         "{} of {} runs removed, {} checkpoints of others",
         retained.removals.len(),
@@ -109,6 +111,5 @@ fn show(session: &Session, retained: &Retained, grace: Duration, over: bool) -> 
     } else {
         plan.line(format!("their space is given back after {}", table::took(grace)));
     }
-    let _ = session;
     plan
 }

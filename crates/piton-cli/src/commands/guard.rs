@@ -18,6 +18,7 @@ use crate::drift_watch::watch;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::Guard;
 use crate::files::{open, watched};
+use crate::keeping;
 use crate::output::clean;
 use crate::session::Session;
 
@@ -72,6 +73,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     if let Some(severity) = tracker.pending() {
         session.output.warn(&format!("the repository moved meanwhile ({severity}); `piton drift` says how"));
     }
+    keeping::in_passing(session, &store, Some(&workspace)).await;
     store.close().await?;
     Ok(Exit::Of(code))
 }

@@ -17,6 +17,7 @@ use crate::arguments::Consent;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::{Change, Conflict, Restore};
 use crate::files::{open, watched};
+use crate::keeping;
 use crate::output::clean;
 use crate::outside::chosen_model;
 use crate::reference::Reference;
@@ -42,6 +43,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
     let at = checkpoint.clone();
     let goal = Goal::Checkpoint(checkpoint);
     let exit = carry_out(session, &workspace, &goal, options, &arguments.change, arguments.note).await?;
+    keeping::in_passing(session, &store, Some(&workspace)).await;
     store.close().await?;
     if arguments.both && exit == Exit::Done && !arguments.change.dry_run {
         // By its own name: the restore of the files has made newer ones.

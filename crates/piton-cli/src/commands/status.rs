@@ -1,11 +1,14 @@
 //! `piton status`: what changed in the folder since its newest checkpoint, which runs want somebody, and where the
 //! store is.
 
+use std::sync::Arc;
+
 use piton::workspace::{ChangeKind, Entry, FileChange, Moment, Side};
-use piton_store::RunQuery;
+use piton_store::{RunQuery, Store};
 use piton_types::RunStatus;
 use serde_json::{Value as Json, json};
 
+use crate::commands::check::SIZES;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::Status;
 use crate::files::{open, watched};
@@ -39,6 +42,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
         *count = store.list(RunQuery { status: vec![*status], ..RunQuery::default() }).await?.len();
     }
     let [(_, waiting), (_, failed)] = wanting;
+    let metrics = if session.output.is_json() { metrics(session, &store).await? } else { Json::Null };
     store.close().await?;
 
     let output = &session.output;
@@ -52,6 +56,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
             "runs": usage.runs,
             "waiting": waiting,
             "failed": failed,
+            "metrics": metrics,
             "checkpoint": newest.as_ref().map(|moment| moment.checkpoint.to_string()),
             "created_at": newest.as_ref().map(|moment| view::time_json(moment.at)),
             "changes": listed.iter().map(change_json).collect::<Vec<_>>(),
@@ -93,6 +98,23 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
     lines.extend(excluded.iter().map(|(path, reason)| format!("  {}: {}", clean(&path.to_string()), reason.as_str())));
     output.data(&lines.join("\n"))?;
     Ok(Exit::Done)
+}
+
+/// What the store holds, by counting; what the last check found about it; and what this command did with it so far.
+async fn metrics(session: &Session, store: &Arc<dyn Store>) -> Result<Json, Failure> {
+    let sizes = match store.note(SIZES).await? {
+        Some(note) => serde_json::from_slice(&note).unwrap_or(Json::Null),
+        None => Json::Null,
+    };
+    let calls: Vec<_> = session.metrics().iter().flat_map(|metrics| metrics.all()).collect();
+    Ok(json!({
+        "totals": store.totals().await?,
+        "sizes": sizes,
+        "commits": session.metrics().iter().map(|metrics| metrics.commits()).sum::<u64>(),
+        "written": session.metrics().iter().map(|metrics| metrics.written()).sum::<u64>(),
+        "syncs": store.syncs(),
+        "calls": calls,
+    }))
 }
 
 fn moment_line(session: &Session, moment: &Moment) -> String {

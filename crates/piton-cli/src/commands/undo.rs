@@ -10,6 +10,7 @@ use crate::commands::restore::{carry_out, options};
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::{Redo, Undo};
 use crate::files::open;
+use crate::keeping;
 use crate::reference::Reference;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;
@@ -23,6 +24,7 @@ pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Fa
     let workspace = open(session, &store, arguments.change.capture).await?;
     let change = &arguments.change;
     let exit = carry_out(session, &workspace, &Goal::Undo(operation), options(change)?, change, false).await?;
+    keeping::in_passing(session, &store, Some(&workspace)).await;
     store.close().await?;
     Ok(exit)
 }
@@ -32,6 +34,7 @@ pub(crate) async fn redo(session: &Session, arguments: &Redo) -> Result<Exit, Fa
     let workspace = open(session, &store, arguments.change.capture).await?;
     let change = &arguments.change;
     let exit = carry_out(session, &workspace, &Goal::Redo, options(change)?, change, false).await?;
+    keeping::in_passing(session, &store, Some(&workspace)).await;
     store.close().await?;
     Ok(exit)
 }

@@ -25,4 +25,5 @@ mod together;
 mod travel;
 mod unprivileged;
 mod upkeep;
+mod upkeep_faults;
 mod world;

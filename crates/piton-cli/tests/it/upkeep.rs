@@ -86,3 +86,187 @@ fn nothing_goes_that_is_kept() {
     let list = world.piton(["--store", &store, "checkpoint", "list", "--json"]);
     assert_eq!(list.stdout.lines().count(), 3, "{}", list.whole());
 }
+
+/// Any two stores, encrypted or not: what is in a plain one gets into an encrypted one, into one with another key, and
+/// back, and the files with it.
+#[test]
+fn runs_are_copied_between_encrypted_stores() {
+    let (world, store) = world();
+    let url = |name: &str| format!("sqlite:{}", world.root().join(name).display());
+    for name in ["one", "two"] {
+        let made = world.piton(["init", "--store", &url(name), "--encrypt", "--key-file", &format!("../{name}.key")]);
+        assert_eq!(made.code, Some(0), "{}", made.whole());
+    }
+    let copied = world.piton(["copy", &store, &url("one"), "--to-key-file", "../one.key"]);
+    assert_eq!(copied.code, Some(0), "{}", copied.whole());
+    let across =
+        ["copy", &url("one"), &url("two"), "--key-file", "../one.key", "--to-key-file", "../two.key", "--json"];
+    let copied = world.piton(across);
+    assert_eq!(copied.code, Some(0), "{}", copied.whole());
+    assert!(copied.json()["entries"].as_u64() > Some(3));
+    assert_eq!(world.piton(across).json()["entries"], 0, "nothing is left");
+    let back = world.piton(["copy", &url("two"), &url("three"), "--key-file", "../two.key"]);
+    assert_eq!(back.code, Some(0), "{}", back.whole());
+    let log = |store: &str, key: &str| {
+        world.piton(["--store", store, "--key-file", key, "checkpoint", "list", "--json"]).stdout
+    };
+    assert_eq!(log(&store, "../none"), log(&url("two"), "../two.key"));
+    assert_eq!(log(&store, "../none"), log(&url("three"), "../none"));
+    world.write("a.txt", "gone");
+    let restored = world.piton(["--store", &url("two"), "--key-file", "../two.key", "restore", "@", "--yes"]);
+    assert_eq!(restored.code, Some(0), "{}", restored.whole());
+    assert_eq!(std::fs::read_to_string(world.work().join("a.txt")).unwrap(), "2\n".repeat(2_000));
+    let checked = world.piton(["--store", &url("two"), "--key-file", "../two.key", "check", "--deep"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.whole());
+}
+
+/// What isn't an export is refused by its own name, with a way on; a pipe that nobody writes to isn't waited for.
+#[test]
+fn what_is_no_export_is_not_imported() {
+    let world = World::new();
+    world.write("text", &"no store\n".repeat(100));
+    world.write("empty", "");
+    rustix::fs::mkfifoat(rustix::fs::CWD, world.work().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    for (name, why) in [
+        ("text", "it is not an SQLite database"),
+        ("empty", "it is empty"),
+        ("pipe", "it is empty"),
+        (".", "can't read ."),
+    ] {
+        let said = world.piton(["import", name]);
+        assert_eq!(said.code, Some(1), "{}", said.whole());
+        assert!(said.stderr.contains(why) && !said.stderr.contains("export.db"), "{}", said.whole());
+    }
+    assert!(world.piton(["import", "text"]).stderr.contains("`piton export RUN > FILE`"));
+    assert!(!world.state().exists(), "no store is made for nothing");
+}
+
+/// A store of files and an encrypted one are repaired too.
+#[test]
+fn every_kind_of_store_is_repaired() {
+    for encrypted in [false, true] {
+        let world = World::new();
+        let store = format!("file:{}", world.root().join("files").display());
+        let piton = |verb: &[&str]| world.piton(["--store", &store, "--key-file", "../key"].iter().chain(verb));
+        if encrypted {
+            assert_eq!(piton(&["init", "--encrypt"]).code, Some(0));
+        }
+        for n in 0..3 {
+            world.write("a.txt", &format!("{n}\n").repeat(2_000));
+            assert_eq!(piton(&["save", "-m", &format!("number {n}")]).code, Some(0));
+        }
+        let runs = world.root().join("files/runs");
+        let run = std::fs::read_dir(&runs)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| !path.ends_with("piton.keys"))
+            .unwrap();
+        let last =
+            std::fs::read_dir(run.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        let mut bytes = std::fs::read(&last).unwrap();
+        bytes[200] ^= 1;
+        std::fs::write(&last, &bytes).unwrap();
+        let found = piton(&["check"]);
+        assert_eq!(found.code, Some(1), "{}", found.whole());
+        let repaired = piton(&["check", "--repair", "--yes"]);
+        assert_eq!(repaired.code, Some(0), "{}", repaired.whole());
+        assert_eq!(piton(&["check", "--deep"]).code, Some(0));
+        let list = piton(&["checkpoint", "list", "--json"]);
+        assert_eq!(list.stdout.lines().count(), 2, "{}", list.whole());
+        assert!(world.root().join("files.damaged-1").is_dir(), "the damaged one is kept");
+    }
+}
+
+/// `status --json` shows what is in the store, what a check found out, and what the command did.
+#[test]
+fn the_status_shows_metrics() {
+    let (world, store) = world();
+    // What stays as it is is stored once.
+    world.write("b.txt", &(0..5_000).map(|n| format!("{n}\n")).collect::<String>());
+    for n in 0..3 {
+        world.write("a.txt", &format!("short {n}"));
+        assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    }
+    let status = || world.piton(["--store", &store, "status", "--json"]).json()["metrics"].clone();
+    let before = status();
+    assert_eq!(before["sizes"], serde_json::Value::Null, "{before}");
+    assert!(
+        before["totals"]["packs"].as_u64() > Some(0) && before["totals"]["pack_bytes"].as_u64() > Some(100),
+        "{before}"
+    );
+    let calls = before["calls"].as_array().unwrap();
+    assert!(
+        calls.iter().any(|call| call["call"] == "read" && call["count"].as_u64() > Some(0) && call["p99_us"].is_u64()),
+        "{before}"
+    );
+    assert_eq!(world.piton(["--store", &store, "check"]).code, Some(0));
+    let sizes = status()["sizes"].clone();
+    assert!(sizes["logical"].as_u64() > sizes["unique"].as_u64(), "{sizes}");
+    assert!(sizes["deduplication"].as_f64() > Some(1.0) && sizes["compression"].as_f64() > Some(0.0), "{sizes}");
+}
+
+/// C5: what is due is done after any command that writes, not only after those that save files.
+#[test]
+fn due_work_is_done_after_a_run() {
+    use piton_store::{Store as _, Upkeep as _};
+    let world = World::new();
+    let path = world.root().join("store.db");
+    let store = format!("sqlite:{}", path.display());
+    world.write("flow.yml", crate::world::THREE_NODES);
+    let last = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let store = piton::SqliteStore::open(&path, piton::SqliteOptions::default()).unwrap();
+            let note = store.note("retention/last").await.unwrap();
+            store.close().await.unwrap();
+            note
+        })
+    };
+    assert_eq!(world.piton(["init", "--store", &store]).code, Some(0));
+    assert_eq!(last(), None);
+    let run = world.piton(["--store", &store, "run", "flow.yml", "-i", "name=Ada", "--id", "first"]);
+    assert_eq!(run.code, Some(0), "{}", run.whole());
+    let first = last();
+    assert!(first.is_some(), "it was due, and was done");
+    let run = world.piton(["--store", &store, "run", "flow.yml", "-i", "name=Ada", "--id", "second"]);
+    assert_eq!(run.code, Some(0), "{}", run.whole());
+    assert_eq!(last(), first, "once a day");
+}
+
+/// C5: a disk that is nearly full is a reason to look again, though not with every command.
+#[test]
+fn a_nearly_full_disk_makes_room() {
+    use piton_store::{Bytes, Store as _, Upkeep as _};
+    let world = World::new();
+    let disk = piton_testing::scratch::tiny_tmpfs(8 << 20);
+    let path = disk.path().join("store.db");
+    let store = format!("sqlite:{}", path.display());
+    world.write("a.txt", "one");
+    assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    let with = |change: Option<String>| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let store = piton::SqliteStore::open(&path, piton::SqliteOptions::default()).unwrap();
+            if let Some(last) = change {
+                store.set_note("retention/last", Some(Bytes::from(last))).await.unwrap();
+            }
+            let note = store.note("retention/last").await.unwrap().unwrap();
+            store.close().await.unwrap();
+            String::from_utf8(note.to_vec()).unwrap().parse::<i64>().unwrap()
+        })
+    };
+    let first = with(None);
+    // Two hours ago, which is the same day unless it is early: then it is due anyhow.
+    let earlier = first - 2 * 3_600_000;
+    with(Some(earlier.to_string()));
+    let is_same_day = (earlier - 3 * 3_600_000) / 86_400_000 == (first - 3 * 3_600_000) / 86_400_000;
+    world.write("a.txt", "two");
+    assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    assert!(!is_same_day || with(None) == earlier, "there is room, and it was done today");
+    with(Some(earlier.to_string()));
+    std::fs::write(disk.path().join("ballast"), vec![1; 6_900_000]).unwrap();
+    world.write("a.txt", "three");
+    let saved = world.piton(["--store", &store, "save"]);
+    assert_eq!(saved.code, Some(0), "{}", saved.whole());
+    assert!(with(None) > earlier, "the disk is nearly full");
+}

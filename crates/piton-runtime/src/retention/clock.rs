@@ -31,6 +31,12 @@ pub async fn is_due(store: &dyn Store, now: Timestamp) -> Result<bool, StoreErro
     Ok(read(store, LAST).await?.is_none_or(|last| day_of(last) != day_of(now)))
 }
 
+/// Whether retention ended so long ago or longer, or never.
+pub async fn is_past(store: &dyn Store, now: Timestamp, time: Duration) -> Result<bool, StoreError> {
+    // A clock that went back makes nobody wait for ever.
+    Ok(read(store, LAST).await?.is_none_or(|last| now < last || now.since(last) >= time))
+}
+
 /// Days from three to three.
 const fn day_of(at: Timestamp) -> i64 {
     (at.as_millis() - HOUR * 3_600_000).div_euclid(86_400_000)

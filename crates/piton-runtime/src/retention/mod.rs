@@ -22,7 +22,7 @@ use piton_types::{Retention, RunId, Timestamp};
 use crate::Context;
 
 pub use carry_out::{Bounds, Kept};
-pub use clock::is_due;
+pub use clock::{is_due, is_past};
 pub use plan::{Plan, Removal, Thinning, Why};
 
 /// How long something condemned stays, so that whoever reads it at the moment can finish.

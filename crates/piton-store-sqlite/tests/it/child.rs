@@ -10,6 +10,7 @@ use piton_types::Durability;
 
 use crate::faults::{rivals, saver};
 use crate::support::{Line, block_on};
+use crate::upgrades;
 
 const ROLE: &str = "PITON_TEST_ROLE";
 const STORE: &str = "PITON_TEST_STORE";
@@ -168,6 +169,14 @@ fn entrance() {
                 let (before, again) = (line.head.unwrap().seq.0, line.append(&store).await);
                 say(format!("full {full}, readable {readable}, {} entries, again {again:?}", before > 3));
             }
+            // Upgrades the store to a format that there isn't yet, and says when it is done.
+            "upgrade" => match upgrades::open(Path::new(&path)) {
+                Ok(store) => {
+                    piton_store::Store::close(&store).await.unwrap();
+                    say("upgraded");
+                }
+                Err(error) => say(format!("{error:?}")),
+            },
             "save" => saver::save(Path::new(&path)).await,
             "contend" => rivals::contend(Path::new(&path)).await,
             "hold" => rivals::hold(Path::new(&path)).await,

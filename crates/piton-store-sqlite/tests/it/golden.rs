@@ -39,6 +39,7 @@ fn new_run(run: &str, kind: RunKind) -> NewRun {
         parent: None,
         folder: Some("/a/folder".to_owned()),
         parts: Default::default(),
+        staged: Vec::new(),
         body: Value::map([("document", Value::from("…")), ("input", Value::from(1))]),
         at: at(0),
         fence: Fence(1),

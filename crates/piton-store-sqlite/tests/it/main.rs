@@ -15,4 +15,5 @@ mod groups;
 mod hostile;
 mod listing;
 mod support;
+mod upgrades;
 mod upkeep;

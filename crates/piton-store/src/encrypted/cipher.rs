@@ -1,22 +1,25 @@
-//! Sealing bytes: encrypted and authenticated by XChaCha20-Poly1305 under a random nonce, and bound to the
-//! place they are stored at, so that a record which is changed, moved or taken from another store doesn't open.
+//! Sealing bytes: encrypted and authenticated by AES-256-GCM, and bound to the place they are stored at, so that a
+//! record which is changed, moved or taken from another store doesn't open.
+//!
+//! Invariant: no two records are sealed under the same key. Each has 24 random bytes of its own (its *salt*), and its
+//! key is the keyed BLAKE3 hash of them under the store's; so GCM's nonce, which must never be used twice with a key,
+//! is always zero. 24 random bytes don't repeat in any number of records that a store can have.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use chacha20poly1305::aead::{AeadInOut as _, KeyInit as _};
-use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
+use bytes::{Bytes, BytesMut};
 use piton_types::{Random, RunId, Seq};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
 use crate::{Hashing, Section, SegmentInfo, StoreError};
 
 /// First byte of everything sealed.
 const FORM: u8 = 0xe1;
-const NONCE: usize = 24;
+const SALT: usize = 24;
 const TAG: usize = 16;
 /// What sealing adds.
-pub(crate) const OVERHEAD: usize = 1 + NONCE + TAG;
+pub(crate) const OVERHEAD: usize = 1 + SALT + TAG;
 
 /// The secret that everything in a store depends on.
 pub(crate) type DataKey = Zeroizing<[u8; 32]>;
@@ -31,6 +34,7 @@ pub(crate) enum Place<'a> {
     Name(&'a RunId),
     Folder(&'a RunId),
     Note(&'a str),
+    Checkpoint(&'a str),
 }
 
 impl Place<'_> {
@@ -43,13 +47,14 @@ impl Place<'_> {
             Self::Name(run) => format!("the name of run {run}"),
             Self::Folder(run) => format!("the folder of run {run}"),
             Self::Note(key) => format!("the note {key:?}"),
+            Self::Checkpoint(id) => format!("the checkpoint of {id:?}"),
         }
     }
 }
 
 /// Seals and opens the records of one store.
 pub(crate) struct Cipher {
-    cipher: XChaCha20Poly1305,
+    key: DataKey,
     store: [u8; 16],
     random: Arc<dyn Random>,
 }
@@ -58,10 +63,9 @@ impl Cipher {
     /// The cipher and the hashing of the store that has this key and id.
     pub(crate) fn new(key: &DataKey, store: [u8; 16], random: Arc<dyn Random>) -> (Self, Hashing) {
         let derive = |context| Zeroizing::new(blake3::derive_key(context, &**key));
-        let sealing = derive("piton 1 records of an encrypted store");
+        let key = derive("piton 1 records of an encrypted store");
         let naming = derive("piton 1 names and cuts of an encrypted store");
-        let cipher = XChaCha20Poly1305::new((&*sealing).into());
-        (Self { cipher, store, random }, Hashing::keyed(*naming))
+        (Self { key, store, random }, Hashing::keyed(*naming))
     }
 
     /// What a record is bound to. Parts have fixed lengths, or are counted before they come.
@@ -88,49 +92,63 @@ impl Cipher {
                 bound.push(8);
                 bound.extend_from_slice(key.as_bytes());
             }
+            Place::Checkpoint(id) => {
+                bound.push(9);
+                bound.extend_from_slice(id.as_bytes());
+            }
         }
         bound
     }
 
     pub(crate) fn seal(&self, place: Place<'_>, plain: &[u8]) -> Bytes {
-        seal(&self.cipher, &*self.random, &self.bound(place), plain)
+        seal(&self.key, &*self.random, &self.bound(place), plain)
     }
 
-    pub(crate) fn open(&self, place: Place<'_>, sealed: &[u8]) -> Result<Bytes, StoreError> {
+    pub(crate) fn open(&self, place: Place<'_>, sealed: Bytes) -> Result<Bytes, StoreError> {
         match sealed.first() {
             Some(&FORM) if sealed.len() >= OVERHEAD => {}
             _ => return Err(StoreError::corrupt(place.describe(), "it isn't encrypted, and this store is")),
         }
-        open(&self.cipher, &self.bound(place), sealed)
+        open(&self.key, &self.bound(place), sealed)
             .ok_or_else(|| StoreError::corrupt(place.describe(), "it was changed, moved, or written with another key"))
     }
 }
 
-/// Form, nonce, ciphertext, tag.
-pub(crate) fn seal(cipher: &XChaCha20Poly1305, random: &dyn Random, bound: &[u8], plain: &[u8]) -> Bytes {
+/// The key of one record.
+fn key_of(key: &[u8; 32], salt: &[u8]) -> LessSafeKey {
+    let record = Zeroizing::new(*blake3::keyed_hash(key, salt).as_bytes());
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &*record).expect("a key of 32 bytes"))
+}
+
+/// It is used once with each key.
+fn nonce() -> Nonce {
+    Nonce::assume_unique_for_key([0; 12])
+}
+
+/// Form, salt, ciphertext, tag.
+pub(crate) fn seal(key: &[u8; 32], random: &dyn Random, bound: &[u8], plain: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(plain.len() + OVERHEAD);
-    out.resize(1 + NONCE, FORM);
+    out.resize(1 + SALT, FORM);
     random.fill(&mut out[1..]);
-    let nonce = XNonce::try_from(&out[1..]).expect("24 bytes");
+    let key = key_of(key, &out[1..]);
     out.extend_from_slice(plain);
-    let text = &mut out[1 + NONCE..];
-    let tag = cipher.encrypt_inout_detached(&nonce, bound, text.into()).expect("far less than the cipher's limit");
-    out.extend_from_slice(&tag);
+    let tag = key.seal_in_place_separate_tag(nonce(), Aad::from(bound), &mut out[1 + SALT..]);
+    out.extend_from_slice(tag.expect("far less than the cipher's limit").as_ref());
     out.into()
 }
 
-/// What was sealed; `None` if it isn't exactly that.
-pub(crate) fn open(cipher: &XChaCha20Poly1305, bound: &[u8], sealed: &[u8]) -> Option<Bytes> {
-    let (&form, rest) = sealed.split_first()?;
-    let (nonce, rest) = rest.split_at_checked(NONCE)?;
-    let (text, tag) = rest.split_at_checked(rest.len().checked_sub(TAG)?)?;
-    if form != FORM {
+/// What was sealed; `None` if it isn't exactly that. It is opened where it is, if nobody else has it.
+pub(crate) fn open(key: &[u8; 32], bound: &[u8], sealed: Bytes) -> Option<Bytes> {
+    if sealed.len() < OVERHEAD || sealed[0] != FORM {
         return None;
     }
-    let (nonce, tag) = (XNonce::try_from(nonce).ok()?, Tag::try_from(tag).ok()?);
-    let mut plain = text.to_vec();
-    cipher.decrypt_inout_detached(&nonce, bound, plain.as_mut_slice().into(), &tag).ok()?;
-    Some(plain.into())
+    let mut bytes = match sealed.try_into_mut() {
+        Ok(own) => own,
+        Err(shared) => BytesMut::from(&shared[..]),
+    };
+    let (head, text) = bytes.split_at_mut(1 + SALT);
+    let length = key_of(key, &head[1..]).open_in_place(nonce(), Aad::from(bound), text).ok()?.len();
+    Some(bytes.freeze().slice(1 + SALT..1 + SALT + length))
 }
 
 impl std::fmt::Debug for Cipher {

@@ -6,8 +6,6 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chacha20poly1305::XChaCha20Poly1305;
-use chacha20poly1305::aead::KeyInit as _;
 use piton_types::Random;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -137,8 +135,7 @@ impl Key {
             Kind::Random(_) => (false, None),
             Kind::Passphrase { work, .. } => (true, Some(*work)),
         };
-        let cipher = self.wrapping(&salt, work)?;
-        let sealed = cipher::seal(&cipher, random, &bound(store), &**data);
+        let sealed = cipher::seal(&*self.wrapping(&salt, work)?, random, &bound(store), &**data);
         Ok(Wrapped { passphrase, salt: hex(&salt), work, sealed })
     }
 
@@ -154,7 +151,7 @@ impl Key {
         }
         let salt =
             unhex(&wrapped.salt).ok_or_else(|| StoreError::corrupt("the store's key ring", "its salt is wrong"))?;
-        let plain = cipher::open(&self.wrapping(&salt, wrapped.work)?, &bound(store), &wrapped.sealed);
+        let plain = cipher::open(&*self.wrapping(&salt, wrapped.work)?, &bound(store), wrapped.sealed.clone());
         let plain = plain.map(|plain| Zeroizing::new(plain.to_vec())).ok_or_else(|| match self.0 {
             Kind::Random(_) => locked("this key doesn't open it"),
             Kind::Passphrase { .. } => locked("this passphrase doesn't open it"),
@@ -163,7 +160,7 @@ impl Key {
         data.map(Zeroizing::new).map_err(|_| StoreError::corrupt("the store's key ring", "its key has a wrong length"))
     }
 
-    fn wrapping(&self, salt: &[u8; 16], work: Option<Work>) -> Result<XChaCha20Poly1305, StoreError> {
+    fn wrapping(&self, salt: &[u8; 16], work: Option<Work>) -> Result<DataKey, StoreError> {
         let mut wrapping = Zeroizing::new([0; 32]);
         match &self.0 {
             Kind::Random(bytes) => {
@@ -181,7 +178,7 @@ impl Key {
                     .map_err(|error| invalid("the passphrase", &error.to_string()))?;
             }
         }
-        Ok(XChaCha20Poly1305::new((&*wrapping).into()))
+        Ok(wrapping)
     }
 }
 

@@ -8,6 +8,7 @@
 //! Invariant: a record that doesn't open under the store's key, at exactly its place, is `Corrupt`. Nothing is
 //! ever read as plaintext.
 
+mod checkpoints;
 mod cipher;
 mod key;
 mod ring;
@@ -18,14 +19,15 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
-use piton_types::{BlobId, Fence, Holder, Random, RunId, RunSummary, Timestamp};
+use piton_types::{BlobId, Fence, Holder, Random, RunId, RunSummary};
 
+pub use checkpoints::EncryptedCheckpointStore;
 pub use key::Key;
 pub use ring::is_encrypted;
 
 use crate::{
-    Blobs, Capabilities, Commit, Defect, Era, Hashing, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
-    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Upkeep, Usage,
+    Blobs, Commit, Hashing, Head, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section, Segment,
+    SegmentInfo, Span, Store, StoreError, Upkeep, Usage, forward,
 };
 use cipher::{Cipher, Place};
 
@@ -77,6 +79,18 @@ impl EncryptedStore {
         Ok(Self { inner, cipher, hashing })
     }
 
+    /// Turns encryption on in a store that holds nothing yet, with the very keys of another: records of one are records
+    /// of the other. For whoever replaces a store.
+    pub async fn create_like(
+        inner: Arc<dyn Store>,
+        other: &dyn Store,
+        key: &Key,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, StoreError> {
+        ring::adopt(&*inner, other, key, &*random).await?;
+        Self::open(inner, key, random).await
+    }
+
     /// Puts `new` in the place of `old`. No record is touched: only the store's own key is wrapped anew. Whoever has
     /// a copy of the store from before can still open that with `old`, and whoever has had the store's own key
     /// still has it.
@@ -99,7 +113,7 @@ impl EncryptedStore {
     fn open_text(&self, place: Place<'_>, text: &str) -> Result<String, StoreError> {
         // What isn't base64 isn't sealed either.
         let sealed = STANDARD_NO_PAD.decode(text).unwrap_or_default();
-        let plain = self.cipher.open(place, &sealed)?;
+        let plain = self.cipher.open(place, sealed.into())?;
         String::from_utf8(plain.into()).map_err(|_| StoreError::corrupt("an index row", "a text isn't Unicode"))
     }
 
@@ -143,10 +157,10 @@ impl Log for EncryptedStore {
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         Self::check(run)?;
         let open = |record: Record| {
-            let entry = self.cipher.open(Place::Entry(run, record.seq), &record.entry)?;
+            let entry = self.cipher.open(Place::Entry(run, record.seq), record.entry)?;
             let pack = match record.pack.is_empty() {
                 true => Bytes::new(),
-                false => self.cipher.open(Place::Pack(run, record.seq), &record.pack)?,
+                false => self.cipher.open(Place::Pack(run, record.seq), record.pack)?,
             };
             Ok(Record { entry, pack, ..record })
         };
@@ -161,7 +175,7 @@ impl Log for EncryptedStore {
     async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
         Self::check(run)?;
         let sealed = self.inner.section(run, segment, section).await?;
-        self.cipher.open(Place::Section(run, segment, section), &sealed)
+        self.cipher.open(Place::Section(run, segment, section), sealed)
     }
 
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
@@ -177,25 +191,21 @@ impl Log for EncryptedStore {
 
 #[async_trait]
 impl Blobs for EncryptedStore {
+    forward! { locate era }
+
     async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
         self.inner.stage(self.cipher.seal(Place::Staged, &pack), ids).await
     }
 
-    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
-        self.inner.locate(ids).await
-    }
-
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
-        self.cipher.open(Place::Staged, &self.inner.pack(pack).await?)
-    }
-
-    async fn era(&self) -> Result<Era, StoreError> {
-        self.inner.era().await
+        self.cipher.open(Place::Staged, self.inner.pack(pack).await?)
     }
 }
 
 #[async_trait]
 impl Upkeep for EncryptedStore {
+    forward! { pack_ids next_era condemn sweep inspect totals }
+
     async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
         Self::check(run)?;
         self.inner.remove(run, head).await
@@ -207,44 +217,32 @@ impl Upkeep for EncryptedStore {
         Ok(infos)
     }
 
-    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
-        self.inner.pack_ids(pack).await
-    }
-
     async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
         Self::check(run)?;
         self.inner.rely(run, head, reliance).await
     }
 
-    async fn next_era(&self) -> Result<Era, StoreError> {
-        self.inner.next_era().await
-    }
-
-    async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
-        self.inner.condemn(packs, at).await
-    }
-
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.inner.sweep(sweep).await
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        let mut runs = self.inner.run_ids().await?;
+        runs.retain(|run| Self::check(run).is_ok());
+        Ok(runs)
     }
 
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let sealed = self.inner.note(key).await?;
-        sealed.map(|sealed| self.cipher.open(Place::Note(key), &sealed)).transpose()
+        sealed.map(|sealed| self.cipher.open(Place::Note(key), sealed)).transpose()
     }
 
     async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {
         let sealed = note.map(|note| self.cipher.seal(Place::Note(key), &note));
         self.inner.set_note(key, sealed).await
     }
-
-    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
-        self.inner.inspect().await
-    }
 }
 
 #[async_trait]
 impl RunIndex for EncryptedStore {
+    forward! { lease release }
+
     async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
         match Self::check(run) {
             Ok(()) => self.inner.summary(run).await?.map(|row| self.open_row(row)).transpose(),
@@ -261,45 +259,23 @@ impl RunIndex for EncryptedStore {
         own.take(limit.unwrap_or(usize::MAX)).map(|row| self.open_row(row)).collect()
     }
 
-    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
-        self.inner.lease(run).await
-    }
-
     async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
         Self::check(run)?;
         self.inner.beat(run, fence, holder).await
-    }
-
-    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
-        self.inner.release(run, fence).await
     }
 }
 
 #[async_trait]
 impl Store for EncryptedStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    forward! { capabilities redaction syncs url close }
 
     fn hashing(&self) -> &Hashing {
         &self.hashing
     }
 
-    fn redaction(&self) -> Option<&Arc<crate::Redaction>> {
-        self.inner.redaction()
-    }
-
-    fn url(&self) -> String {
-        self.inner.url()
-    }
-
     async fn usage(&self) -> Result<Usage, StoreError> {
         let usage = self.inner.usage().await?;
         Ok(Usage { runs: usage.runs.saturating_sub(1), ..usage })
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        self.inner.close().await
     }
 }
 

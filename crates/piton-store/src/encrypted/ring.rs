@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 use super::cipher::DataKey;
 use super::key::{Key, Wrapped, hex, unhex};
 use crate::checked::{self, FORMAT};
-use crate::{Commit, Hashing, Head, Segment, SegmentInfo, Span, Store, StoreError};
+use crate::{Commit, Hashing, Head, Record, Segment, SegmentInfo, Span, Store, StoreError};
 
 /// The run that holds the ring. Nobody else's may be called so in an encrypted store.
 const NAME: &str = "piton.keys";
 
 #[derive(Serialize, Deserialize)]
-struct Ring {
+pub(crate) struct Ring {
     format: u32,
     /// Which store it is of.
     store: String,
@@ -28,7 +28,20 @@ struct Ring {
 pub(crate) struct Opened {
     pub(crate) data: DataKey,
     pub(crate) store: [u8; 16],
-    head: Head,
+}
+
+impl Ring {
+    pub(crate) fn new(store: &[u8; 16], key: Wrapped) -> Self {
+        Self { format: FORMAT, store: hex(store), key }
+    }
+
+    /// Opens a ring from its bytes. A wrong key is `Locked`.
+    pub(crate) fn open(bytes: &[u8], key: &Key) -> Result<Opened, StoreError> {
+        let what = || "the store's key ring".to_owned();
+        let ring: Self = checked::open(bytes, what)?;
+        let store = unhex(&ring.store).ok_or_else(|| StoreError::corrupt(what(), "it names no store"))?;
+        Ok(Opened { data: key.unwrap(&ring.key, &store)?, store })
+    }
 }
 
 /// The id of the run that holds the ring.
@@ -46,6 +59,30 @@ pub async fn is_encrypted(store: &dyn Store) -> Result<bool, StoreError> {
 
 /// Makes the ring of a store that holds nothing yet.
 pub(crate) async fn create(store: &dyn Store, key: &Key, random: &dyn Random) -> Result<(), StoreError> {
+    let (mut data, mut id) = (Zeroizing::new([0; 32]), [0; 16]);
+    random.fill(&mut *data);
+    random.fill(&mut id);
+    begin(store, &data, &id, key, random).await
+}
+
+/// Makes the ring of a store that holds nothing yet, with what is in the ring of another.
+pub(crate) async fn adopt(
+    store: &dyn Store,
+    other: &dyn Store,
+    key: &Key,
+    random: &dyn Random,
+) -> Result<(), StoreError> {
+    let Opened { data, store: id } = open(other, key).await?;
+    begin(store, &data, &id, key, random).await
+}
+
+async fn begin(
+    store: &dyn Store,
+    data: &DataKey,
+    id: &[u8; 16],
+    key: &Key,
+    random: &dyn Random,
+) -> Result<(), StoreError> {
     if is_encrypted(store).await? {
         let detail = "it is encrypted already".to_owned();
         return Err(StoreError::Invalid { what: store.url(), detail });
@@ -54,29 +91,30 @@ pub(crate) async fn create(store: &dyn Store, key: &Key, random: &dyn Random) ->
         let detail = "it holds runs that aren't encrypted; copy them into a new store".to_owned();
         return Err(StoreError::Invalid { what: store.url(), detail });
     }
-    let (mut data, mut id) = (Zeroizing::new([0; 32]), [0; 16]);
-    random.fill(&mut *data);
-    random.fill(&mut id);
-    append(store, None, &id, key.wrap(&data, &id, random)?).await
+    append(store, None, id, key.wrap(data, id, random)?).await
 }
 
 /// Opens the ring. A wrong key is `Locked`, and changes nothing.
 pub(crate) async fn open(store: &dyn Store, key: &Key) -> Result<Opened, StoreError> {
+    Ring::open(&newest(store).await?.entry, key)
+}
+
+/// The newest entry of the ring.
+async fn newest(store: &dyn Store) -> Result<Record, StoreError> {
     let what = || "the store's key ring".to_owned();
     let mut newest = store.read(&run(), Span::newest(1)).await?;
     let newest = newest.pop().ok_or_else(|| StoreError::corrupt(what(), "it is empty"))?;
-    if Hashing::PLAIN.entry(&[&newest.entry]) != newest.hash {
-        return Err(StoreError::corrupt(what(), "its hash doesn't fit its content"));
+    match Hashing::PLAIN.entry(&[&newest.entry]) == newest.hash {
+        true => Ok(newest),
+        false => Err(StoreError::corrupt(what(), "its hash doesn't fit its content")),
     }
-    let ring: Ring = checked::open(&newest.entry, what)?;
-    let id = unhex(&ring.store).ok_or_else(|| StoreError::corrupt(what(), "it names no store"))?;
-    let head = Head { seq: newest.seq, hash: newest.hash, fence: newest.fence };
-    Ok(Opened { data: key.unwrap(&ring.key, &id)?, store: id, head })
 }
 
 /// Wraps the store's key with another key; the old one opens it no longer.
 pub(crate) async fn rotate(store: &dyn Store, old: &Key, new: &Key, random: &dyn Random) -> Result<(), StoreError> {
-    let Opened { data, store: id, head } = open(store, old).await?;
+    let record = newest(store).await?;
+    let head = Head { seq: record.seq, hash: record.hash, fence: record.fence };
+    let Opened { data, store: id } = Ring::open(&record.entry, old)?;
     append(store, Some(head), &id, new.wrap(&data, &id, random)?).await?;
     // Until this is done the old wrapping is still there. Whoever is killed here rotates again.
     let info = SegmentInfo { first: Seq(0), last: head.seq };
@@ -85,7 +123,7 @@ pub(crate) async fn rotate(store: &dyn Store, old: &Key, new: &Key, random: &dyn
 }
 
 async fn append(store: &dyn Store, head: Option<Head>, id: &[u8; 16], key: Wrapped) -> Result<(), StoreError> {
-    let entry: Bytes = checked::seal(&Ring { format: FORMAT, store: hex(id), key })?.into();
+    let entry: Bytes = checked::seal(&Ring::new(id, key))?.into();
     // Beside the runs it would be the oldest.
     let at = Timestamp::from_millis(0);
     let row = RunSummary {

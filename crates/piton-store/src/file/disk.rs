@@ -24,11 +24,13 @@ pub(crate) struct Disk {
     poison: OnceLock<String>,
     /// Nothing is ever synced: the negative control of the power-cut tests.
     careless: bool,
+    /// How often something was synced.
+    pub(crate) syncs: AtomicU64,
 }
 
 impl Disk {
     pub(crate) fn new(careless: bool) -> Self {
-        Self { poison: OnceLock::new(), careless }
+        Self { careless, ..Self::default() }
     }
 
     /// Whether writes are still taken.
@@ -44,6 +46,7 @@ impl Disk {
         if self.careless {
             return Ok(());
         }
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         file.sync_all().map_err(|error| {
             let cause = format!("{} can't be synced: {error}", path.display());
             StoreError::Poisoned { cause: self.poison.get_or_init(|| cause).clone() }

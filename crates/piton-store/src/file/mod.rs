@@ -27,6 +27,7 @@ mod index;
 mod log;
 mod names;
 mod readable;
+mod replace;
 mod run;
 mod segment;
 mod unsynced;
@@ -47,6 +48,7 @@ use crate::checked::{self, FORMAT};
 use crate::{Capabilities, Driver, Hashing, Store, StoreError, Usage};
 use blobs::Places;
 use disk::Disk;
+pub use replace::{exchange, replace_files};
 use run::RunFiles;
 
 const KIND: &str = "piton file store";
@@ -60,11 +62,13 @@ pub struct FileOptions {
     /// Never sync. Only as the negative control of the tests.
     #[doc(hidden)]
     pub careless: bool,
+    /// Open it although `store.json` is damaged, to save what is in it.
+    pub salvage: bool,
 }
 
 impl Default for FileOptions {
     fn default() -> Self {
-        Self { create: true, careless: false }
+        Self { create: true, careless: false, salvage: false }
     }
 }
 
@@ -73,6 +77,13 @@ impl FileOptions {
     #[must_use]
     pub fn with_create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Whether to open it although `store.json` is damaged.
+    #[must_use]
+    pub fn with_salvage(mut self, salvage: bool) -> Self {
+        self.salvage = salvage;
         self
     }
 }
@@ -122,7 +133,11 @@ impl FileStore {
             places: Mutex::default(),
             lock: Mutex::default(),
         };
-        if !store.is_there()? {
+        let there = match store.is_there() {
+            Err(StoreError::Corrupt { .. } | StoreError::Invalid { .. }) if options.salvage => store.runs().is_dir(),
+            other => other?,
+        };
+        if !there {
             if !options.create {
                 return Err(StoreError::NotFound { what: store.root.display().to_string() });
             }
@@ -259,6 +274,10 @@ impl Store for FileStore {
 
     fn hashing(&self) -> &Hashing {
         &Hashing::PLAIN
+    }
+
+    fn syncs(&self) -> u64 {
+        self.disk.syncs.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     fn url(&self) -> String {

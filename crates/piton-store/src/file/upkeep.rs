@@ -26,7 +26,9 @@ use super::names::escape;
 use super::run::RunFiles;
 use super::{FileStore, disk, segment};
 use crate::checked::{self, FORMAT};
-use crate::{Defect, Era, Head, PackId, PackInfo, PackState, Reliance, Section, StoreError, Sweep, Swept, Upkeep};
+use crate::{
+    Defect, Era, Head, PackId, PackInfo, PackState, Reliance, Section, StoreError, Sweep, Swept, Totals, Upkeep,
+};
 
 #[derive(Serialize, Deserialize)]
 struct EraFile {
@@ -367,6 +369,37 @@ impl Upkeep for FileStore {
         disk::make_folder(&self.root.join("notes"))?;
         let bytes = checked::seal(&NoteFile { format: FORMAT, key: key.to_owned(), note })?;
         self.disk.replace(&self.scratch(), &path, &[&bytes], true)
+    }
+
+    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
+        self.open_for_reading()?;
+        let mut runs = Self::run_ids(self)?;
+        // Of a run that was being created when its maker died there is nothing but folders.
+        runs.retain(|run| !matches!(self.run(run).shape(), Err(StoreError::NotFound { .. })));
+        runs.sort();
+        Ok(runs)
+    }
+
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.open_for_reading()?;
+        let mut totals = Totals::default();
+        let size = |path: PathBuf| path.symlink_metadata().map_or(0, |data| data.len());
+        for run in self.run_ids()? {
+            let files = self.run(&run);
+            let shape = match files.shape() {
+                // Removed since, or never begun; what is damaged can still be counted by the others.
+                Err(StoreError::NotFound { .. } | StoreError::Corrupt { .. }) => continue,
+                other => other?,
+            };
+            totals.entries += shape.entries.len() as u64;
+            totals.entry_bytes += shape.entries.iter().map(|seq| size(files.entry(*seq))).sum::<u64>();
+            totals.segments += shape.segments.len() as u64;
+            totals.segment_bytes += shape.segments.iter().map(|info| size(files.segment(*info))).sum::<u64>();
+        }
+        let packs = self.pack_numbers(".pack")?;
+        totals.packs = packs.len() as u64;
+        totals.pack_bytes = packs.into_iter().map(|number| size(self.pack_path(number))).sum();
+        Ok(totals)
     }
 
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {

@@ -125,7 +125,8 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
         body: &top,
     };
     let (entry, hash) = sealed::seal(store.hashing(), &summary.id, Seq(0), &fields);
-    let (pack, staged, _) = pack_nodes(&**store, nodes).await?;
+    let (pack, mut staged, _) = pack_nodes(&**store, nodes).await?;
+    staged.extend(&new.staged);
     let commit = Commit {
         run: summary.id.clone(),
         seq: Seq(0),

@@ -26,7 +26,7 @@ pub use removed::Removed;
 use crate::sealed::{self, SealedEntry};
 use crate::segment::SegmentEntries;
 use crate::state::{Home, NodeSource, State};
-use crate::{Head, Section, Span, Store, StoreError};
+use crate::{Head, PackId, Section, Span, Store, StoreError};
 pub(crate) use append::GROUP;
 use background::Background;
 use blobs::RunBlobs;
@@ -69,6 +69,8 @@ pub struct NewRun {
     pub body: Value,
     /// The state that it begins with, if any: then entry 0 is a checkpoint.
     pub parts: BTreeMap<PartName, NewPart>,
+    /// Packs that were staged for it ahead.
+    pub staged: Vec<PackId>,
     /// When.
     pub at: Timestamp,
     /// The fence of whoever creates it.
@@ -100,6 +102,7 @@ impl NewRun {
             folder: None,
             body: Value::Null,
             parts: BTreeMap::new(),
+            staged: Vec::new(),
             at,
             fence: Fence(1),
             durability: Durability::Durable,
@@ -333,6 +336,16 @@ impl RunLog {
     /// A whole value by its root.
     pub async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
         self.blobs.load(root).await.map(|value| self.outgoing(value))
+    }
+
+    /// The body of an entry as it is stored, with what was redacted left so.
+    pub(crate) async fn stored_body(&self, entry: &SealedEntry) -> Result<Value, StoreError> {
+        self.blobs.load_inline(entry.body.clone()).await
+    }
+
+    /// A whole value as it is stored.
+    pub(crate) async fn stored(&self, root: BlobId) -> Result<Value, StoreError> {
+        self.blobs.load(root).await
     }
 
     /// A value as whoever reads it gets it.

@@ -54,6 +54,13 @@ impl RunLog {
         Ok(seq)
     }
 
+    /// After an entry of this kind was appended: takes nothing for stored any more if it removed something.
+    pub(crate) fn forget_if_removed(&mut self, kind: EntryKind) {
+        if kind == EntryKind::Removed {
+            self.distrust();
+        }
+    }
+
     /// Takes nothing for stored any more that this handle stored.
     pub(super) fn distrust(&mut self) {
         self.removals += 1;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use piton_types::{BlobId, PartName, RunId, Seq};
 
 use super::Reach;
-use super::graph::{RunGraph, damage};
+use super::graph::{Node, RunGraph, damage};
+use super::tolerant::Tolerant;
 use crate::codec::references;
 use crate::framed::{self, FramedPack};
 use crate::pack::Pack;
 use crate::state::IdMap;
-use crate::{Defect, PackId, RunLog, RunQuery, Store, StoreError};
+use crate::{Defect, PackId, RunLog, Store, StoreError};
 
 /// A checkpoint that can't be read as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +63,17 @@ pub struct CheckReport {
     pub runs: Vec<RunReport>,
     /// Bytes of packs that were read.
     pub pack_bytes: u64,
+    /// How much is stored how often.
+    pub sizes: Sizes,
+}
+
+/// What deduplication and compression are worth, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// All checkpoints, if each were stored by itself.
+    pub logical: u64,
+    /// What is different in them.
+    pub unique: u64,
 }
 
 impl CheckReport {
@@ -76,11 +88,15 @@ impl CheckReport {
 pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
     let mut report = CheckReport { defects: store.inspect().await?, ..CheckReport::default() };
     let lost = check_packs(store, deep, &mut report).await?;
-    match store.list(RunQuery::default()).await {
-        Ok(mut runs) => {
-            runs.sort_by(|a, b| a.id.cmp(&b.id));
+    match store.run_ids().await {
+        Ok(runs) => {
             for run in runs {
-                report.runs.push(check_run_with(store, &run.id, reach, &lost).await?);
+                if let Err(error) = store.summary(&run).await {
+                    let what = format!("the row of run {run}");
+                    report.defects.push(Defect { what, ..damage(error)? });
+                }
+                let run = check_run_with(store, &run, reach, &lost, &mut report.sizes).await?;
+                report.runs.push(run);
             }
         }
         Err(error) => report.defects.push(damage(error)?),
@@ -92,7 +108,7 @@ pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Res
 pub async fn check_run(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach) -> Result<RunReport, StoreError> {
     let mut report = CheckReport::default();
     let lost = check_packs(store, false, &mut report).await?;
-    check_run_with(store, run, reach, &lost).await
+    check_run_with(store, run, reach, &lost, &mut report.sizes).await
 }
 
 /// Reads every pack; gives the blobs that are lost with those that can't be read.
@@ -134,6 +150,7 @@ async fn check_pack(
     let hashing = store.hashing();
     let mut ids: Vec<BlobId> = if bytes.first() == Some(&framed::FORM) {
         let framed = FramedPack::open(bytes)?;
+        report.sizes.unique += framed.inflated();
         if deep {
             framed.verify(hashing)?;
         }
@@ -161,8 +178,10 @@ async fn check_run_with(
     run: &RunId,
     reach: &dyn Reach,
     lost: &HashSet<BlobId>,
+    sizes: &mut Sizes,
 ) -> Result<RunReport, StoreError> {
     let graph = RunGraph::read(store, run).await?;
+    let store = &Tolerant::over(store);
     let mut report = RunReport {
         run: run.clone(),
         entries: graph.entries.len() as u64,
@@ -172,6 +191,7 @@ async fn check_run_with(
         damaged: Vec::new(),
         newest_whole: None,
     };
+    sizes.unique += graph.nodes.values().map(|node| u64::from(node.size)).sum::<u64>();
     let mut verdicts = IdMap::default();
     let mut removed = BTreeSet::new();
     if let Some(last) = graph.entries.last()
@@ -181,28 +201,32 @@ async fn check_run_with(
         removed = found.checkpoints;
     }
     // Snapshots that are the same, as most are that follow each other, are looked through once.
-    let mut snapshots: BTreeMap<BlobId, Vec<String>> = BTreeMap::new();
+    let mut snapshots: BTreeMap<BlobId, (u64, Vec<String>)> = BTreeMap::new();
     for entry in &graph.entries {
         let mut parts = Vec::new();
         let mut files = Vec::new();
-        if references(&entry.body)?.into_iter().any(|id| !is_whole(id, &graph.nodes, &mut verdicts)) {
+        if references(&entry.body)?.into_iter().any(|id| whole_size(id, &graph.nodes, &mut verdicts).is_none()) {
             parts.push("body".to_owned());
         }
         let is_removed = removed.contains(&entry.seq);
         for (name, part) in entry.parts.iter().filter(|_| !is_removed) {
-            if !is_whole(part.root, &graph.nodes, &mut verdicts) {
+            let Some(size) = whole_size(part.root, &graph.nodes, &mut verdicts) else {
                 parts.push(name.0.clone());
-            } else if name.0 == PartName::WORKSPACE {
-                let affected = match snapshots.entry(part.root) {
+                continue;
+            };
+            sizes.logical += size;
+            if name.0 == PartName::WORKSPACE {
+                let (bytes, affected) = match snapshots.entry(part.root) {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
                         let log = RunLog::open_at(Arc::clone(store), run, entry.seq).await?;
                         new.insert(match log.load(part.root).await {
-                            Ok(snapshot) => reach.affected(store, snapshot, lost).await?,
-                            Err(error) => vec![damage(error)?.detail],
+                            Ok(snapshot) => (reach.size(&snapshot), reach.affected(store, snapshot, lost).await?),
+                            Err(error) => (0, vec![damage(error)?.detail]),
                         })
                     }
                 };
+                sizes.logical += *bytes;
                 if !affected.is_empty() {
                     parts.push(name.0.clone());
                     files.extend(affected.iter().cloned());
@@ -221,28 +245,30 @@ async fn check_run_with(
     Ok(report)
 }
 
-/// Whether everything below a node is there. Nodes can't form cycles: each names others by their hashes.
-fn is_whole(root: BlobId, nodes: &IdMap<Vec<BlobId>>, verdicts: &mut IdMap<bool>) -> bool {
+/// How many bytes a value has, if everything below its node is there. What occurs twice in it counts twice. Nodes
+/// can't form cycles: each names others by their hashes.
+fn whole_size(root: BlobId, nodes: &IdMap<Node>, verdicts: &mut IdMap<Option<u64>>) -> Option<u64> {
     let mut stack = vec![(root, 0_usize)];
     while let Some((id, next)) = stack.pop() {
         if verdicts.contains_key(&id) {
             continue;
         }
-        let Some(children) = nodes.get(&id) else {
-            verdicts.insert(id, false);
+        let Some(node) = nodes.get(&id) else {
+            verdicts.insert(id, None);
             continue;
         };
-        let unknown = children[next..].iter().position(|child| !verdicts.contains_key(child));
+        let unknown = node.refers[next..].iter().position(|child| !verdicts.contains_key(child));
         match unknown {
             Some(ahead) => {
                 stack.push((id, next + ahead));
-                stack.push((children[next + ahead], 0));
+                stack.push((node.refers[next + ahead], 0));
             }
             None => {
-                let whole = children.iter().all(|child| verdicts.get(child) == Some(&true));
+                let below = node.refers.iter().map(|child| verdicts.get(child).copied().flatten());
+                let whole = below.sum::<Option<u64>>().map(|below| below + u64::from(node.size));
                 verdicts.insert(id, whole);
             }
         }
     }
-    verdicts.get(&root) == Some(&true)
+    verdicts.get(&root).copied().flatten()
 }

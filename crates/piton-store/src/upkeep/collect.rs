@@ -13,6 +13,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use piton_types::{BlobId, PartName, RunSummary, Timestamp, Value};
 
+use super::{Transcribed, Transcript};
 use crate::framed;
 use crate::{PackId, PackState, Reliance, RunLog, RunQuery, Span, Store, StoreError};
 
@@ -25,6 +26,9 @@ pub trait Reach: Send + Sync {
     /// The blobs that these values of the part `workspace` lead to.
     async fn reach(&self, store: &Arc<dyn Store>, snapshots: Vec<Value>) -> Result<HashSet<BlobId>, StoreError>;
 
+    /// How many bytes of files a snapshot stands for.
+    fn size(&self, snapshot: &Value) -> u64;
+
     /// The files of a snapshot that can't be read because some of these blobs, or a folder on the way, can't. At most
     /// some; for people.
     async fn affected(
@@ -33,6 +37,18 @@ pub trait Reach: Send + Sync {
         snapshot: Value,
         damaged: &HashSet<BlobId>,
     ) -> Result<Vec<String>, StoreError>;
+
+    /// Writes what a snapshot consists of from the first store into the second, which names it differently, and
+    /// gives what the entry says there. Of a removed snapshot that isn't whole any more only names are made, alike
+    /// where the old ones are.
+    async fn transcribe(
+        &self,
+        stores: [&Arc<dyn Store>; 2],
+        transcript: &mut Transcript,
+        snapshot: Value,
+        body: Value,
+        is_removed: bool,
+    ) -> Result<Transcribed, StoreError>;
 }
 
 /// What was found.

@@ -1,7 +1,7 @@
 //! Copying runs from one store into another, entry by entry, with all that they refer to. What is there already is left
 //! out, so a copy that was cut short goes on where it ended; and every byte is verified on the way.
 //!
-//! Both stores name blobs alike here: then entries keep their hashes and segments their bytes.
+//! Between stores that name blobs alike records are taken over as they are; otherwise see `transcribe`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_types::{BlobId, Durability, PartName, RunId, RunSummary, Seq};
 
-use super::Reach;
+use super::transcribe::transcribe_log;
+use super::{Reach, Transcript};
 use crate::pack::Pack;
 use crate::sealed;
 use crate::segment::{SegmentEntries, SegmentIndex, SegmentNodes};
@@ -27,20 +28,47 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Copies a run. If the target has the beginning of it, the rest is added; `Conflict` if it has another run of that id,
-/// `Unsupported` if the stores name blobs differently.
+/// Copies runs from one store into another.
+pub struct Copier<'a> {
+    from: &'a Arc<dyn Store>,
+    to: &'a Arc<dyn Store>,
+    reach: &'a dyn Reach,
+    transcript: Transcript,
+}
+
+impl<'a> Copier<'a> {
+    /// From the first into the second.
+    pub fn new(from: &'a Arc<dyn Store>, to: &'a Arc<dyn Store>, reach: &'a dyn Reach) -> Self {
+        Self { from, to, reach, transcript: Transcript::default() }
+    }
+
+    /// Copies a run. If the target has the beginning of it, the rest is added; `Conflict` if it has another run of
+    /// that id.
+    pub async fn run(&mut self, run: &RunId) -> Result<Copied, StoreError> {
+        let log = RunLog::open(Arc::clone(self.from), run).await?;
+        // Both name blobs alike: then entries keep their hashes and segments their bytes.
+        if self.from.hashing() == self.to.hashing() {
+            let summary = log.summary().await?;
+            return copy_log([self.from, self.to], &log, summary, self.reach, Care::Everything).await;
+        }
+        transcribe_log(self.to, &log, self.reach, &mut self.transcript).await
+    }
+}
+
+impl std::fmt::Debug for Copier<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Copier").field("from", &self.from.url()).field("to", &self.to.url()).finish_non_exhaustive()
+    }
+}
+
+/// Copies one run; see [`Copier::run`].
 pub async fn copy_run(
     from: &Arc<dyn Store>,
     to: &Arc<dyn Store>,
     run: &RunId,
     reach: &dyn Reach,
 ) -> Result<Copied, StoreError> {
-    if from.hashing().blob(b"") != to.hashing().blob(b"") {
-        let what = "take over a run from a store that names blobs differently";
-        return Err(StoreError::Unsupported { store: "this store", what });
-    }
-    let log = RunLog::open(Arc::clone(from), run).await?;
-    copy_log(from, to, &log, reach, Care::Everything).await
+    Copier::new(from, to, reach).run(run).await
 }
 
 /// What to do about damage.
@@ -54,14 +82,14 @@ pub(super) enum Care {
 
 /// Copies a run up to where `log` ends.
 pub(super) async fn copy_log(
-    from: &Arc<dyn Store>,
-    to: &Arc<dyn Store>,
+    [from, to]: [&Arc<dyn Store>; 2],
     log: &RunLog,
+    summary: RunSummary,
     reach: &dyn Reach,
     care: Care,
 ) -> Result<Copied, StoreError> {
     let (run, end) = (log.run(), log.head());
-    let (summary, head) = (log.summary().await?, to.head(run).await?);
+    let head = to.head(run).await?;
     let mut copy =
         Copy { from, to, summary, staged: Vec::new(), head, unfolded: None, copied: Copied::default(), care };
     if let Some(head) = copy.head {
@@ -142,7 +170,7 @@ impl Copy<'_> {
                 whole
             }
         };
-        let removed = log.removed_in(&entries).await?.checkpoints;
+        let removed = self.unless_damaged(log.removed_in(&entries).await)?.unwrap_or_default().checkpoints;
         let name = PartName::from(PartName::WORKSPACE);
         let mut snapshots = Vec::new();
         for entry in entries.iter().filter(|entry| !removed.contains(&entry.seq)) {

@@ -19,14 +19,27 @@ use crate::{Defect, PackId, Section, SegmentInfo, Span, Store, StoreError};
 /// Reads that fail one after the other before the end of a log is given up.
 const PATIENCE: u32 = 4096;
 
+/// What is known of a node.
+pub(super) struct Node {
+    /// Its bytes, as its values are; stored it may take fewer.
+    pub(super) size: u32,
+    /// The nodes that it refers to.
+    pub(super) refers: Vec<BlobId>,
+}
+
+impl Node {
+    fn of(bytes: &[u8]) -> Result<Self, StoreError> {
+        Ok(Self { size: u32::try_from(bytes.len()).unwrap_or(u32::MAX), refers: references(bytes)? })
+    }
+}
+
 /// What a run consists of.
 #[derive(Default)]
 pub(super) struct RunGraph {
     /// Its entries, as far as they can be read.
     pub(super) entries: Vec<SealedEntry>,
     pub(super) segments: Vec<SegmentInfo>,
-    /// What each node refers to.
-    pub(super) nodes: IdMap<Vec<BlobId>>,
+    pub(super) nodes: IdMap<Node>,
     /// What nodes of entries that aren't folded refer to.
     pub(super) tail: Vec<BlobId>,
     /// The packs that the run says it relies on.
@@ -91,7 +104,7 @@ impl RunGraph {
         crate::segment::SegmentIndex::open(run, info, &store.section(run, info, Section::Index).await?)?;
         let nodes = SegmentNodes::open(run, info, &store.section(run, info, Section::Nodes).await?)?;
         for (place, id) in (0..).zip(nodes.ids(hashing)?.to_vec()) {
-            self.nodes.insert(id, references(&nodes.canonical(hashing, place)?)?);
+            self.nodes.insert(id, Node::of(&nodes.canonical(hashing, place)?)?);
         }
         Ok(())
     }
@@ -146,10 +159,10 @@ impl RunGraph {
                 match nodes {
                     Ok(nodes) => {
                         for (id, node) in &nodes {
-                            let refers = references(node)?;
-                            self.tail.extend(&refers);
-                            if hashing.blob(node) == *id {
-                                self.nodes.insert(*id, refers);
+                            let node = Node::of(node).map(|known| (known, hashing.blob(node) == *id))?;
+                            self.tail.extend(&node.0.refers);
+                            if node.1 {
+                                self.nodes.insert(*id, node.0);
                             }
                         }
                         group.insert(record.seq, nodes.into_iter().map(|(_, node)| node).collect());
@@ -185,7 +198,7 @@ impl RunGraph {
         }
         let nodes = Pack::open(bytes).and_then(|pack| pack.nodes(|_| None)).map_err(named)?;
         for (id, node) in nodes {
-            self.nodes.insert(id, references(&node)?);
+            self.nodes.insert(id, Node::of(&node)?);
         }
         Ok(())
     }

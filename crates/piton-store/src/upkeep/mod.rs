@@ -7,9 +7,12 @@ mod copy;
 mod graph;
 mod repair;
 mod thin;
+mod tolerant;
+mod transcribe;
 
-pub use check::{CheckReport, DamagedCheckpoint, RunReport, check, check_run};
+pub use check::{CheckReport, DamagedCheckpoint, RunReport, Sizes, check, check_run};
 pub use collect::{Collected, Reach, collect};
-pub use copy::{Copied, copy_run};
+pub use copy::{Copied, Copier, copy_run};
 pub use repair::{Salvaged, salvage_run};
 pub use thin::{Thinned, drop_removed};
+pub use transcribe::{Transcribed, Transcript};

@@ -1,18 +1,20 @@
 //! Keeping what is whole of a damaged store: in a new one, beside it. The damaged one isn't touched.
 //!
 //! Of each run everything up to the first entry that can't be read is taken over. Checkpoints in it whose state is lost
-//! are marked as removed. If a newer checkpoint behind the damage is whole, its state becomes a run of its own.
+//! are marked as removed. If a newer checkpoint behind the damage is whole, its state becomes a run of its own. A row of
+//! the index that is lost is made anew from the log, as far as that says it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use piton_types::{CheckpointRef, EntryKind, PartName, RunId, RunStatus, Seq};
+use piton_types::{CheckpointRef, EntryKind, PartName, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp, Value};
 
 use super::Reach;
 use super::check::{RunReport, check_run};
 use super::copy::{Care, copy_log};
 use super::graph::RunGraph;
-use crate::{Content, Draft, DraftPart, NewRun, PackId, RunLog, Store, StoreError};
+use super::tolerant::Tolerant;
+use crate::{Content, Draft, DraftPart, NewRun, PackId, RunLog, RunQuery, SealedEntry, Store, StoreError};
 
 /// What became of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +38,7 @@ pub async fn salvage_run(
 ) -> Result<Salvaged, StoreError> {
     let report = check_run(from, run, reach).await?;
     let graph = RunGraph::read(from, run).await?;
+    let from = &Tolerant::over(from);
     let mut end = None;
     for entry in &graph.entries {
         let follows = match end {
@@ -50,7 +53,8 @@ pub async fn salvage_run(
     let mut salvaged = Salvaged { run: run.clone(), entries_to: None, lost: BTreeSet::new(), saved: None };
     if let Some((seq, _)) = end {
         let log = RunLog::open_at(Arc::clone(from), run, seq).await?;
-        copy_log(from, to, &log, reach, Care::WhatIsWhole).await?;
+        let summary = summary_at(from, &log, &graph.entries).await?;
+        copy_log([from, to], &log, summary, reach, Care::WhatIsWhole).await?;
         salvaged.entries_to = Some(seq);
         let lost = report
             .damaged
@@ -69,6 +73,54 @@ pub async fn salvage_run(
     Ok(salvaged)
 }
 
+/// The row of a run as of where `log` ends, whatever its row says that may speak of what is lost, or be lost itself.
+async fn summary_at(from: &Arc<dyn Store>, log: &RunLog, entries: &[SealedEntry]) -> Result<RunSummary, StoreError> {
+    let (run, end) = (log.run(), log.head());
+    let before = || entries.iter().rev().filter(|entry| entry.seq <= end.seq);
+    let row = match from.summary(run).await {
+        Ok(row) => row,
+        // A list may know it from elsewhere.
+        Err(StoreError::Corrupt { .. }) => {
+            let query = RunQuery { id_prefix: run.to_string(), ..RunQuery::default() };
+            from.list(query).await.unwrap_or_default().into_iter().find(|row| row.id == *run)
+        }
+        Err(other) => return Err(other),
+    };
+    let is_all = matches!(from.head(run).await, Ok(Some(head)) if head == end);
+    if let (true, Some(row)) = (is_all, &row) {
+        return Ok(row.clone());
+    }
+    let mut status = None;
+    for entry in before().filter(|entry| entry.kind == EntryKind::StateChanged) {
+        let body = log.body(entry).await?;
+        status = body.field("status").and_then(|status| piton_types::from_value(status.clone()).ok());
+        if status.is_some() {
+            break;
+        }
+    }
+    let updated_at = before().next().map_or_else(Timestamp::default, |newest| newest.at);
+    // One of which the end is lost waits for somebody to go on with it.
+    let status = status.unwrap_or(RunStatus::Paused);
+    if let Some(row) = row {
+        return Ok(RunSummary { status, updated_at, ..row });
+    }
+    let first = before().last().filter(|first| first.seq == Seq(0));
+    let name = first.map_or_else(|| run.to_string(), |first| first.label.clone());
+    let body = match first {
+        Some(first) => log.body(first).await?,
+        None => Value::Null,
+    };
+    let has_files = before().any(|entry| entry.parts.contains_key(&PartName::from(PartName::WORKSPACE)));
+    let kind = match (has_files, body.field("document")) {
+        (true, _) if name.starts_with("files of ") => RunKind::Workspace,
+        (true, None) => RunKind::Guard,
+        (_, Some(_)) => RunKind::Workflow,
+        (false, None) => RunKind::Steps,
+    };
+    let created_at = first.map_or(updated_at, |first| first.at);
+    Ok(RunSummary { id: run.clone(), name, kind, status, created_at, updated_at, parent: None, folder: None })
+}
+
 /// Makes a run of its own of a checkpoint whose run can't be taken over that far.
 async fn save_apart(
     from: &Arc<dyn Store>,
@@ -78,7 +130,8 @@ async fn save_apart(
     reach: &dyn Reach,
 ) -> Result<RunId, StoreError> {
     let log = RunLog::open_at(Arc::clone(from), &report.run, seq).await?;
-    let (summary, entry) = (log.summary().await?, log.entry(seq).await?);
+    let entry = log.entry(seq).await?;
+    let summary = summary_at(from, &log, std::slice::from_ref(&entry)).await?;
     let mut values = BTreeMap::new();
     let mut staged: BTreeSet<PackId> = BTreeSet::new();
     for (name, part) in &entry.parts {

@@ -1,5 +1,5 @@
 //! Dropping what only removed checkpoints had: segments are written anew without the nodes that nothing refers to any
-//! more, and the run lets go of packs that it doesn't need.
+//! more, and the run lets go of packs that it doesn't need. A pack of which something is needed stays whole.
 //!
 //! A crash in between leaves some segments as they were; the next call does the rest. Nothing is dropped that an
 //! entry's body or a checkpoint refers to which wasn't removed, or that the newest entries, which aren't folded,
@@ -30,6 +30,8 @@ pub struct Thinned {
 ///
 /// `Conflict` if somebody wrote to the run meanwhile: nothing is wrong then, and the next call goes on.
 pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach) -> Result<Thinned, StoreError> {
+    // What isn't folded can't be dropped, so as much as possible is.
+    RunLog::open(Arc::clone(store), run).await?.close().await?;
     let log = RunLog::open(Arc::clone(store), run).await?;
     let head = log.head();
     let mut graph = RunGraph::read(store, run).await?;
@@ -57,9 +59,9 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     let mut live = IdSet::default();
     while let Some(id) = open.pop() {
         if live.insert(id)
-            && let Some(next) = graph.nodes.get(&id)
+            && let Some(node) = graph.nodes.get(&id)
         {
-            open.extend(next);
+            open.extend(&node.refers);
         }
     }
     let RunGraph { segments, packs, contents, .. } = graph;

@@ -76,7 +76,9 @@ mod encrypted_file {
 
 mod checkpoint_stores {
     use piton_store::conformance::{checkpoint_store_behaves, runtime};
-    use piton_store::{CheckpointStore, FileCheckpointStore, LogCheckpointStore, MemoryCheckpointStore};
+    use piton_store::{
+        CheckpointStore, EncryptedCheckpointStore, FileCheckpointStore, LogCheckpointStore, MemoryCheckpointStore,
+    };
 
     use super::*;
 
@@ -92,6 +94,16 @@ mod checkpoint_stores {
         let folder = tempfile::tempdir().unwrap();
         let open = || Arc::new(FileCheckpointStore::open(folder.path().join("c")).unwrap()) as Arc<dyn CheckpointStore>;
         runtime().block_on(checkpoint_store_behaves(&open));
+    }
+
+    #[test]
+    fn that_are_encrypted_behave() {
+        let below: Arc<dyn CheckpointStore> = Arc::new(MemoryCheckpointStore::new());
+        let random = Arc::new(SeededRandom::new(3));
+        let key = Key::generate(&*random);
+        let store = runtime().block_on(EncryptedCheckpointStore::open(below, &key, random)).unwrap();
+        let store: Arc<dyn CheckpointStore> = Arc::new(store);
+        runtime().block_on(checkpoint_store_behaves(&|| Arc::clone(&store)));
     }
 
     #[test]
@@ -121,6 +133,50 @@ mod checkpoint_stores {
         println!("a file checkpoint: {tally}");
         assert_eq!((tally.same, tally.lost, tally.silent), (0, 0, 0), "{tally}");
         assert!(tally.detected > 100);
+    }
+}
+
+mod metered_memory {
+    use piton_store::{Call, MeteredStore};
+
+    use super::*;
+
+    struct Metered(Memory);
+
+    #[async_trait]
+    impl Fixture for Metered {
+        async fn open(&self) -> Arc<dyn Store> {
+            Arc::new(MeteredStore::new(self.0.open().await))
+        }
+    }
+
+    piton_store::conformance!(Metered(Memory(Arc::new(MemoryStore::new()))));
+
+    /// What is counted is what was done: commits of either kind, their bytes, and what failed.
+    #[tokio::test]
+    async fn a_metered_store_counts() {
+        use piton_store::{Content, Draft, DraftPart, NewRun, RunLog};
+        use piton_types::{Durability, EntryKind, Timestamp, Value};
+        let metered = MeteredStore::new(Arc::new(MemoryStore::new()));
+        let metrics = metered.metrics();
+        let store: Arc<dyn Store> = Arc::new(metered);
+        let at = Timestamp::from_millis(1);
+        let mut log = RunLog::create(Arc::clone(&store), NewRun::new("r".parse().unwrap(), at)).await.unwrap();
+        let value = Value::from("x".repeat(3_000));
+        for durability in [Durability::Durable, Durability::Relaxed, Durability::Relaxed] {
+            let part = DraftPart { name: "p".into(), schema: "s".into(), version: 1, content: Content::Value(&value) };
+            log.append(Draft { parts: vec![part], durability, ..Draft::new(EntryKind::Checkpoint, at) }).await.unwrap();
+        }
+        let again = RunLog::create(Arc::clone(&store), NewRun::new("r".parse().unwrap(), at)).await;
+        assert!(again.is_err());
+        let [durable, relaxed] = [Call::Commit, Call::RelaxedCommit].map(|call| metrics.of(call));
+        assert_eq!((durable.count, durable.failed, relaxed.count), (3, 1, 2));
+        assert_eq!(metrics.commits(), 4);
+        assert!(durable.bytes > 3_000 && relaxed.bytes < 1_000, "{durable:?} {relaxed:?}");
+        let totals = store.totals().await.unwrap();
+        assert_eq!(totals.entries, 4);
+        assert_eq!(totals.entry_bytes, durable.bytes + relaxed.bytes);
+        assert!(durable.p50_us <= durable.p99_us && durable.p99_us <= durable.longest_us.max(1));
     }
 }
 

@@ -12,7 +12,7 @@ mod nodes;
 pub use diff::Difference;
 pub(crate) use diff::{diff, diff_at};
 pub(crate) use edit::edit;
-pub(crate) use format::{FolderWriter, MAX_DEPTH, Parsed, ParsedTimes, TimedEntry, parse_leaves, parse_times};
+pub(crate) use format::{FolderWriter, Leaf, MAX_DEPTH, Parsed, ParsedTimes, TimedEntry, parse_leaves, parse_times};
 pub(crate) use nodes::{KeptNodes, Nodes, Overlay, StoredNodes, entry_at, folder, walk};
 
 use piton_types::BlobId;

@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use piton::upkeep::{check, copy_run, salvage_run};
 use piton::workspace::{Record, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{MemoryStore, SqliteOptions, SqliteStore, Store, StoreError, SystemClock, Value};
+use piton::{
+    DamagedWal, FileOptions, FileStore, MemoryStore, RunStatus, SqliteOptions, SqliteStore, Store, StoreError,
+    SystemClock, Value,
+};
 use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, RunQuery, Span};
 
-use piton_testing::scratch::Scratch;
+use piton_testing::scratch::{Scratch, copy_tree};
 use piton_testing::{CrashStore, Fault, SeededRandom};
-use piton_types::{EntryKind, RunId, Timestamp};
+use piton_types::{EntryKind, RunId, RunSummary, Timestamp, to_value};
 
 /// A store with a folded run, a short one, a large state, and files.
 async fn fill(store: &Arc<dyn Store>, scratch: &Scratch) {
@@ -53,10 +56,67 @@ async fn whole_checkpoints(store: &Arc<dyn Store>) -> u64 {
     report.runs.iter().map(|run| run.whole).sum()
 }
 
-/// Promise 7: every seeded damage is found, and what is whole is kept by a repair.
+fn rounds(standard: usize) -> usize {
+    if std::env::var("PITON_TEST").is_ok_and(|level| level == "full") { 1_000 } else { standard }
+}
+
+/// What became of damaged stores.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Not even opened: what is wrong is said.
+    refused: usize,
+    repaired: usize,
+    /// The list of runs is lost.
+    unlisted: usize,
+    /// Harmless: nothing that counts was hit.
+    harmless: usize,
+}
+
+/// Looks for damage and repairs it. Everything that a check calls whole must be in the repaired store.
+async fn repair(store: &Arc<dyn Store>, tally: &mut Tally, context: &str) {
+    let report = match check(store, &SnapshotReach, true).await {
+        Ok(report) => report,
+        // A check that can't even begin says so too.
+        Err(StoreError::Corrupt { .. }) => {
+            tally.refused += 1;
+            return;
+        }
+        Err(other) => panic!("{context}: {other}"),
+    };
+    assert!(!report.is_whole(), "{context}: the damage wasn't found");
+    let Ok(runs) = store.run_ids().await else {
+        tally.unlisted += 1;
+        return;
+    };
+    let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    for run in &runs {
+        salvage_run(store, &target, run, &SnapshotReach)
+            .await
+            .unwrap_or_else(|error| panic!("{context}, run {run}: {error}"));
+    }
+    let kept = check(&target, &SnapshotReach, true).await.unwrap();
+    assert!(kept.is_whole(), "{context}: {kept:?}");
+    for before in &report.runs {
+        let after = kept.runs.iter().find(|run| run.run == before.run);
+        let saved = kept.runs.iter().any(|run| run.run.as_str().starts_with(&format!("{}-saved-", before.run)));
+        // Behind an entry that is lost, of what is whole the newest is kept.
+        let lost_entries = after.is_none_or(|after| after.entries < before.entries);
+        assert!(
+            after.map_or(0, |after| after.whole) >= before.whole
+                || (lost_entries
+                    && (saved
+                        || before.newest_whole.is_none()
+                        || after.is_some_and(|after| after.newest_whole >= before.newest_whole))),
+            "{context}: {before:?}, then {after:?}"
+        );
+    }
+    tally.repaired += 1;
+}
+
+/// Promise 7: every seeded damage of a database is found, and what is whole is kept by a repair.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_seeded_damage_is_found_and_nothing_whole_is_lost() {
-    let rounds = if std::env::var("PITON_TEST").is_ok_and(|level| level == "full") { 1_000 } else { 60 };
+    let rounds = rounds(60);
     let scratch = Scratch::in_memory();
     let original = scratch.path().join("original.db");
     {
@@ -67,47 +127,159 @@ async fn every_seeded_damage_is_found_and_nothing_whole_is_lost() {
     }
     let bytes = fs::read(&original).unwrap();
     let random = SeededRandom::new(7);
-    let (mut refused, mut repaired, mut unlisted) = (0, 0, 0);
+    let mut tally = Tally::default();
     for round in 0..rounds {
         let path = scratch.path().join("damaged.db");
         let mut damaged = bytes.clone();
         let at = random.below(damaged.len());
         damaged[at] ^= 1 << random.below(8);
         fs::write(&path, &damaged).unwrap();
-        let Ok(store) = open(&path).await else {
-            refused += 1;
-            continue;
-        };
-        let report = match check(&store, &SnapshotReach, true).await {
-            Ok(report) => report,
-            // A check that can't even begin says so too.
-            Err(StoreError::Corrupt { .. }) => {
-                refused += 1;
-                continue;
-            }
-            Err(other) => panic!("round {round}: {other}"),
-        };
-        assert!(!report.is_whole(), "round {round}: the flip of byte {at} wasn't found");
-        let Ok(runs) = store.list(RunQuery::default()).await else {
-            unlisted += 1;
-            continue;
-        };
-        let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        for run in &runs {
-            salvage_run(&store, &target, &run.id, &SnapshotReach).await.unwrap_or_else(|error| {
-                panic!("round {round}, byte {at}, run {}: {error}", run.id);
-            });
+        match open(&path).await {
+            Ok(store) => repair(&store, &mut tally, &format!("round {round}, byte {at}")).await,
+            Err(_) => tally.refused += 1,
         }
-        let kept = check(&target, &SnapshotReach, true).await.unwrap();
-        let (before, after): (u64, u64) =
-            (report.runs.iter().map(|run| run.whole).sum(), kept.runs.iter().map(|run| run.whole).sum());
-        assert!(
-            after >= before || kept.runs.len() > report.runs.len(),
-            "round {round}: {before} were whole, {after} are left"
-        );
-        repaired += 1;
     }
-    assert!(repaired > rounds / 2, "{repaired} repaired, {refused} refused, {unlisted} without a list of runs");
+    println!("damaged databases: {tally:?} of {rounds}");
+    assert!(tally.repaired > rounds * 3 / 4, "{tally:?}");
+}
+
+/// The same for a database whose newest commits are in the log that a crash left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_seeded_damage_of_a_log_is_found_or_ends_it() {
+    let rounds = rounds(60);
+    let scratch = Scratch::in_memory();
+    let original = scratch.path().join("original.db");
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&original, SqliteOptions::default()).unwrap());
+    let id: RunId = "logged".parse().unwrap();
+    let mut log = RunLog::create(Arc::clone(&store), NewRun::new(id.clone(), Timestamp::from_millis(1))).await.unwrap();
+    for n in 0..20 {
+        save(&mut log, &Value::from(format!("message {n} ").repeat(12)), n).await;
+    }
+    // As a crash leaves it: with a log that nobody has moved into the database.
+    let (bytes, wal) = (fs::read(&original).unwrap(), fs::read(scratch.path().join("original.db-wal")).unwrap());
+    assert!(wal.len() > 50_000, "{}", wal.len());
+    let random = SeededRandom::new(8);
+    let mut tally = Tally::default();
+    for round in 0..rounds {
+        let folder = scratch.path().join(format!("{round}"));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("damaged.db");
+        let mut damaged = wal.clone();
+        let at = random.below(damaged.len());
+        damaged[at] ^= 1 << random.below(8);
+        fs::write(&path, &bytes).unwrap();
+        fs::write(folder.join("damaged.db-wal"), &damaged).unwrap();
+        let context = format!("round {round}, byte {at} of the log");
+        match open(&path).await {
+            // Nothing but the last commit may be taken for one that never was.
+            Ok(store) => {
+                let head = store.head(&id).await.unwrap().unwrap();
+                assert!(head.seq.0 >= 19, "{context}: entries behind {} are gone, and nobody said so", head.seq);
+                tally.harmless += 1;
+            }
+            Err(StoreError::Corrupt { .. }) => {
+                let options = SqliteOptions::default().with_create(false).with_damaged_wal(DamagedWal::KeepPrefix);
+                let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, options).unwrap());
+                assert!(check(&store, &SnapshotReach, true).await.unwrap().is_whole(), "{context}");
+                let kept: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+                assert!(kept.iter().any(|name| name.to_string_lossy().contains("wal.damaged-")), "{context}: {kept:?}");
+                tally.repaired += 1;
+            }
+            Err(other) => panic!("{context}: {other}"),
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    println!("damaged logs: {tally:?} of {rounds}");
+    assert!(tally.repaired > rounds / 3, "{tally:?}");
+}
+
+/// The same for a store of files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_seeded_damage_of_files_is_found_and_nothing_whole_is_lost() {
+    let rounds = rounds(60);
+    let scratch = Scratch::in_memory();
+    let original = scratch.path().join("original");
+    {
+        let store: Arc<dyn Store> = Arc::new(FileStore::open(&original, FileOptions::default()).unwrap());
+        fill(&store, &scratch).await;
+        assert!(check(&store, &SnapshotReach, true).await.unwrap().is_whole(), "the negative control");
+        store.close().await.unwrap();
+    }
+    let mut files = Vec::new();
+    let mut folders = vec![original.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let size = path.metadata().unwrap().len();
+            match path.is_dir() {
+                true => folders.push(path),
+                // Not what is made anew when it is missing.
+                false if size > 0 && !["state.json", "history.jsonl"].iter().any(|name| path.ends_with(name)) => {
+                    files.push((path.strip_prefix(&original).unwrap().to_owned(), size));
+                }
+                false => {}
+            }
+        }
+    }
+    files.sort();
+    let random = SeededRandom::new(9);
+    let mut tally = Tally::default();
+    for round in 0..rounds {
+        let folder = scratch.path().join("damaged");
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir(&folder).unwrap();
+        copy_tree(&original, &folder).unwrap();
+        let (name, size) = &files[random.below(files.len())];
+        let at = random.below(usize::try_from(*size).unwrap());
+        let mut damaged = fs::read(folder.join(name)).unwrap();
+        damaged[at] ^= 1 << random.below(8);
+        fs::write(folder.join(name), damaged).unwrap();
+        let options = FileOptions::default().with_create(false).with_salvage(true);
+        match FileStore::open(&folder, options) {
+            Ok(store) => {
+                // The one file that a salvage does without.
+                if name.as_os_str() == "store.json" {
+                    tally.harmless += 1;
+                    continue;
+                }
+                let store: Arc<dyn Store> = Arc::new(store);
+                repair(&store, &mut tally, &format!("round {round}, byte {at} of {}", name.display())).await;
+            }
+            Err(_) => tally.refused += 1,
+        }
+    }
+    println!("damaged stores of files: {tally:?} of {rounds}");
+    assert!(tally.repaired > rounds * 3 / 4, "{tally:?}");
+}
+
+/// A run whose end is lost shows the state that it had where it ends now, and one whose row is lost is found by its log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repaired_run_shows_its_true_status() {
+    let scratch = Scratch::in_memory();
+    let path = scratch.path().join("store");
+    let id: RunId = "cut".parse().unwrap();
+    {
+        let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
+        let new = NewRun { name: "a name".to_owned(), ..NewRun::new(id.clone(), Timestamp::from_millis(1)) };
+        let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
+        for (n, status) in (2..).zip([RunStatus::InProgress, RunStatus::Waiting, RunStatus::Completed]) {
+            let summary = RunSummary { status, ..log.summary().await.unwrap() };
+            let body = Value::map([("status", to_value(&status).unwrap())]);
+            let draft = Draft::new(EntryKind::StateChanged, Timestamp::from_millis(n));
+            log.append(Draft { body, index: Some(summary), ..draft }).await.unwrap();
+        }
+        store.close().await.unwrap();
+    }
+    // The last entry and the index are lost.
+    fs::write(path.join("runs/cut/checkpoints/0000000003.json"), "{}").unwrap();
+    fs::remove_file(path.join("runs/cut/state.json")).unwrap();
+    let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
+    let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let salvaged = salvage_run(&store, &target, &id, &SnapshotReach).await.unwrap();
+    assert_eq!(salvaged.entries_to, Some(piton::Seq(2)));
+    let row = target.summary(&id).await.unwrap().unwrap();
+    assert_eq!((row.status, row.name.as_str()), (RunStatus::Waiting, "a name"));
+    assert_eq!((row.created_at, row.updated_at), (Timestamp::from_millis(1), Timestamp::from_millis(3)));
 }
 
 /// A copy has everything, can be cut short at any call and gone on with, and can be repeated.

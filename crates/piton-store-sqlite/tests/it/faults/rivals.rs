@@ -1,10 +1,10 @@
 //! Promises 11 and 12: of those who race for one entry exactly one wins, and who was taken over while he
-//! stood still can't write when he goes on.
+//! stood still can't write when he goes on. On the SQLite store and, since the processes are the same, on the file store.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use piton_store::{Draft, NewRun, RunLog, Span, Store, StoreError};
+use piton_store::{Draft, FileOptions, FileStore, NewRun, RunLog, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process::signal_process;
 use piton_types::{EntryKind, Fence, Timestamp, Value};
@@ -28,7 +28,13 @@ enum Manner {
     Insistent,
 }
 
+/// The stores, by the names that they get.
+const STORES: [&str; 2] = ["store.db", "store.files"];
+
 fn store(path: &Path) -> Arc<dyn Store> {
+    if path.ends_with(STORES[1]) {
+        return Arc::new(FileStore::open(path, FileOptions::default()).unwrap());
+    }
     Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
 }
 
@@ -81,9 +87,9 @@ pub(crate) async fn hold(path: &Path) {
 }
 
 /// How many of `racers` won in each round, and what the others got.
-fn race(racers: usize, rounds: usize, manner: Manner) -> Vec<(usize, Vec<String>)> {
+fn race(name: &str, racers: usize, rounds: usize, manner: Manner) -> Vec<(usize, Vec<String>)> {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.db");
+    let path = folder.path().join(name);
     let log = block_on(create(&path));
     let mut command = command("contend", &path);
     command.env(MANNER, format!("{manner:?}"));
@@ -112,9 +118,12 @@ fn race(racers: usize, rounds: usize, manner: Manner) -> Vec<(usize, Vec<String>
 #[test]
 fn fifty_processes_race_for_one_entry() {
     let rounds = by_level(1, 3, 20);
-    for (won, others) in race(50, rounds, Manner::Fair) {
-        assert_eq!(won, 1);
-        assert!(others.len() == 49 && others.iter().all(|answer| answer == "Conflict"), "{others:?}");
+    for (name, (won, others)) in STORES
+        .iter()
+        .flat_map(|name| race(name, 50, rounds, Manner::Fair).into_iter().map(move |result| (name, result)))
+    {
+        assert_eq!(won, 1, "{name}");
+        assert!(others.len() == 49 && others.iter().all(|answer| answer == "Conflict"), "{name}: {others:?}");
     }
     println!("races: {rounds} rounds of 50 processes, one winner each");
 }
@@ -122,7 +131,7 @@ fn fifty_processes_race_for_one_entry() {
 /// The same when nothing in the entries tells the racers apart.
 #[test]
 fn racers_for_the_same_entry_have_one_winner() {
-    for (won, others) in race(8, 3, Manner::Alike) {
+    for (won, others) in STORES.iter().flat_map(|name| race(name, 8, 3, Manner::Alike)) {
         assert_eq!((won, others.len()), (1, 7));
     }
 }
@@ -130,7 +139,7 @@ fn racers_for_the_same_entry_have_one_winner() {
 /// The negative control: racers that look again and insist are counted as what they are, several winners.
 #[test]
 fn several_winners_would_be_noticed() {
-    let results = race(6, 1, Manner::Insistent);
+    let results = race(STORES[0], 6, 1, Manner::Insistent);
     assert_eq!(results, [(6, Vec::new())]);
 }
 
@@ -154,9 +163,9 @@ fn wait_until_stopped(pid: Pid) {
 #[test]
 fn a_frozen_holder_cannot_write_after_a_take_over() {
     let rounds = by_level(2, 5, 50);
-    for taken_over in [true, false].repeat(rounds) {
+    for (n, taken_over) in [true, false].repeat(rounds).into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("store.db");
+        let path = folder.path().join(STORES[n / 2 % 2]);
         block_on(async {
             let mut log = create(&path).await;
             let mut holder = Process::start("hold", &path);
