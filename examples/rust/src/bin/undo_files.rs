@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         other => println!("{other:?}"),
     }
-    let end = session.end(Ok(Value::Null)).await?;
+    let end = session.end(Ok(Value::Null), &Arc::default()).await?;
     println!("the session changed nothing: {}", end.before.tree == end.after.tree);
     println!("notes.txt: {:?}", std::fs::read_to_string(folder.join("notes.txt"))?);
     Ok(())
