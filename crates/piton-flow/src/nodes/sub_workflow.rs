@@ -1,6 +1,6 @@
 //! `sub-workflow`: a workflow inside this one, with inputs of its own. It sees the variables around it,
-//! and gives what its end nodes give. Its graph stands in the document, or in a file that
-//! [`Bundle`](crate::Bundle) has put there.
+//! and gives what its end nodes give. Its graph stands in the document (`sub_graph`), or in a file beside
+//! it (`file`), which becomes part of the document before it runs.
 
 use async_trait::async_trait;
 use piton_types::Value;
