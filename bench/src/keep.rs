@@ -69,8 +69,8 @@ fn now() -> Timestamp {
 }
 
 /// What a writer waits for each durable save of its own run, until it is told to stop.
-async fn write(store: Arc<dyn Store>, stop: Arc<AtomicBool>, id: &str) -> anyhow::Result<Samples> {
-    let mut log = RunLog::create(store, NewRun::new(id.parse()?, now())).await?;
+async fn write(store: Arc<dyn Store>, stop: Arc<AtomicBool>, id: RunId) -> anyhow::Result<Samples> {
+    let mut log = RunLog::create(store, NewRun::new(id, now())).await?;
     let mut samples = Samples::default();
     while !stop.load(Ordering::Relaxed) {
         let value = Value::from(format!("{:?}", samples.0.len()));
@@ -90,7 +90,7 @@ fn millis(time: Duration) -> String {
 async fn gc(path: &FilePath, gone: usize, name: &str) -> anyhow::Result<f64> {
     let (store, other) = (open(path)?, open(path)?);
     let stop = Arc::new(AtomicBool::new(false));
-    let writer = tokio::spawn(write(other, Arc::clone(&stop), &format!("beside-{name}").replace(' ', "-")));
+    let writer = tokio::spawn(write(other, Arc::clone(&stop), format!("beside-{name}").replace(' ', "-").parse()?));
     tokio::time::sleep(Duration::from_millis(300)).await;
     let context = Context::system(Arc::clone(&store));
     let old: Vec<RunId> = store
