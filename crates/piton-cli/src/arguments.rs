@@ -198,6 +198,9 @@ pub(crate) struct Ls {
     /// Only failed runs, with their errors
     #[arg(long, conflicts_with = "waiting")]
     pub(crate) failed: bool,
+    /// Only runs that nobody drives any more; those of other hosts are watched for half a minute
+    #[arg(long, conflicts_with_all = ["waiting", "failed"])]
+    pub(crate) stalled: bool,
     /// The runs of all folders
     #[arg(long, conflicts_with = "store")]
     pub(crate) all: bool,
@@ -521,6 +524,9 @@ pub(crate) struct Run {
     /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Go on with a run of that id although its document or something else dangerous changed; the run keeps the document
+    #[arg(long, requires = "id")]
+    pub(crate) force: bool,
     /// Checkpoint the folder's files with the run: `piton undo RUN` takes back what it did to them, and `piton resume`
     /// finds what others changed meanwhile
     #[arg(long)]
@@ -535,7 +541,7 @@ pub(crate) struct Run {
 /// checked; what changed is asked about on a terminal, and without one nothing is done and the exit code is 4.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton resume RUN\n  piton resume nightly-1 --json\n  piton resume RUN --explain\n  piton resume RUN --explain --document changed.yml"
+    after_help = "Examples:\n  piton resume RUN\n  piton resume nightly-1 --json\n  piton resume RUN --explain\n  piton resume RUN --explain --document changed.yml\n  piton resume RUN --document changed.yml --force"
 )]
 pub(crate) struct Resume {
     /// The run, by its id or the unique beginning of it
@@ -550,8 +556,8 @@ pub(crate) struct Resume {
     /// Only say what changed since the run was begun, and what that means
     #[arg(long)]
     pub(crate) explain: bool,
-    /// With --explain: what this document would mean for what is done
-    #[arg(long, value_name = "FILE", requires = "explain")]
+    /// Go on with this document instead of the run's own, which --force permits; with --explain, say what it would mean
+    #[arg(long, value_name = "FILE")]
     pub(crate) document: Option<PathBuf>,
     /// Go on although something dangerous changed; every change is written to the audit log
     #[arg(long, conflicts_with = "explain")]

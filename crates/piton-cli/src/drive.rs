@@ -307,6 +307,9 @@ impl From<FlowError> for Failure {
                     failure.cause(clean(&format!("{}: {}: {}", change.severity, change.component, change.description)))
                 })
                 .hint(format!("nothing was changed. `piton resume {run} --force` goes on all the same.")),
+            FlowError::PendingNodesGone { ref run, .. } => Self::refused(error.to_string()).hint(format!(
+                "nothing was changed. `piton fork RUN@N --document FILE` branches off before them; `piton log {run}` shows where."
+            )),
             FlowError::NotAWorkflow { ref run } => Self::fixable(error.to_string())
                 .hint(format!("the program that started it must go on with it; `piton show {run}` shows what it did.")),
             error => Self::fixable(error.to_string()).causes_of(&error),

@@ -5,27 +5,16 @@
 use std::path::Path;
 
 use piton_runtime::{Context, ForkRun, Run, RunError, StepRecord};
-use piton_types::{CheckpointRef, StepPath, from_value};
-use serde::Deserialize;
+use piton_types::{CheckpointRef, StepPath};
 
+use crate::body::FlowBody;
 use crate::document::Document;
 use crate::durable::RunJournal;
-use crate::engine::{self, Host, Inputs};
+use crate::engine::{self, Host};
 use crate::error::FlowError;
 use crate::flow::Flow;
-use crate::format::Format;
 use crate::kind::Kinds;
 use crate::need::Services;
-
-/// What is needed of entry 0.
-#[derive(Debug, Deserialize)]
-struct Body {
-    document: String,
-    format: Format,
-    inputs: Inputs,
-    #[serde(default)]
-    folder: Option<String>,
-}
 
 /// Runs one node on the data of an entry of a workflow's log, and returns what came of it.
 ///
@@ -41,8 +30,7 @@ pub async fn run_alone(
     kinds: &Kinds,
 ) -> Result<StepRecord, FlowError> {
     let run = Run::alone_with(context, at, Some(step.clone()), changes).await?;
-    let not_a_workflow = |_| FlowError::NotAWorkflow { run: at.run.clone() };
-    let body: Body = from_value(run.input().clone()).map_err(not_a_workflow)?;
+    let body = FlowBody::of_run(&run)?;
     let document = Document::parse(&body.document, body.format).map_err(FlowError::Document)?;
     let flow = Flow::build(&document, kinds).map_err(FlowError::Document)?;
     let journal = RunJournal::new(&run, &flow, services, &*context.clock);

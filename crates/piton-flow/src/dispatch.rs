@@ -360,7 +360,7 @@ async fn run_node(
                 Err(NodeError::new("Timeout", message))
             }
         };
-        let begun = begin(node, &step, inputs.as_ref().unwrap_or(&Value::Null), frame).await?;
+        let begun = begin(node, &step, inputs.as_ref().unwrap_or(&Value::Null), frame, activity).await?;
         if attempt == before.attempts + 1 {
             let title = || (node.title != node.id.as_str()).then(|| node.title.clone());
             host.events.tell(|| Event::StepStarted { run: host.run(), step: step.clone(), title: title() }).await;
@@ -371,7 +371,7 @@ async fn run_node(
             (Err(error), _) => (Value::Null, Err(error)),
             (Ok(inputs), Begun::Done(Value::Map(record))) => (inputs, Ok(record::read(Value::Map(record)))),
             (Ok(inputs), Begun::Done(other)) => (inputs, Ok(NodeOutput::of([("output", other)]))),
-            (Ok(inputs), Begun::Unknown) => {
+            (Ok(inputs), Begun::Unknown | Begun::Ask(_)) => {
                 let message = "the process died while it ran, so it may have taken place; it isn't done again";
                 (inputs, Err(NodeError::new("Uncertain", message)))
             }
@@ -428,7 +428,13 @@ async fn run_node(
 }
 
 /// Tells the journal that a node is about to begin.
-async fn begin(node: &GraphNode, step: &StepPath, inputs: &Value, frame: Frame<'_>) -> Result<Begun, FlowError> {
+async fn begin(
+    node: &GraphNode,
+    step: &StepPath,
+    inputs: &Value,
+    frame: Frame<'_>,
+    activity: &Activity<'_>,
+) -> Result<Begun, FlowError> {
     let host = frame.host;
     // Without a journal nothing is made for it.
     if !host.journal.keeps() {
@@ -441,8 +447,9 @@ async fn begin(node: &GraphNode, step: &StepPath, inputs: &Value, frame: Frame<'
         on_uncertain: node.settings.on_uncertain,
         waits: node.kind == nodes::HUMAN_INPUT,
         checkpoint: node.settings.checkpoint_before,
+        said: None,
     };
-    host.journal.begin(beginning).await.map_err(FlowError::Journal)
+    host.begin(beginning, activity).await.map_err(FlowError::Journal)
 }
 
 /// Ends when the run is to stop.

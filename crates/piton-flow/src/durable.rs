@@ -15,7 +15,7 @@ use std::sync::{Mutex as Locked, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_runtime::{FailureKind, Intended, Run, RunError, StepDone, StepStanding, Uncertain};
+use piton_runtime::{FailureKind, Intended, Run, StepDone, StepStanding, Uncertain};
 use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, RunId, StepPath, TokenUsage, Trigger, Value,
 };
@@ -25,17 +25,18 @@ use crate::flow::Flow;
 use crate::journal::{Beginning, Begun, Found, Journal, JournalError, NodeDone, OnUncertain};
 use crate::need::Services;
 use crate::node::Effect;
-use crate::outside::{Governor, Outside};
+use crate::outside::{AuditKind, Outside};
 use crate::position::{Now, Position};
 use crate::record;
 use crate::tally::Tally;
+use crate::uncertain;
 use crate::variables::Variables;
 
 /// A journal over a run.
 pub struct RunJournal<'a> {
     run: &'a Run,
     clock: &'a dyn Clock,
-    governor: Option<&'a Governor>,
+    outside: Option<&'a Outside>,
     fingerprint: Value,
     everywhere: bool,
     /// What earlier processes had counted, and when this one began.
@@ -70,15 +71,15 @@ impl<'a> RunJournal<'a> {
     /// The journal of `run`, which runs `flow` with these services. What the run has used before is counted on.
     pub fn new(run: &'a Run, flow: &'a Flow, services: &'a Services, clock: &'a dyn Clock) -> Self {
         let before = Tally::read(run.tally());
-        let governor = services.get::<Outside>().map(Outside::governor);
-        if let Some(governor) = governor {
-            governor.resume(run.id(), before.used());
+        let outside = services.get::<Outside>();
+        if let Some(outside) = outside {
+            outside.governor().resume(run.id(), before.used());
         }
         let book = Book { unsynced: false, variables: Variables::new(run), position: Position::new(&flow.graph) };
         Self {
             run,
             clock,
-            governor,
+            outside,
             fingerprint: Value::Null,
             everywhere: false,
             before,
@@ -112,18 +113,18 @@ impl<'a> RunJournal<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Run::save_checkpoint`].
+    /// As [`Run::save_checkpoint`], and what the audit log says.
     pub async fn save(
         &self,
         trigger: Trigger,
         description: &str,
         interrupted: bool,
-    ) -> Result<CheckpointRef, RunError> {
+    ) -> Result<CheckpointRef, JournalError> {
         if interrupted {
             lock(&self.begun).clear();
         }
         let mut book = self.book.lock().await;
-        self.save_in(&mut book, trigger, description).await
+        self.save_in(&mut book, trigger, description, None).await
     }
 
     async fn save_in(
@@ -131,14 +132,18 @@ impl<'a> RunJournal<'a> {
         book: &mut Book<'_>,
         trigger: Trigger,
         description: &str,
-    ) -> Result<CheckpointRef, RunError> {
+        step: Option<&StepPath>,
+    ) -> Result<CheckpointRef, JournalError> {
         let mut checkpoint = CheckpointRecord::by(trigger).described(description);
         checkpoint.kind = CheckpointKind::Node;
         let begun = lock(&self.begun).clone();
-        let now = Now { begun: &begun, counted: self.tally().value(), fingerprint: self.fingerprint.clone() };
+        let now = Now { begun: &begun, counted: self.tally().value(), fingerprint: &self.fingerprint };
         let parts = vec![book.variables.part(self.run, None).await?, book.position.part(self.run, None, now).await?];
         let saved = self.run.save_checkpoint(&checkpoint, parts, None).await?;
         book.unsynced = false;
+        if let Some(outside) = self.outside {
+            outside.note(self.clock.now(), self.run.id(), step, AuditKind::CheckpointSaved, description)?;
+        }
         Ok(saved)
     }
 
@@ -147,8 +152,8 @@ impl<'a> RunJournal<'a> {
         let mut tally = *lock(&self.counted);
         let here = self.clock.monotonic().saturating_sub(self.began);
         tally.elapsed_ms = u64::try_from((self.before.elapsed() + here).as_millis()).unwrap_or(u64::MAX);
-        if let Some(governor) = self.governor {
-            let used = governor.used(self.run.id());
+        if let Some(outside) = self.outside {
+            let used = outside.governor().used(self.run.id());
             (tally.tool_calls, tally.requests) = (used.tool_calls, used.requests);
         }
         tally
@@ -180,10 +185,11 @@ impl Journal for RunJournal<'_> {
     async fn begin(&self, beginning: Beginning<'_>) -> Result<Begun, JournalError> {
         // It is about to run, unless somebody asked the run to stop.
         self.run.ready_for(beginning.step).await?;
-        if beginning.checkpoint {
+        // What asked before has its checkpoint.
+        if beginning.checkpoint && !self.run.is_asked(beginning.step) {
             let mut book = self.book.lock().await;
             let description = format!("before {}", beginning.step);
-            self.save_in(&mut book, Trigger::BeforeExternal, &description).await?;
+            self.save_in(&mut book, Trigger::BeforeExternal, &description, Some(beginning.step)).await?;
         }
         let mut key = None;
         if beginning.effect == Effect::Outward {
@@ -198,22 +204,16 @@ impl Journal for RunJournal<'_> {
             // known of does it need a sync for its own sake.
             let must = book.unsynced || beginning.on_uncertain != OnUncertain::Retry;
             let durability = if must { Durability::Durable } else { Durability::Relaxed };
-            let asks = beginning.on_uncertain == OnUncertain::Ask;
-            let intended = if asks {
-                // A person may take his time; the others go on.
-                drop(book);
-                let intended = self.run.intend(beginning.step, beginning.inputs, uncertain, durability).await?;
-                book = self.book.lock().await;
-                intended
-            } else {
-                self.run.intend(beginning.step, beginning.inputs, uncertain, durability).await?
-            };
-            match intended {
+            let said = beginning.said.map(uncertain::read);
+            match self.run.intend(beginning.step, beginning.inputs, uncertain, said, durability).await? {
                 Intended::Go { key: found } => key = Some(found.to_string()),
                 Intended::Done(value) => return Ok(Begun::Done(value)),
                 Intended::Unknown => return Ok(Begun::Unknown),
+                Intended::Ask { question, prompt } => {
+                    return Ok(Begun::Ask(Box::new(uncertain::ask(question, prompt))));
+                }
             }
-            if must && !asks {
+            if must {
                 book.unsynced = false;
             }
         }
@@ -250,11 +250,11 @@ impl Journal for RunJournal<'_> {
             durability,
             ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result.cloned().map_err(str::to_owned))
         };
-        let begun = lock(&self.begun).clone();
         let Book { unsynced, variables, position } = &mut *book;
         let parts = match done.result {
             Ok(record) if is_checkpoint => {
-                let now = Now { begun: &begun, counted: tally, fingerprint: self.fingerprint.clone() };
+                let begun = lock(&self.begun).clone();
+                let now = Now { begun: &begun, counted: tally, fingerprint: &self.fingerprint };
                 let node = Some((done.step, record));
                 vec![variables.part(self.run, node).await?, position.part(self.run, node, now).await?]
             }

@@ -16,8 +16,8 @@ use crate::error::FlowError;
 use crate::events::EventSink;
 use crate::flow::{Flow, Given, Handler};
 use crate::graph::Graph;
-use crate::inbox::Inbox;
-use crate::journal::Journal;
+use crate::inbox::{Answered, Inbox, Waiting};
+use crate::journal::{Beginning, Begun, Journal};
 use crate::need::Services;
 use crate::selector::{CONVERSATION, SYSTEM};
 use crate::value::to_text;
@@ -114,6 +114,28 @@ impl<'a> Host<'a> {
 
     pub(crate) fn run(&self) -> RunId {
         self.journal.run().clone()
+    }
+
+    /// Tells the journal that work is about to begin. If nobody knows whether it took place before and a person is to
+    /// say so, he is asked; the step only waits meanwhile.
+    pub(crate) async fn begin(
+        &self,
+        beginning: Beginning<'_>,
+        activity: &Activity<'_>,
+    ) -> Result<Begun, crate::JournalError> {
+        let mut said = None;
+        loop {
+            let question = match self.journal.begin(Beginning { said: said.as_ref(), ..beginning }).await? {
+                Begun::Ask(question) => question,
+                begun => return Ok(begun),
+            };
+            let Some(inbox) = self.inbox else { return Ok(Begun::Unknown) };
+            let waiting = Waiting { activity, control: self.control, step: beginning.step };
+            match inbox.ask(*question, &waiting).await? {
+                Answered::Given(answer) => said = Some(answer),
+                Answered::Late | Answered::Withdrawn => return Ok(Begun::Unknown),
+            }
+        }
     }
 
     /// Something in 0..1 that differs from one call to the next.

@@ -96,6 +96,18 @@ pub enum FlowError {
         /// Everything that changed.
         diagnostic: crate::fingerprint::ResumeDiagnostic,
     },
+
+    /// Work that was to come, or had begun, is gone from the document: under no policy does the run go on with it.
+    /// Nothing was changed.
+    #[cfg(feature = "checkpoint")]
+    #[error("run {run} can't go on with that document, which no longer has {}", .nodes.join(", "))]
+    PendingNodesGone {
+        /// The run.
+        run: piton_types::RunId,
+        /// Steps that are pending.
+        nodes: Vec<String>,
+    },
+
     /// The document was not read from a text, so there is nothing that whoever goes on with the run could read.
     #[cfg(feature = "checkpoint")]
     #[error("only a document that was read from a text can be kept")]

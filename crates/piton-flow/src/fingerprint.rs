@@ -13,6 +13,7 @@ use piton_types::{Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Document, Edge, NodeSpec, VariableSpec};
+use crate::engine::Limits;
 use crate::need::{Need, NodeNeed, Services};
 use crate::outside::{Outside, SecurityLevel};
 
@@ -46,14 +47,17 @@ pub struct ContextFingerprint {
 }
 
 impl ContextFingerprint {
-    /// The fingerprint of a document that would run with these services.
-    pub fn capture(document: &Document, needs: &[NodeNeed], services: &Services) -> Self {
+    /// The fingerprint of a document that would run with these services, within these limits.
+    pub fn capture(document: &Document, needs: &[NodeNeed], services: &Services, limits: &Limits) -> Self {
         let outside = services.get::<Outside>();
         let mut found = Self {
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
             security_level: outside.map(Outside::level),
-            schema_hash: hash(&document_value(document)),
-            engine_config_hash: hash(&outside.map(Outside::limits_value).unwrap_or_default()),
+            schema_hash: schema_hash(document),
+            engine_config_hash: hash(&Value::map([
+                ("quotas", outside.map(Outside::limits_value).unwrap_or_default()),
+                ("limits", limits_value(limits)),
+            ])),
             ..Self::default()
         };
         for need in needs.iter().map(|need| &need.need).filter(|need| services.meet(need)) {
@@ -99,6 +103,24 @@ impl ContextFingerprint {
 fn hash(value: &Value) -> String {
     // Only values that are too deep can't be encoded, and no document is.
     state::encode(&Hashing::PLAIN, value).map(|encoded| encoded.root.to_string()).unwrap_or_default()
+}
+
+/// The name of a document, however it is written.
+pub(crate) fn schema_hash(document: &Document) -> String {
+    hash(&document_value(document))
+}
+
+fn limits_value(limits: &Limits) -> Value {
+    let Limits { max_steps, max_time, node_time, concurrency, strict_templates } = limits;
+    let millis = |time: &Option<std::time::Duration>| time.map(|time| time.as_millis().to_string());
+    let or_null = |text: Option<String>| text.map_or(Value::Null, Value::from);
+    Value::map([
+        ("max_steps", or_null(max_steps.map(|most| most.to_string()))),
+        ("max_time_ms", or_null(millis(max_time))),
+        ("node_time_ms", or_null(millis(node_time))),
+        ("concurrency", concurrency.to_string().into()),
+        ("strict_templates", (*strict_templates).into()),
+    ])
 }
 
 fn document_value(document: &Document) -> Value {
@@ -183,6 +205,12 @@ pub struct ResumeDiagnostic {
 }
 
 impl ResumeDiagnostic {
+    /// Adds a change, among those that matter as much.
+    pub(crate) fn add(&mut self, component: &str, severity: ChangeSeverity, description: String) {
+        self.changes.push(EnvironmentChange { component: component.to_owned(), description, severity });
+        self.changes.sort_by_key(|change| std::cmp::Reverse(change.severity));
+    }
+
     /// Whether the run shouldn't go on.
     pub fn has_danger(&self) -> bool {
         self.changes.iter().any(|change| change.severity == ChangeSeverity::Danger)
@@ -215,13 +243,11 @@ impl fmt::Display for ChangeSeverity {
 /// fingerprints has none.
 pub fn diff_fingerprints(before: Option<&ContextFingerprint>, now: &ContextFingerprint) -> ResumeDiagnostic {
     use ChangeSeverity::{Danger, Info, Warning};
-    let mut changes = Vec::new();
-    let mut add = |component: &str, severity, description: String| {
-        changes.push(EnvironmentChange { component: component.to_owned(), description, severity });
-    };
+    let mut diagnostic = ResumeDiagnostic::default();
+    let mut add = |component: &str, severity, description: String| diagnostic.add(component, severity, description);
     let Some(before) = before else {
         add("fingerprint", Warning, "the run has none, so nobody can tell what changed".to_owned());
-        return ResumeDiagnostic { changes };
+        return diagnostic;
     };
     if before.schema_hash != now.schema_hash {
         let changed = changed_nodes(before, now);
@@ -267,8 +293,7 @@ pub fn diff_fingerprints(before: Option<&ContextFingerprint>, now: &ContextFinge
     if before.engine_version != now.engine_version {
         add("engine_version", Info, format!("{} → {}", before.engine_version, now.engine_version));
     }
-    changes.sort_by_key(|change| std::cmp::Reverse(change.severity));
-    ResumeDiagnostic { changes }
+    diagnostic
 }
 
 /// Nodes that are new, gone or different, or that other edges lead to.
@@ -288,17 +313,19 @@ pub struct Impact {
     pub valid: Vec<String>,
     /// Finished nodes that would come to something else now.
     pub outdated: Vec<String>,
-    /// Nodes that haven't finished and that the document no longer has.
+    /// Nodes that were to come, or had begun, and that the document no longer has: with any, no run goes on with it.
     pub lost: Vec<String>,
 }
 
 impl Impact {
-    /// What it means for a run that has finished these nodes to go on with `document`.
-    pub fn of<'a>(
+    /// What it means for a run that has finished these nodes to go on with `document`, which lacks `lost` of those that
+    /// were to come.
+    pub(crate) fn of<'a>(
         before: &ContextFingerprint,
         now: &ContextFingerprint,
         document: &Document,
         finished: impl IntoIterator<Item = &'a str>,
+        lost: BTreeSet<String>,
     ) -> Self {
         let finished: BTreeSet<&str> = finished.into_iter().collect();
         let changed = changed_nodes(before, now);
@@ -315,12 +342,7 @@ impl Impact {
         Self {
             valid: owned(finished.iter().copied().filter(|node| !affected.contains(node)).collect()),
             outdated: owned(finished.iter().copied().filter(|node| affected.contains(node)).collect()),
-            lost: before
-                .nodes
-                .keys()
-                .filter(|node| !now.nodes.contains_key(*node) && !finished.contains(node.as_str()))
-                .cloned()
-                .collect(),
+            lost: lost.into_iter().collect(),
             affected: owned(affected.into_iter().collect()),
             changed,
         }
@@ -346,7 +368,7 @@ edges: [{source: s, target: t}, {source: t, target: e}]
         let document = Document::parse(text, format).unwrap();
         let flow = crate::Flow::build(&document, &Kinds::builtin()).unwrap();
         let services = Outside::new(OutsideConfig::at(level)).unwrap().install(Services::default());
-        (ContextFingerprint::capture(&document, flow.needs(), &services), document)
+        (ContextFingerprint::capture(&document, flow.needs(), &services, &Limits::default()), document)
     }
 
     /// The golden value: a fingerprint that an earlier version stored must still be found equal.
@@ -354,7 +376,12 @@ edges: [{source: s, target: t}, {source: t, target: e}]
     fn the_fingerprint_is_pinned() {
         let (found, _) = capture(YAML, Format::Yaml, SecurityLevel::Standard);
         assert_eq!(found.schema_hash, GOLDEN);
+        // Everything else of it but the version of this engine.
+        let whole = ContextFingerprint { engine_version: String::new(), ..found };
+        assert_eq!(hash(&whole.value()), GOLDEN_WHOLE);
     }
+
+    const GOLDEN_WHOLE: &str = "ffc488a03c736cc3b59bf0dc48ae97d100a28aa06bc570a4867c4cb417164297";
 
     const GOLDEN: &str = "86fffb51f88e4eadb04ce979f5091a7443b03a9ef81e99cbde0656649f127840";
 
@@ -410,15 +437,8 @@ edges: [{source: s, target: t}, {source: t, target: e}]
     fn a_changed_document_says_what_stays_valid() {
         let (before, _) = capture(YAML, Format::Yaml, SecurityLevel::Standard);
         let (now, document) = capture(&YAML.replace("'a'", "'b'"), Format::Yaml, SecurityLevel::Standard);
-        let impact = Impact::of(&before, &now, &document, ["s", "t"]);
+        let impact = Impact::of(&before, &now, &document, ["s", "t"], BTreeSet::new());
         assert_eq!((impact.changed, impact.affected), (vec!["t".to_owned()], vec!["e".to_owned(), "t".to_owned()]));
         assert_eq!((impact.valid, impact.outdated), (vec!["s".to_owned()], vec!["t".to_owned()]));
-        let without = YAML
-            .replace("  - {id: t, data: {type: template-transform, template: 'a', variables: []}}\n", "")
-            .replace("{source: s, target: t}, {source: t, target: e}", "{source: s, target: e}")
-            .replace("[t, output]", "[s, output]");
-        let (now, document) = capture(&without, Format::Yaml, SecurityLevel::Standard);
-        assert_eq!(Impact::of(&before, &now, &document, ["s"]).lost, ["t"]);
-        assert_eq!(Impact::of(&before, &now, &document, ["s", "t"]).lost, Vec::<String>::new());
     }
 }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use piton_types::{CheckpointRef, RunId, StepPath, Timestamp, TokenUsage, Value};
 use serde::{Deserialize, Serialize};
 
+use crate::inbox::Question;
 use crate::node::Effect;
 
 /// An error of a journal. The engine only passes it on.
@@ -71,6 +72,8 @@ pub struct Beginning<'a> {
     pub waits: bool,
     /// A checkpoint is wanted before it begins.
     pub checkpoint: bool,
+    /// What a person said when [asked](Begun::Ask) what became of it.
+    pub said: Option<&'a Value>,
 }
 
 /// Whether work may begin.
@@ -86,6 +89,8 @@ pub enum Begun {
     Done(Value),
     /// It may have taken place before, and isn't to be done again.
     Unknown,
+    /// It may have taken place before: this is to be asked, and the journal told the answer.
+    Ask(Box<Question>),
 }
 
 /// A node that ended.

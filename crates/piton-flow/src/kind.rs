@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use piton_types::{Path, Segment, Value, from_value};
 use serde::de::DeserializeOwned;
@@ -184,18 +184,20 @@ impl Faults {
 /// assert!(kinds.names().any(|name| name == "my-company.echo"));
 /// ```
 #[derive(Clone, Default)]
-pub struct Kinds(BTreeMap<String, Arc<dyn Kind>>);
+pub struct Kinds(Arc<BTreeMap<String, Arc<dyn Kind>>>);
 
 impl Kinds {
     /// The kinds of the engine itself.
     pub fn builtin() -> Self {
-        crate::nodes::kinds()
+        // One table for all runs: those that wait hold on to it.
+        static BUILTIN: LazyLock<Kinds> = LazyLock::new(crate::nodes::kinds);
+        BUILTIN.clone()
     }
 
     /// These and one more, in the place of one of the same name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, kind: impl Kind + 'static) -> Self {
-        self.0.insert(name.into(), Arc::new(kind));
+        Arc::make_mut(&mut self.0).insert(name.into(), Arc::new(kind));
         self
     }
 

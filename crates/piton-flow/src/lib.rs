@@ -14,6 +14,8 @@
 mod activity;
 #[cfg(feature = "checkpoint")]
 mod alone;
+#[cfg(feature = "checkpoint")]
+mod body;
 mod bundle;
 mod condition;
 mod control;
@@ -57,6 +59,8 @@ mod system;
 #[cfg(feature = "checkpoint")]
 mod tally;
 mod template;
+#[cfg(feature = "checkpoint")]
+mod uncertain;
 mod value;
 #[cfg(feature = "checkpoint")]
 mod variables;
@@ -94,11 +98,11 @@ pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use reply::Reply;
 #[cfg(feature = "checkpoint")]
-pub use resume::{ResumeExamination, ResumePolicy, examine_resume};
+pub use resume::{ResumeExamination, ResumePolicy, Setting, examine_history, examine_resume};
 #[cfg(feature = "checkpoint")]
 pub use runner::{
     AnswerError, Companion, FlowOptions, RunOutcome, StartFlow, answer_question, choose, open_questions,
-    resume_durable, run_durable,
+    resume_durable, resume_with_document, run_durable,
 };
 pub use runner::{
     ExecutionStatus, HandleError, OpenQuestion, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner,

@@ -370,7 +370,8 @@ impl<'a> NodeContext<'a> {
     }
 
     /// A part of the node's work outside that is recorded by itself, as in a turn of an agent: if the journal has
-    /// its result it isn't done again. `name` is unique within the node. `work` gets the key of its call.
+    /// its result it isn't done again. `name` is unique within the node, and there is one part at a time. `work` gets
+    /// the key of its call.
     ///
     /// # Errors
     ///
@@ -394,20 +395,21 @@ impl<'a> NodeContext<'a> {
             .map_err(|_| NodeError::new("EngineError", format!("{name:?} can't be a part of {}", self.step)))?;
         let failed = |error: crate::JournalError| self.fail_run(FlowError::Journal(error));
         // Also for a container, which otherwise isn't while others inside it are.
-        let _busy = self.activity.begin();
+        let _busy = (self.activity.count() == 0).then(|| self.activity.begin());
         // A part that failed is tried again with its node.
         if let Found::Finished { record, .. } = host.journal.find(&step).await.map_err(failed)? {
             host.events.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
             return Ok(record);
         }
         let effect = Effect::Outward;
-        let beginning = Beginning { step: &step, inputs, effect, on_uncertain, waits: false, checkpoint: false };
-        let begun = host.journal.begin(beginning).await.map_err(failed)?;
+        let beginning =
+            Beginning { step: &step, inputs, effect, on_uncertain, waits: false, checkpoint: false, said: None };
+        let begun = host.begin(beginning, self.activity).await.map_err(failed)?;
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let result = match begun {
             Begun::Go { key } => work(key).await,
             Begun::Done(value) => Ok(value),
-            Begun::Unknown => {
+            Begun::Unknown | Begun::Ask(_) => {
                 let message = format!("the process died while {step} ran, so it may have taken place");
                 Err(NodeError::new("Uncertain", message))
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use piton_types::Value;
+use piton_types::{Value, ValueError, from_value};
 use rpds::HashTrieMapSync;
 
 use crate::engine::Inputs;
@@ -41,6 +41,34 @@ impl VariablePool {
     /// Replaces what the workflow was given; for workflows inside workflows.
     pub(crate) fn set_inputs(&mut self, inputs: Inputs) {
         self.inputs = Arc::new(inputs);
+    }
+
+    /// The variables as a checkpoint keeps them: a map by scope, which is the shape of its part `variables`. To hold a
+    /// moment fast, clone the pool, which costs nothing, and ask the clone. Text that is still streaming isn't a
+    /// variable yet: it is left out, and its producer runs again.
+    ///
+    /// ```
+    /// use piton_flow::{Inputs, Selector, VariablePool};
+    /// let mut pool = VariablePool::default();
+    /// pool.set_scope("fetch", [("body".to_owned(), "text".into())].into());
+    /// let kept = pool.snapshot_for_checkpoint();
+    /// let again = VariablePool::restore_from_checkpoint(Inputs::new(), kept).unwrap();
+    /// assert_eq!(again.find(&Selector::of("fetch", "body")), Some(&"text".into()));
+    /// ```
+    pub fn snapshot_for_checkpoint(&self) -> Value {
+        Value::map(self.scopes().map(|(name, scope)| (name.to_owned(), Value::Map(scope.clone()))))
+    }
+
+    /// The pool of a workflow with these inputs and the variables that a checkpoint kept.
+    ///
+    /// # Errors
+    ///
+    /// If it isn't a map by scope of maps by name.
+    pub fn restore_from_checkpoint(inputs: Inputs, variables: Value) -> Result<Self, ValueError> {
+        let scopes: BTreeMap<String, BTreeMap<String, Value>> = from_value(variables)?;
+        let mut pool = Self::new(inputs);
+        scopes.into_iter().for_each(|(name, scope)| pool.set_scope(name, scope));
+        Ok(pool)
     }
 
     /// All variables of a scope.
@@ -106,6 +134,22 @@ mod tests {
         assert_eq!(find(&["a", "b", "xs", "1", "k"]), Some("v".into()));
         for nothing in [&["a", "b", "xs", "2"][..], &["a", "c"], &["b", "b"], &["a", "b", "xs", "0", "k"]] {
             assert_eq!(find(nothing), None, "{nothing:?}");
+        }
+    }
+
+    /// F2: every kind of value comes back as it was, and what isn't a pool is refused.
+    #[test]
+    fn a_snapshot_is_restored_exactly() {
+        let mut pool = VariablePool::default();
+        let values = [Value::Null, true.into(), 7.into(), 0.5.into(), "text".into(), Value::Bytes(vec![0, 255])];
+        let nested = Value::map([("list", Value::List(values.to_vec())), ("map", Value::map::<&str>([]))]);
+        pool.set_scope("node", [("all".to_owned(), nested)].into());
+        pool.assign(&Selector::of("conversation", "n"), i64::MAX.into());
+        let again = VariablePool::restore_from_checkpoint(Inputs::new(), pool.snapshot_for_checkpoint()).unwrap();
+        assert_eq!(again.snapshot_for_checkpoint(), pool.snapshot_for_checkpoint());
+        assert_eq!(again.scope("node"), pool.scope("node"));
+        for wrong in [Value::from(1), Value::map([("node", 1.into())])] {
+            assert!(VariablePool::restore_from_checkpoint(Inputs::new(), wrong).is_err());
         }
     }
 

@@ -25,12 +25,14 @@ pub(crate) struct Position<'a> {
     graph: &'a Graph,
     ready: Ready<'a>,
     places: BTreeMap<&'a str, usize>,
-    /// What changed since the last checkpoint, by its key. Empty until there is one.
-    nodes: BTreeMap<String, Option<&'static str>>,
-    edges: BTreeMap<String, &'static str>,
+    /// What changed since the last checkpoint, by the step; nothing for what isn't listed any more. Empty until there
+    /// is one.
+    nodes: BTreeMap<String, Option<Value>>,
     /// The steps inside containers that aren't over.
     inside: BTreeSet<String>,
     outputs: BTreeMap<String, Value>,
+    /// An end gave something since the last checkpoint.
+    has_outputs: bool,
     last: Option<String>,
     /// Of the newest checkpoint and on; `None` until one is wanted.
     state: Option<State>,
@@ -43,7 +45,7 @@ pub(crate) struct Now<'a> {
     /// What was counted.
     pub(crate) counted: Value,
     /// What the run was begun with.
-    pub(crate) fingerprint: Value,
+    pub(crate) fingerprint: &'a Value,
 }
 
 impl<'a> Position<'a> {
@@ -53,9 +55,9 @@ impl<'a> Position<'a> {
             ready: Ready::new(graph),
             places: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            edges: BTreeMap::new(),
             inside: BTreeSet::new(),
             outputs: BTreeMap::new(),
+            has_outputs: false,
             last: None,
             state: None,
         }
@@ -76,67 +78,95 @@ impl<'a> Position<'a> {
                 && self.places.contains_key(outer)
             {
                 self.inside.insert(step.to_owned());
-                self.nodes.insert(step.to_owned(), Some("succeeded"));
+                self.nodes.insert(step.to_owned(), Some(Value::map([("state", "succeeded".into())])));
             }
             return;
         };
-        let within = format!("{step}/");
-        let over: Vec<_> =
-            self.inside.range(within.clone()..).take_while(|other| other.starts_with(&within)).cloned().collect();
-        for other in over {
-            self.inside.remove(&other);
-            self.nodes.insert(other, None);
+        if !self.inside.is_empty() {
+            let within = format!("{step}/");
+            let over: Vec<_> =
+                self.inside.range(within.clone()..).take_while(|other| other.starts_with(&within)).cloned().collect();
+            for other in over {
+                self.inside.remove(&other);
+                self.nodes.insert(other, None);
+            }
         }
         let exit = record::exit(record);
-        let node = &self.graph.nodes[place];
-        self.nodes.insert(step.to_owned(), Some("succeeded"));
-        for edge in &node.edges {
-            let state = if edge.exit.is_taken(exit) { "taken" } else { "skipped" };
-            self.edges.insert(self.edge(place, edge), state);
-        }
-        if node.is_end {
+        let edge = |exits: &EdgeExit| if exits.is_taken(exit) { "taken" } else { "skipped" };
+        self.nodes.insert(step.to_owned(), Some(self.described(place, "succeeded", edge)));
+        if self.graph.nodes[place].is_end {
             self.outputs.extend(record::variables(record).as_map().cloned().unwrap_or_default());
+            self.has_outputs = true;
         }
         self.last = Some(step.to_owned());
         self.ready.queue.retain(|other| *other != place);
         self.ready.done(place, exit);
-        let lists = [(self.ready.passed.clone(), "skipped"), (self.ready.unwanted.clone(), "cancelled")];
-        for (place, state) in lists.iter().flat_map(|(places, state)| places.iter().map(move |place| (*place, *state)))
-        {
-            self.nodes.insert(self.graph.nodes[place].id.to_string(), Some(state));
-            for edge in &self.graph.nodes[place].edges {
-                self.edges.insert(self.edge(place, edge), state);
+        for (places, state) in [(&self.ready.passed, "skipped"), (&self.ready.unwanted, "cancelled")] {
+            for &place in places {
+                let described = self.described(place, state, |_| state);
+                self.nodes.insert(self.graph.nodes[place].id.to_string(), Some(described));
             }
         }
         let unwanted = &self.ready.unwanted;
         self.ready.queue.retain(|place| !unwanted.contains(place));
     }
 
-    /// The name of an edge: `a -> b`, or `a[exit] -> b`.
-    fn edge(&self, source: usize, edge: &crate::graph::GraphEdge) -> String {
-        let (source, target) = (&self.graph.nodes[source].id, &self.graph.nodes[edge.target].id);
-        match &edge.exit {
-            EdgeExit::Usual => format!("{source} -> {target}"),
-            EdgeExit::Named(exit) => format!("{source}[{exit}] -> {target}"),
+    /// A node with its edges, each by the name of its target, behind that of its exit if it has one.
+    fn described(&self, place: usize, state: &str, edge: impl Fn(&EdgeExit) -> &'static str) -> Value {
+        let node = &self.graph.nodes[place];
+        let state = ("state", Value::from(state));
+        if node.edges.is_empty() {
+            return Value::map([state]);
+        }
+        let edges = node.edges.iter().map(|leads| {
+            let target = &self.graph.nodes[leads.target].id;
+            let name = match &leads.exit {
+                EdgeExit::Usual => target.to_string(),
+                EdgeExit::Named(exit) => format!("[{exit}] {target}"),
+            };
+            (name, Value::from(edge(&leads.exit)))
+        });
+        Value::map([state, ("edges", Value::map(edges))])
+    }
+
+    /// Takes up all nodes and edges as they are after these steps, which ended well, in this order.
+    fn follow<'s>(&mut self, steps: impl IntoIterator<Item = (&'s StepPath, &'s Value)>) {
+        self.places = self.graph.nodes.iter().enumerate().map(|(place, node)| (node.id.as_str(), place)).collect();
+        for (place, node) in self.graph.nodes.iter().enumerate().filter(|(_, node)| node.reached) {
+            self.nodes.insert(node.id.to_string(), Some(self.described(place, "pending", |_| "pending")));
+        }
+        for (step, record) in steps {
+            self.take(step, record);
         }
     }
 
-    /// Begins the state: all nodes and edges as they are, from what the log has.
-    async fn begin(&mut self, run: &Run) -> Result<(), RunError> {
-        self.places = self.graph.nodes.iter().enumerate().map(|(place, node)| (node.id.as_str(), place)).collect();
-        for (place, node) in self.graph.nodes.iter().enumerate().filter(|(_, node)| node.reached) {
-            self.nodes.insert(node.id.to_string(), Some("pending"));
-            for edge in &node.edges {
-                self.edges.insert(self.edge(place, edge), "pending");
-            }
-        }
+    /// The nodes that are still to come after these steps: neither done nor passed over.
+    pub(crate) fn pending<'s>(
+        graph: &'a Graph,
+        steps: impl IntoIterator<Item = (&'s StepPath, &'s Value)>,
+    ) -> BTreeSet<String> {
+        let mut position = Self::new(graph);
+        position.follow(steps);
+        let is_pending = |described: &Value| described.field("state").and_then(Value::as_str) == Some("pending");
+        let nodes = position.nodes.into_iter();
+        nodes.filter(|(_, node)| node.as_ref().is_some_and(is_pending)).map(|(id, _)| id).collect()
+    }
+
+    /// Begins the state, from what the log has.
+    async fn begin(&mut self, run: &Run, fingerprint: &Value) -> Result<(), RunError> {
+        let mut steps = Vec::new();
         run.for_each_step(|step| {
             if step.is_finished() {
-                self.take(&step.path, &step.output);
+                steps.push((step.path.clone(), step.output.clone()));
             }
         });
-        let empty = Value::map([("nodes", Value::map::<&str>([])), ("edges", Value::map::<&str>([]))]);
-        self.state = Some(run.part_state_or(PartName::ENGINE, &empty).await?);
+        self.follow(steps.iter().map(|(step, record)| (step, record)));
+        let begun = Value::map([("execution", run.id().as_str().into())]);
+        let mut state = run.part_state_or(PartName::ENGINE, &begun).await?;
+        state.set(&Path::root().key("fingerprint"), fingerprint.clone()).await?;
+        let nodes = std::mem::take(&mut self.nodes).into_iter().filter_map(|(id, node)| Some((id, node?)));
+        state.set(&Path::root().key("nodes"), Value::map(nodes)).await?;
+        self.state = Some(state);
         Ok(())
     }
 
@@ -148,7 +178,7 @@ impl<'a> Position<'a> {
         now: Now<'_>,
     ) -> Result<DraftPart<'_>, RunError> {
         if self.state.is_none() {
-            self.begin(run).await?;
+            self.begin(run, now.fingerprint).await?;
         }
         if let Some((step, record)) = node {
             self.take(step, record);
@@ -167,31 +197,27 @@ impl<'a> Position<'a> {
         let names = |steps: Vec<(&StepPath, &bool)>| {
             Value::List(steps.into_iter().map(|(step, _)| Value::from(step.as_str())).collect())
         };
-        let position = [
+        // What changes every time is one value, so it costs one edit.
+        let position = Value::map([
             ("ready", Value::List(ready)),
             ("running", names(running)),
             ("waiting", names(waiting)),
             ("last", self.last.as_deref().map_or(Value::Null, Value::from)),
-            ("outputs", Value::Map(self.outputs.clone())),
             ("counted", now.counted),
-            ("fingerprint", now.fingerprint),
-            ("execution", run.id().as_str().into()),
-        ];
+        ]);
         let Some(state) = &mut self.state else { unreachable!("it was begun above") };
         let root = Path::root();
-        for (name, value) in position {
-            state.set(&root.clone().key(name), value).await?;
+        state.set(&root.clone().key("now"), position).await?;
+        if std::mem::take(&mut self.has_outputs) {
+            state.set(&root.clone().key("outputs"), Value::Map(self.outputs.clone())).await?;
         }
-        let (nodes, edges) = (root.clone().key("nodes"), root.key("edges"));
-        for (name, condition) in std::mem::take(&mut self.nodes) {
+        let nodes = root.key("nodes");
+        for (name, described) in std::mem::take(&mut self.nodes) {
             let place = nodes.clone().key(name);
-            match condition {
-                Some(condition) => state.set(&place, condition.into()).await?,
+            match described {
+                Some(described) => state.set(&place, described).await?,
                 None => drop(state.remove(&place).await?),
             }
-        }
-        for (name, condition) in std::mem::take(&mut self.edges) {
-            state.set(&edges.clone().key(name), condition.into()).await?;
         }
         let name = PartName::from(PartName::ENGINE);
         Ok(DraftPart { name, schema: SCHEMA.to_owned(), version: VERSION, content: Content::State(state) })

@@ -1,17 +1,26 @@
 //! Whether a run may go on where it is now (V5): its fingerprint of then is compared with that of now, before anything
-//! is claimed or written.
+//! is claimed or written. With a document that isn't its own it goes on only if it is forced to; what finished stays
+//! as it is.
 
-use piton_runtime::{Context, History, Listener, Run};
-use piton_types::{Event, RunId, RunStatus, Value, from_value};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use piton_runtime::{Admission, Context, EffectStatus, History, Listener, Run};
+use piton_types::{Clock, Event, RunId, StepPath};
+
+use crate::body::FlowBody;
 use crate::document::Document;
+use crate::engine::{Inputs, Limits};
 use crate::error::FlowError;
-use crate::fingerprint::{ContextFingerprint, Impact, ResumeDiagnostic, diff_fingerprints};
+use crate::fingerprint::{
+    ChangeSeverity, ContextFingerprint, Impact, ResumeDiagnostic, diff_fingerprints, schema_hash,
+};
 use crate::flow::Flow;
 use crate::format::Format;
 use crate::kind::Kinds;
 use crate::need::Services;
 use crate::outside::{AuditKind, Outside};
+use crate::position::Position;
 
 /// What to do about a run whose surroundings changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,36 +39,28 @@ pub struct ResumeExamination {
     pub diagnostic: ResumeDiagnostic,
     /// What another document means for what is done, if one is asked about.
     pub impact: Option<Impact>,
+    /// The fingerprint of now.
+    pub now: ContextFingerprint,
 }
 
-/// The name of the field of entry 0 that has the fingerprint.
-pub(crate) const FINGERPRINT: &str = "fingerprint";
-
-/// The fingerprint of a document that was checked, as entry 0 has it.
-pub(crate) fn fingerprint(
-    text: &str,
-    format: Format,
-    kinds: &Kinds,
-    services: &Services,
-) -> Result<ContextFingerprint, FlowError> {
-    let document = Document::parse(text, format).map_err(FlowError::Document)?;
-    let flow = Flow::build(&document, kinds).map_err(FlowError::Document)?;
-    Ok(ContextFingerprint::capture(&document, flow.needs(), services))
+/// What a run would go on with.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// The kinds of nodes that there are.
+    pub kinds: &'a Kinds,
+    /// What nodes may use.
+    pub services: &'a Services,
+    /// How far the run may go.
+    pub limits: &'a Limits,
 }
 
-/// The fingerprint that a run was begun with, and that of now.
-fn both(
-    run: &RunId,
-    input: &Value,
-    kinds: &Kinds,
-    services: &Services,
-) -> Result<(Option<ContextFingerprint>, ContextFingerprint), FlowError> {
-    let not_a_workflow = || FlowError::NotAWorkflow { run: run.clone() };
-    let text = input.field("document").and_then(Value::as_str).ok_or_else(not_a_workflow)?;
-    let format: Format =
-        input.field("format").and_then(|found| from_value(found.clone()).ok()).ok_or_else(not_a_workflow)?;
-    let before = ContextFingerprint::read(input.field(FINGERPRINT).cloned().unwrap_or_default());
-    Ok((before, fingerprint(text, format, kinds, services)?))
+impl Setting<'_> {
+    /// The fingerprint of a document here, if it can be run.
+    fn capture(&self, document: &Document) -> Result<(Flow, ContextFingerprint), FlowError> {
+        let flow = Flow::build(document, self.kinds).map_err(FlowError::Document)?;
+        let found = ContextFingerprint::capture(document, flow.needs(), self.services, self.limits);
+        Ok((flow, found))
+    }
 }
 
 /// Says what changed since a run was begun; and, of another document, what it would mean. Takes nothing and changes
@@ -72,59 +73,199 @@ pub async fn examine_resume(
     context: &Context,
     run: &RunId,
     document: Option<&Document>,
-    kinds: &Kinds,
-    services: &Services,
+    setting: Setting<'_>,
 ) -> Result<ResumeExamination, FlowError> {
-    let history = History::of(context, run).await?;
-    let (before, now) = both(run, &history.input, kinds, services)?;
-    let Some(document) = document else {
-        return Ok(ResumeExamination { diagnostic: diff_fingerprints(before.as_ref(), &now), impact: None });
-    };
-    let flow = Flow::build(document, kinds).map_err(FlowError::Document)?;
-    let then = ContextFingerprint::capture(document, flow.needs(), services);
-    // The document of the run itself is known, even if it was begun before there were fingerprints.
-    let finished: Vec<_> = history
-        .steps
-        .iter()
-        .filter(|step| step.is_finished() && !step.path.as_str().contains('/'))
-        .map(|step| step.path.as_str())
-        .collect();
-    let impact = Impact::of(before.as_ref().unwrap_or(&now), &then, document, finished);
-    Ok(ResumeExamination { diagnostic: diff_fingerprints(before.as_ref(), &then), impact: Some(impact) })
+    examine_history(run, &History::of(context, run).await?, document, setting)
 }
 
-/// That a run may go on here. One that doesn't exist, or is completed, may.
-pub(crate) async fn admit(
-    context: &Context,
+/// [`examine_resume`], for what the log had at some time.
+///
+/// # Errors
+///
+/// [`FlowError::NotAWorkflow`], and [`FlowError::Document`].
+pub fn examine_history(
     run: &RunId,
-    kinds: &Kinds,
-    services: &Services,
-    policy: ResumePolicy,
-    events: &Listener,
-) -> Result<(), FlowError> {
-    let Some(input) = Run::input_of(context, run).await? else { return Ok(()) };
-    let status = context.store.summary(run).await.map_err(piton_runtime::RunError::from)?.map(|found| found.status);
-    if status == Some(RunStatus::Completed) {
-        return Ok(());
+    history: &History,
+    document: Option<&Document>,
+    setting: Setting<'_>,
+) -> Result<ResumeExamination, FlowError> {
+    let body = FlowBody::of_history(run, history)?;
+    let own = Document::parse(&body.document, body.format).map_err(FlowError::Document)?;
+    let examined = examine(history, &body, &own, document, setting)?;
+    Ok(examined.said)
+}
+
+struct Examined {
+    said: ResumeExamination,
+    /// The flow of the document that the run would go on with.
+    flow: Flow,
+    /// That document isn't the run's own.
+    replaces: bool,
+}
+
+fn examine(
+    history: &History,
+    body: &FlowBody,
+    own: &Document,
+    other: Option<&Document>,
+    setting: Setting<'_>,
+) -> Result<Examined, FlowError> {
+    let before = body.begun_with();
+    let (flow, now) = setting.capture(other.unwrap_or(own))?;
+    let mut diagnostic = diff_fingerprints(before.as_ref(), &now);
+    let Some(other) = other else {
+        let said = ResumeExamination { diagnostic, impact: None, now };
+        return Ok(Examined { said, flow, replaces: false });
+    };
+    // Its own document is known, even if the run was begun before there were fingerprints. It may be one that can't be
+    // run here any more: then all that didn't end is to come.
+    let built = setting.capture(own);
+    let known = match (&before, &built) {
+        (Some(before), _) => before.clone(),
+        (None, Ok((_, known))) => known.clone(),
+        (None, Err(_)) => ContextFingerprint::default(),
+    };
+    let replaces = known.schema_hash != now.schema_hash;
+    if before.is_none() && replaces {
+        diagnostic.add("schema", ChangeSeverity::Danger, "the document is another one".to_owned());
     }
-    let (before, now) = both(run, &input, kinds, services)?;
-    let diagnostic = diff_fingerprints(before.as_ref(), &now);
-    if diagnostic.has_danger() && policy == ResumePolicy::Normal {
-        return Err(FlowError::ResumeRejected { run: run.clone(), diagnostic });
+    let finished = history.finished();
+    let outermost = finished.iter().map(|step| step.path.as_str()).filter(|path| !path.contains(['/', '#']));
+    let outermost: BTreeSet<&str> = outermost.collect();
+    let mut pending = match &built {
+        Ok((own, _)) => Position::pending(&own.graph, finished.iter().map(|step| (&step.path, &step.output))),
+        Err(_) => known.nodes.keys().filter(|node| !outermost.contains(node.as_str())).cloned().collect(),
+    };
+    pending.retain(|node| !now.nodes.contains_key(node));
+    // Inside containers, only what began has a place.
+    let questions = history.questions.iter().map(|question| &question.path);
+    let uncertain = history.effects.iter().filter(|effect| effect.status() == EffectStatus::Uncertain);
+    let begun = questions.chain(uncertain.map(|effect| &effect.intent.path));
+    pending.extend(begun.filter(|step| !has_node(other, step)).map(ToString::to_string));
+    let impact = Impact::of(&known, &now, other, outermost, pending);
+    Ok(Examined { said: ResumeExamination { diagnostic, impact: Some(impact), now }, flow, replaces })
+}
+
+/// Whether a document has the node of a step: `node`, `loop/3/node`, `agent/turn-2`.
+fn has_node(document: &Document, step: &StepPath) -> bool {
+    let mut graph = document;
+    let mut words = step.as_str().split('/').map(|word| word.split('#').next().unwrap_or_default());
+    while let Some(word) = words.next() {
+        if word == "error-handler"
+            && let Some(handler) = &graph.error_handler
+        {
+            graph = &handler.graph;
+            continue;
+        }
+        let Some(node) = graph.nodes.iter().find(|node| node.id.as_str() == word) else { return false };
+        let Some(inside) = &node.inside else { return true };
+        graph = inside;
+        // Which item or round it is.
+        words.next();
     }
-    if policy == ResumePolicy::Force && !diagnostic.changes.is_empty() {
-        let audit = services.get::<Outside>().map(|outside| {
-            let at = context.clock.now();
-            let detail = diagnostic.report().replace('\n', "; ");
-            outside.note(at, run, AuditKind::ForceResumeWithChanges, &detail)
+    true
+}
+
+/// What a run goes on with, as it was admitted.
+pub(crate) struct Admitted {
+    pub(crate) body: FlowBody,
+    pub(crate) flow: Flow,
+    /// The document takes the place of the one that the log has.
+    pub(crate) replaces: bool,
+}
+
+/// Lets a run go on here, or doesn't.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    pub(crate) run: RunId,
+    pub(crate) kinds: Kinds,
+    pub(crate) services: Services,
+    pub(crate) limits: Limits,
+    pub(crate) policy: ResumePolicy,
+    pub(crate) events: Listener,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The document to go on with, if it isn't said to be the run's own.
+    pub(crate) document: Option<(String, Format)>,
+    /// The inputs that it must have, if somebody says which.
+    pub(crate) inputs: Option<Inputs>,
+}
+
+/// What a gate has let through.
+pub(crate) type Through = Arc<Mutex<Option<Admitted>>>;
+
+impl Gate {
+    /// This gate for whoever opens the run, and where it puts what it has let through.
+    pub(crate) fn admission(self) -> (Admission, Through) {
+        let through = Through::default();
+        let kept = Arc::clone(&through);
+        let admission = Admission::by(move |history| {
+            let admitted = self.pass(history)?;
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(admitted);
+            Ok(())
         });
-        audit.transpose().map_err(FlowError::Journal)?;
+        (admission, through)
     }
-    if let Some(outside) = services.get::<Outside>() {
-        outside.note(context.clock.now(), run, AuditKind::Resumed, "").map_err(FlowError::Journal)?;
+
+    pub(crate) fn pass(&self, history: &History) -> Result<Admitted, FlowError> {
+        let mut body = FlowBody::of_history(&self.run, history)?;
+        if self.inputs.as_ref().is_some_and(|inputs| *inputs != body.inputs) {
+            return Err(FlowError::Differs { run: self.run.clone(), what: "inputs" });
+        }
+        let parse = |text: &str, format| Document::parse(text, format).map_err(FlowError::Document);
+        let own = parse(&body.document, body.format)?;
+        let differs = self.document.as_ref().filter(|(text, format)| *text != body.document || *format != body.format);
+        let other = differs.map(|(text, format)| parse(text, *format)).transpose()?;
+        let setting = Setting { kinds: &self.kinds, services: &self.services, limits: &self.limits };
+        let Examined { said, flow, replaces } = examine(history, &body, &own, other.as_ref(), setting)?;
+        flow.accept(body.inputs.clone().into(), &self.services)?;
+        let lost = said.impact.as_ref().map(|impact| impact.lost.clone()).unwrap_or_default();
+        if replaces && !lost.is_empty() {
+            return Err(FlowError::PendingNodesGone { run: self.run.clone(), nodes: lost });
+        }
+        self.judge(history, &said.diagnostic)?;
+        if let Some((text, format)) = differs.filter(|_| replaces) {
+            (body.document, body.format, body.fingerprint) = (text.clone(), *format, said.now.value());
+        }
+        Ok(Admitted { body, flow, replaces })
     }
-    if diagnostic.has_danger() || diagnostic.has_warnings() {
-        events.tell(&Event::ResumeWarning { run: run.clone(), report: diagnostic.report() });
+
+    /// That a completed run is the one that is meant.
+    pub(crate) fn same(&self, run: &Run) -> Result<FlowBody, FlowError> {
+        let body = FlowBody::of_run(run)?;
+        let differs = |what| Err(FlowError::Differs { run: self.run.clone(), what });
+        if self.inputs.as_ref().is_some_and(|inputs| *inputs != body.inputs) {
+            return differs("inputs");
+        }
+        match &self.document {
+            Some((text, format)) if *text != body.document || *format != body.format => {
+                let document = Document::parse(text, *format).map_err(FlowError::Document)?;
+                match body.begun_with() {
+                    Some(before) if before.schema_hash == schema_hash(&document) => Ok(body),
+                    _ => differs("a document"),
+                }
+            }
+            _ => Ok(body),
+        }
     }
-    Ok(())
+
+    fn judge(&self, history: &History, diagnostic: &ResumeDiagnostic) -> Result<(), FlowError> {
+        let forced = self.policy == ResumePolicy::Force;
+        if diagnostic.has_danger() && !forced {
+            return Err(FlowError::ResumeRejected { run: self.run.clone(), diagnostic: diagnostic.clone() });
+        }
+        if let (Some(outside), Some(_)) = (self.services.get::<Outside>(), &history.claim) {
+            let at = self.clock.now();
+            let last = history.finished().last().map(|step| step.path.clone());
+            let note = |kind, detail: &str| outside.note(at, &self.run, last.as_ref(), kind, detail);
+            let noted = match diagnostic.report().replace('\n', "; ") {
+                changes if forced && !changes.is_empty() => note(AuditKind::ForceResumeWithChanges, &changes),
+                changes => note(AuditKind::Resumed, &changes),
+            };
+            noted.map_err(FlowError::Journal)?;
+        }
+        if diagnostic.has_danger() || diagnostic.has_warnings() {
+            self.events.tell(&Event::ResumeWarning { run: self.run.clone(), report: diagnostic.report() });
+        }
+        Ok(())
+    }
 }

@@ -30,7 +30,8 @@ impl Variables {
     pub(crate) fn new(run: &Run) -> Self {
         let mut behind = Vec::new();
         run.for_each_step(|step| {
-            if step.is_finished() {
+            // What begins with `#` is no node's.
+            if step.is_finished() && !step.path.as_str().starts_with('#') {
                 behind.push(step.path.clone());
             }
         });

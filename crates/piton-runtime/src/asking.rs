@@ -98,6 +98,11 @@ impl Run {
         .await;
     }
 
+    /// Whether a question was asked, answered or not.
+    pub fn is_asked(&self, path: &StepPath) -> bool {
+        self.core().known().line.questions.contains_key(path)
+    }
+
     /// The questions that wait for an answer.
     pub fn open_questions(&self) -> Vec<QuestionRecord> {
         self.core().known().line.open_questions().cloned().collect()

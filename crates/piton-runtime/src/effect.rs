@@ -402,9 +402,8 @@ impl Core {
     }
 
     /// Asks a person what became of an effect.
-    pub(crate) async fn ask_about(&self, intent: &IntentRecord) -> Result<(EffectAnswer, Witness), RunError> {
-        let question: StepPath = format!("{}#?{}", intent.path, intent.attempt).parse()?;
-        let prompt = format!("Did {} take place? Its key is {}.", intent.path, intent.key);
+    async fn ask_about(&self, intent: &IntentRecord) -> Result<(EffectAnswer, Witness), RunError> {
+        let (question, prompt) = about(intent)?;
         let asked = Wait { wait_for: WaitFor::HumanApproval, prompt, timeout: None };
         let input = Input::new(&question, &asked.prompt)?;
         let answer = self.ask(&question, None, input, asked, None).await?;
@@ -421,6 +420,12 @@ impl Core {
         let name = format!("piton effect\n{}\n{epoch}\n{path}{call}", self.id);
         Hashing::PLAIN.blob(name.as_bytes())
     }
+}
+
+/// The question what became of an effect.
+pub(crate) fn about(intent: &IntentRecord) -> Result<(StepPath, String), RunError> {
+    let question = format!("{}#?{}", intent.path, intent.attempt).parse()?;
+    Ok((question, format!("Did {} take place? Its key is {}.", intent.path, intent.key)))
 }
 
 /// The key of taking an effect back.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use piton_types::{BlobId, Durability, StepPath, Value};
 
-use crate::effect::{EffectAnswer, Uncertain};
+use crate::effect::{EffectAnswer, Uncertain, about};
 use crate::line::Fact;
 use crate::record::{EffectStatus, IntentRecord, StepRecord};
 use crate::scope::hash;
@@ -49,6 +49,13 @@ pub enum Intended {
     Done(Value),
     /// It may have taken place before, and isn't to be done again.
     Unknown,
+    /// It may have taken place before: a person is to be asked, at this place, and is taken at his word.
+    Ask {
+        /// The place of the question.
+        question: StepPath,
+        /// What to ask.
+        prompt: String,
+    },
 }
 
 impl Run {
@@ -100,16 +107,18 @@ impl Run {
     /// Puts into the log that a step which touches the world is about to begin; its [`record`](Self::record) is the
     /// receipt. Until then it is uncertain, and `uncertain` says what becomes of such a one when the run goes on.
     ///
-    /// With [`Durability::Durable`], everything before it is durable too when this returns.
+    /// With [`Durability::Durable`], everything before it is durable too when this returns. `said` is what a person said
+    /// when [asked](Intended::Ask).
     ///
     /// # Errors
     ///
-    /// As [`record`](Self::record), and what [`wait_for`](crate::Scope::wait_for) says if a person is asked.
+    /// As [`record`](Self::record).
     pub async fn intend(
         &self,
         path: &StepPath,
         input: &Value,
         uncertain: Uncertain,
+        said: Option<EffectAnswer>,
         durability: Durability,
     ) -> Result<Intended, RunError> {
         let core = self.core();
@@ -126,10 +135,14 @@ impl Run {
                             // What the node itself makes of a call without an answer is its own affair.
                             _ if receipt.is_some() => {}
                             Uncertain::GiveUp => return Ok(Intended::Unknown),
-                            Uncertain::Ask => match core.ask_about(intent).await?.0 {
-                                EffectAnswer::NotDone => {}
-                                EffectAnswer::Done(output) => return Ok(Intended::Done(output)),
-                                EffectAnswer::GiveUp => return Ok(Intended::Unknown),
+                            Uncertain::Ask => match said {
+                                None => {
+                                    let (question, prompt) = about(intent)?;
+                                    return Ok(Intended::Ask { question, prompt });
+                                }
+                                Some(EffectAnswer::NotDone) => {}
+                                Some(EffectAnswer::Done(output)) => return Ok(Intended::Done(output)),
+                                Some(EffectAnswer::GiveUp) => return Ok(Intended::Unknown),
                             },
                         }
                         (intent.key, intent.attempt + 1, intent.call)

@@ -22,6 +22,16 @@ pub enum RunError {
         since: Option<Timestamp>,
     },
 
+    /// Whoever was asked for [admission](crate::Admission) refused it. Nothing was changed.
+    #[error("run {run} may not go on")]
+    Refused {
+        /// The run.
+        run: RunId,
+        /// Why.
+        #[source]
+        cause: crate::Refusal,
+    },
+
     /// The run's state doesn't allow it. Nothing was changed.
     #[error("run {run} is {}", cause.from)]
     Illegal {

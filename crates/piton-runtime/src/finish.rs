@@ -34,6 +34,7 @@ impl From<&RunError> for Failure {
     fn from(error: &RunError) -> Self {
         let error_type = match error {
             RunError::Held { .. } => "held",
+            RunError::Refused { .. } => "refused",
             RunError::Illegal { .. } => "illegal_move",
             RunError::Changed { .. } => "changed",
             RunError::Step { .. } => "step",

@@ -238,6 +238,13 @@ impl History {
         self.checkpoint.as_ref().map(|(seq, _)| CheckpointRef { run: run.clone(), seq: *seq })
     }
 
+    /// The steps that ended well and count, in the order in which they ended.
+    pub fn finished(&self) -> Vec<&StepRecord> {
+        let mut steps: Vec<_> = self.line.steps.values().filter(|step| step.is_finished()).collect();
+        steps.sort_by_key(|step| self.line.order.get(&step.path).copied());
+        steps
+    }
+
     /// The newest attempt at a step that counts, and that of every other is in `steps`.
     pub fn step(&self, path: &StepPath) -> Option<&StepRecord> {
         self.line.steps.get(path)

@@ -84,9 +84,20 @@ impl LeaseWatch {
             Liveness::Dead => return Ok(Standing::Stalled),
             Liveness::Unknown => {}
         }
-        let beat = context.store.lease(run).await?.filter(|lease| lease.fence == *fence).map_or(0, |lease| lease.beat);
+        self.watch(context, run, *fence, ttl).await
+    }
+
+    /// How a holder on another host stands, by his signs of life.
+    pub(crate) async fn watch(
+        &mut self,
+        context: &Context,
+        run: &RunId,
+        fence: Fence,
+        ttl: Duration,
+    ) -> Result<Standing, StoreError> {
+        let beat = context.store.lease(run).await?.filter(|lease| lease.fence == fence).map_or(0, |lease| lease.beat);
         let head = context.store.head(run).await?.map_or(Seq(0), |head| head.seq);
-        let (sign, now) = (Sign { fence: *fence, beat, head }, context.clock.monotonic());
+        let (sign, now) = (Sign { fence, beat, head }, context.clock.monotonic());
         let (seen, since) = self.seen.entry(run.clone()).or_insert((sign, now));
         if *seen != sign {
             (*seen, *since) = (sign, now);

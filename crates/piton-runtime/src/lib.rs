@@ -82,7 +82,7 @@ pub use holder::{Liveness, liveness, process, this_process};
 pub use lease::{LeaseOptions, LeaseWatch, Standing};
 pub use lines::Lines;
 pub use nudge::listen_for_nudges;
-pub use open::{OpenRun, StartAt};
+pub use open::{Admission, OpenRun, Refusal, StartAt};
 pub use record::{
     AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, LogRecord,
     Order, Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,

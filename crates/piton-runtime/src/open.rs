@@ -56,6 +56,36 @@ pub struct OpenRun {
     pub usage_back: bool,
     /// Only a run that exists is opened; none is created.
     pub existing: bool,
+    /// Who has a say in whether a run goes on.
+    pub admission: Admission,
+}
+
+/// Why a run may not go on.
+pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
+
+/// Looks at what a run has done before it is claimed, and may refuse to go on with it: then nothing was written. What
+/// it was shown is what the claim follows. A completed run goes on with nothing, so nobody is asked.
+#[derive(Clone, Default)]
+pub struct Admission(Option<Arc<Look>>);
+
+type Look = dyn Fn(&History) -> Result<(), Refusal> + Send + Sync;
+
+impl Admission {
+    /// Asks this function. It may be asked more than once, if others write to the run meanwhile.
+    pub fn by(look: impl Fn(&History) -> Result<(), Refusal> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(look)))
+    }
+
+    fn ask(&self, run: &RunId, history: &History) -> Result<(), RunError> {
+        let Some(look) = &self.0 else { return Ok(()) };
+        look(history).map_err(|cause| RunError::Refused { run: run.clone(), cause })
+    }
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Admission" } else { "Admission(anybody)" })
+    }
 }
 
 /// What a run is opened for, besides being driven.
@@ -187,6 +217,7 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
         }
         // Before anything is written: what can't be done changes nothing.
         let target = crate::restore::target(log.run(), &history, &open.at)?;
+        open.admission.ask(log.run(), &history)?;
         let resumed = history.claim.is_some();
         match claim(context, &mut log, &history, &mut summary, open.durability).await {
             Ok(claim) => {

@@ -1,6 +1,6 @@
 //! An embedder's [`CheckpointStore`] as a [`Store`]. Such a store keeps one byte string per run, so the
-//! log behind it is cut to what resuming needs: entry 0, the newest checkpoint and the entries after it,
-//! with the nodes that those reach. Every save therefore costs the whole state, and what needs more than
+//! log behind it is cut to what resuming needs: the entries, in which the results of steps are, and the
+//! state of the newest checkpoint alone. Every save therefore costs the whole state, and what needs more than
 //! that (history, listing, leases) is `Unsupported`.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Seq, Timestamp};
+use piton_types::{BlobId, EntryKind, Fence, Holder, RunId, RunSummary, Seq, Timestamp};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::codec::{Reader, put_bytes, put_varint, references};
@@ -60,19 +60,24 @@ impl Kept {
         Head { seq: newest.seq, hash: newest.hash, fence: newest.fence }
     }
 
-    /// Drops the entries before a checkpoint, and the nodes that no entry reaches any more.
+    /// Drops the checkpoints before the newest one, and the nodes that nothing reaches any more. An entry that says
+    /// something besides, as that a step ended, stays: whoever resumes goes by those.
     fn trim(&mut self, run: &RunId) -> Result<(), StoreError> {
-        let newest = self.records.len() - 1;
+        let open = |record: &Record| sealed::open(&Hashing::PLAIN, run, record);
+        let entries = self.records.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let newest = entries.iter().rposition(|entry| !entry.parts.is_empty());
         let mut open = Vec::new();
-        for (place, record) in self.records.iter().enumerate() {
-            let entry = sealed::open(&Hashing::PLAIN, run, record)?;
-            if place == newest && !entry.parts.is_empty() && newest > 1 {
-                self.records.drain(1..newest);
-                return self.trim(run);
+        let mut kept = Vec::with_capacity(entries.len());
+        for (place, (entry, record)) in entries.iter().zip(self.records.drain(..)).enumerate() {
+            if Some(place) == newest {
+                open.extend(entry.parts.values().map(|part| part.root));
+            } else if entry.kind == EntryKind::Checkpoint {
+                continue;
             }
-            open.extend(entry.parts.values().map(|part| part.root));
             open.extend(references(&entry.body)?);
+            kept.push(record);
         }
+        self.records = kept;
         let mut reached = IdMap::default();
         while let Some(id) = open.pop() {
             if let Some((id, node)) = self.nodes.remove_entry(&id) {

@@ -101,19 +101,22 @@ mod files;
 mod resolver;
 #[cfg(all(feature = "workspace", feature = "flow"))]
 mod run_files;
+#[cfg(feature = "flow")]
+pub mod workflows;
 
+pub use piton_runtime::{
+    Admission, AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer,
+    EffectFailure, EffectOptions, EffectRecord, EffectStatus, Failure, FailureKind, ForkRun, History, Intended,
+    LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord,
+    Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone,
+    StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom, Uncertain, UndoneEffect, Wait, Waits,
+    Witness, answer, cancel, fork, fork_into, listen_for_nudges, liveness, process, roll_back, stop, this_process,
+    undone_effects,
+};
 pub use piton_runtime::{
     AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,
     Message, OnExceed, Paid, Rule, SizeLimits, Summarised, Summariser, TimerRule, ToolOutput, TriggerPolicy,
     TrimPolicy, Trimmed, danger, notify, recovery, retention,
-};
-pub use piton_runtime::{
-    AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer, EffectFailure,
-    EffectOptions, EffectRecord, EffectStatus, Failure, FailureKind, ForkRun, History, Intended, LeaseOptions,
-    LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord, Recorded,
-    Requested, RetryPolicy, RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone, StepOptions, StepRecord,
-    StepStanding, Stopper, SystemClock, SystemRandom, Uncertain, UndoneEffect, Wait, Waits, Witness, answer, cancel,
-    fork, fork_into, listen_for_nudges, liveness, process, roll_back, stop, this_process, undone_effects,
 };
 pub use piton_store::state;
 pub use piton_store::{
@@ -142,8 +145,9 @@ pub use piton_flow::{
     Flow, FlowError, Form, Format, Found, Given, Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind,
     Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput,
     NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic, ResumeExamination,
-    ResumePolicy, RunJournal, RunOutcome, Selector, Services, Severity, StartFlow, Template, VariablePool, Waiting,
-    diff_fingerprints, examine_resume, file_with, resume_durable, run, run_alone, run_durable,
+    ResumePolicy, RunJournal, RunOutcome, Selector, Services, Setting, Severity, StartFlow, Template, VariablePool,
+    Waiting, diff_fingerprints, examine_history, examine_resume, file_with, resume_durable, resume_with_document, run,
+    run_alone, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

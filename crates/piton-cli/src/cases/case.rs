@@ -7,6 +7,7 @@ use piton::{Bundle, Document, Format, Problems};
 use piton_types::{Value, from_json, from_value};
 use serde::Deserialize;
 
+use super::acts::Acts;
 use crate::documents::Beside;
 
 /// The largest file of a case.
@@ -18,12 +19,17 @@ pub(crate) struct Case {
     /// The name of its folder.
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
+    /// The document as it is written.
+    pub(crate) text: String,
+    pub(crate) format: Format,
     pub(crate) document: Result<Document, Problems>,
     pub(crate) inputs: BTreeMap<String, Value>,
     pub(crate) state: State,
     pub(crate) expected: Expected,
     /// It has a script for the debugger.
     pub(crate) debug: Option<Value>,
+    /// It is played in several acts.
+    pub(crate) acts: Option<Acts>,
 }
 
 /// The world around the document.
@@ -167,10 +173,13 @@ impl Case {
             folder: folder.to_owned(),
             document: Bundle::read(&text, format, &Beside::of(&folder.join("workflow")))
                 .and_then(|bundle| bundle.document()),
+            text,
+            format,
             inputs: read(folder, "in")?.unwrap_or_default(),
             state: read(folder, "state")?.unwrap_or_default(),
             expected,
             debug: read(folder, "debug")?,
+            acts: read(folder, "acts")?,
         })
     }
 }

@@ -8,6 +8,7 @@ use piton::{
     Context, Control, Event, EventSink, Failure, Finished, FlowError, History, Host, OpenRun, Run, RunError,
     RunJournal, run as run_flow, this_process,
 };
+use piton_flow::SecurityLevel;
 use piton_store::{Store, StoreError};
 use piton_types::{Durability, Holder, RunId, RunKind, RunState, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
@@ -51,7 +52,7 @@ pub(crate) async fn drive(
     driver: Driver,
     skipped: &AtomicU64,
 ) -> Result<Attempt, String> {
-    let setup = match prepare(case, base)? {
+    let setup = match prepare(case, base, SecurityLevel::Standard, None)? {
         Ok(setup) => setup,
         Err(error) => return Ok(Attempt::Ended(Ended::failed(&error))),
     };

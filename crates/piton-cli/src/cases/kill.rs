@@ -2,8 +2,8 @@
 //! what it comes to when nobody kills it (promise 15).
 //!
 //! Three ways to die: in process, on a store in memory and on SQLite (whatever the process held is dropped, the store
-//! is opened again), and by SIGKILL of a process of its own, wherever an entry is added to the log. Every other
-//! resume is killed as well, at a call that the seed chooses, and gone on with once more. The case's HTTP server
+//! is opened again), and by SIGKILL of a process of its own, on SQLite and on the file store, wherever an entry is added
+//! to the log. Every other resume is killed as well, at a call that the seed chooses, and gone on with once more. The case's HTTP server
 //! lives in this process, survives, and answers a key that it knows as before.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use piton::{MemoryStore, SqliteOptions, SqliteStore};
+use piton::{FileOptions, FileStore, MemoryStore, SqliteOptions, SqliteStore};
 use piton_store::Store;
 
 use super::case::Case;
@@ -30,6 +30,7 @@ enum Way {
     Memory,
     Sqlite,
     Signal,
+    SignalOnFiles,
 }
 
 impl Way {
@@ -38,9 +39,21 @@ impl Way {
             Self::Memory => "in process, in memory",
             Self::Sqlite => "in process, on SQLite",
             Self::Signal => "by SIGKILL, on SQLite",
+            Self::SignalOnFiles => "by SIGKILL, on files",
+        }
+    }
+
+    /// The name of a store that a case dies on.
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::SignalOnFiles => "files",
+            _ => DATABASE,
         }
     }
 }
+
+/// What a store in SQLite is called; another is one of files.
+const DATABASE: &str = "db";
 
 /// A moment at which a case is killed.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +71,7 @@ pub(crate) struct Counts {
     pub(crate) memory: AtomicU64,
     pub(crate) sqlite: AtomicU64,
     pub(crate) signals: AtomicU64,
+    pub(crate) signals_on_files: AtomicU64,
     /// Resumes that were killed too.
     pub(crate) again: AtomicU64,
     /// Moments that the budget had no time for.
@@ -68,7 +82,8 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn killed(&self) -> u64 {
-        [&self.memory, &self.sqlite, &self.signals].iter().map(|count| count.load(Ordering::Relaxed)).sum()
+        let ways = [&self.memory, &self.sqlite, &self.signals, &self.signals_on_files];
+        ways.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     fn count(&self, way: Way) {
@@ -76,6 +91,7 @@ impl Counts {
             Way::Memory => &self.memory,
             Way::Sqlite => &self.sqlite,
             Way::Signal => &self.signals,
+            Way::SignalOnFiles => &self.signals_on_files,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -93,7 +109,8 @@ pub(crate) struct Plan {
 /// Kills a case everywhere.
 pub(crate) async fn kill_everywhere(case: Case, plan: Plan, counts: &Counts) -> Outcome {
     let (began, name) = (Instant::now(), case.name.clone());
-    let verdict = match unsupported(&case) {
+    let in_acts = || case.acts.is_some().then(|| "it is played in acts, each of which ends by itself".to_owned());
+    let verdict = match unsupported(&case).or_else(in_acts) {
         Some(reason) => Verdict::Unsupported(reason),
         None => match campaign(&case, plan, counts).await {
             Ok(found) if found.is_empty() => Verdict::Passed,
@@ -131,14 +148,15 @@ async fn campaign(case: &Case, plan: Plan, counts: &Counts) -> Result<Vec<String
     let sqlite = whole(case, open(&folder.path().join("whole.db"))?).await?;
     // What has time or chance in it differs from itself; then only what the case expects counts.
     let is_repeatable = memory.ended == sqlite.ended;
-    let moments = moments(&memory, &sqlite, plan.seed);
+    let files = whole(case, open(&folder.path().join("whole.files"))?).await?;
+    let moments = moments(&memory, &sqlite, &files, plan.seed);
     let (mut done, skipped) = (0, AtomicU64::new(0));
     for (number, moment) in moments.iter().enumerate() {
         if plan.budget.is_some_and(|budget| began.elapsed() >= budget) {
             counts.left_out.fetch_add((moments.len() - number) as u64, Ordering::Relaxed);
             break;
         }
-        let place = folder.path().join(format!("{number}.db"));
+        let place = folder.path().join(format!("{number}.{}", moment.way.ending()));
         let ended = one(case, *moment, &place, &skipped).await;
         let ended = ended.map_err(|error| format!("killed {}: {error}", told(*moment)))?;
         let mut found = differences(case, &ended);
@@ -152,9 +170,10 @@ async fn campaign(case: &Case, plan: Plan, counts: &Counts) -> Result<Vec<String
         done += 1;
         counts.count(moment.way);
         counts.again.fetch_add(u64::from(moment.again.is_some()), Ordering::Relaxed);
+        // What can't be removed goes with the folder.
+        let _ = std::fs::remove_dir_all(&place);
         for ending in ["", "-wal", "-shm"] {
-            // What can't be removed goes with the folder.
-            let _ = std::fs::remove_file(folder.path().join(format!("{number}.db{ending}")));
+            let _ = std::fs::remove_file(folder.path().join(format!("{number}.{DATABASE}{ending}")));
         }
     }
     let skipped = skipped.into_inner();
@@ -173,23 +192,29 @@ fn told(moment: Moment) -> String {
 }
 
 fn open(place: &Path) -> Result<Arc<dyn Store>, String> {
+    if place.extension().is_none_or(|ending| ending != DATABASE) {
+        let store = FileStore::open(place, FileOptions::default());
+        return Ok(Arc::new(store.map_err(|error| error.to_string())?));
+    }
     let store = SqliteStore::open(place, SqliteOptions::default().with_create(true));
     Ok(Arc::new(store.map_err(|error| error.to_string())?))
 }
 
 /// Every moment, in an order that the seed chooses: what a budget cuts off is another part each time.
-fn moments(memory: &Whole, sqlite: &Whole, seed: u64) -> Vec<Moment> {
+fn moments(memory: &Whole, sqlite: &Whole, files: &Whole, seed: u64) -> Vec<Moment> {
     let mut chance = Chance(seed | 1);
     let ways = [
         (Way::Memory, (1..=memory.calls).collect::<Vec<_>>()),
         (Way::Sqlite, (1..=sqlite.calls).collect()),
         (Way::Signal, sqlite.appends.clone()),
+        (Way::SignalOnFiles, files.appends.clone()),
     ];
     let mut moments = Vec::new();
     for (way, calls) in ways {
         for call in calls {
             for after in [false, true] {
-                let again = (way != Way::Signal && chance.below(2) == 0).then(|| 1 + chance.below(memory.calls));
+                let in_process = matches!(way, Way::Memory | Way::Sqlite);
+                let again = (in_process && chance.below(2) == 0).then(|| 1 + chance.below(memory.calls));
                 moments.push(Moment { way, call, after, again });
             }
         }
@@ -212,7 +237,7 @@ async fn one(case: &Case, moment: Moment, place: &Path, skipped: &AtomicU64) -> 
     let reopen = || if moment.way == Way::Memory { Ok(Arc::clone(&memory)) } else { open(place) };
     let mut deaths = vec![];
     match moment.way {
-        Way::Signal => die(case, moment, place, base).await?,
+        Way::Signal | Way::SignalOnFiles => die(case, moment, place, base).await?,
         Way::Memory | Way::Sqlite => deaths.push(death),
     }
     deaths.extend(moment.again.map(|call| Death { call, after: false, really: false }));
@@ -310,10 +335,10 @@ mod tests {
         let ended = Ended::failed(&"x");
         let whole = Whole { ended, calls: 9, appends: vec![2, 4] };
         let order = |seed| {
-            let moments = moments(&whole, &whole, seed);
+            let moments = moments(&whole, &whole, &whole, seed);
             moments.iter().map(|moment| told(*moment)).collect::<Vec<_>>()
         };
-        assert_eq!(order(1).len(), 2 * (9 + 9 + 2));
+        assert_eq!(order(1).len(), 2 * (9 + 9 + 2 + 2));
         assert_eq!(order(7), order(7));
         assert_ne!(order(7), order(8));
     }

@@ -4,6 +4,7 @@
 //! A case touches nothing outside: its HTTP, models and tools are answered by servers of its own on
 //! loopback, its time stands still, its ids are counted.
 
+mod acts;
 mod case;
 mod compare;
 mod durable;

@@ -1,15 +1,17 @@
 //! Running a case and judging it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use piton::{Control, Flow, FlowError, Given, Host, Kinds, Limits, NoJournal, Services, run as run_flow};
+use piton_flow::{Audit, SecurityLevel};
 use piton_types::{RunId, Value};
 
 use super::case::{Case, MockAnswer};
 use super::http::MockHttp;
 use super::world::{CaseClock, CaseInbox, CountedIds};
-use super::{compare, tools};
+use super::{acts, compare, tools};
 
 /// How long a case may take that doesn't say so itself.
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -54,6 +56,9 @@ pub(super) fn unsupported(case: &Case) -> Option<String> {
 }
 
 async fn judge(case: Case) -> Result<Vec<String>, String> {
+    if let Some(acts) = &case.acts {
+        return acts::play(&case, acts).await;
+    }
     let mock = start_mock(&case).await?;
     let base = mock.as_ref().map(MockHttp::url);
     let ended = execute(&case, base.as_deref()).await?;
@@ -83,7 +88,7 @@ pub(super) async fn start_patient_mock(case: &Case) -> Result<Option<MockHttp>, 
     start(answers).await
 }
 
-async fn start(answers: Vec<MockAnswer>) -> Result<Option<MockHttp>, String> {
+pub(super) async fn start(answers: Vec<MockAnswer>) -> Result<Option<MockHttp>, String> {
     if answers.is_empty() { Ok(None) } else { MockHttp::start(answers).await.map(Some) }
 }
 
@@ -138,7 +143,12 @@ pub(super) struct Setup {
 }
 
 /// Checks the document and prepares its world. The outer error is one of the case itself.
-pub(super) fn prepare(case: &Case, base: Option<&str>) -> Result<Result<Setup, FlowError>, String> {
+pub(super) fn prepare(
+    case: &Case,
+    base: Option<&str>,
+    level: SecurityLevel,
+    audit: Option<Arc<dyn Audit>>,
+) -> Result<Result<Setup, FlowError>, String> {
     let state = &case.state;
     let document = match &case.document {
         Ok(document) => document,
@@ -159,7 +169,7 @@ pub(super) fn prepare(case: &Case, base: Option<&str>) -> Result<Result<Setup, F
         conversation: state.conversation_variables.clone(),
         lenient: true,
     };
-    let services = tools::services(state, &document.mcp_servers, base)?;
+    let services = tools::services(state, &document.mcp_servers, base, level, audit)?;
     let config = &state.config;
     let limits = Limits {
         max_steps: config.max_steps,
@@ -174,7 +184,7 @@ pub(super) fn prepare(case: &Case, base: Option<&str>) -> Result<Result<Setup, F
 /// Runs the document of a case. The outer error is one of the case itself.
 async fn execute(case: &Case, base: Option<&str>) -> Result<Ended, String> {
     let state = &case.state;
-    let setup = match prepare(case, base)? {
+    let setup = match prepare(case, base, SecurityLevel::Standard, None)? {
         Ok(setup) => setup,
         Err(error) => return Ok(Ended::failed(&error)),
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use piton::Services;
-use piton_flow::{Outside, OutsideConfig, SecurityLevel, ToolServer};
+use piton_flow::{Audit, Outside, OutsideConfig, SecurityLevel, ToolServer};
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
 use piton_model::mcp::{McpError, ToolOutput};
@@ -14,8 +14,15 @@ use super::case::{MockTools, State};
 
 /// What the nodes of a case may use. `servers` are the MCP servers that the document names, `base` is the
 /// address of the case's HTTP server.
-pub(crate) fn services(state: &State, servers: &Value, base: Option<&str>) -> Result<Services, String> {
-    let mut config = OutsideConfig::at(SecurityLevel::Standard);
+pub(crate) fn services(
+    state: &State,
+    servers: &Value,
+    base: Option<&str>,
+    level: SecurityLevel,
+    audit: Option<Arc<dyn Audit>>,
+) -> Result<Services, String> {
+    let mut config = OutsideConfig::at(level);
+    config.audit = audit;
     if let Some(base) = base {
         config.network = config.network.trusting_url(base);
     }

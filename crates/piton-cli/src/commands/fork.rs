@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use piton::workspace::Moment;
 use piton::{
-    Bundle, CheckpointRef, Context, ContextFingerprint, ForkRun, History, Kinds, Services, StepRecord, examine_resume,
-    fork, fork_into, run_alone,
+    Bundle, CheckpointRef, Context, FlowError, ForkRun, History, Kinds, Limits, Services, Setting, StepRecord,
+    examine_history, fork, fork_into, run_alone,
 };
 use piton_store::{RunLog, Store, StoreError};
 use piton_types::{PartName, RunId, RunKind, StepPath, Value, to_value};
@@ -40,11 +40,12 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
     let at = view::entry_id(log.run(), &entry);
     let context = Context::system(Arc::clone(&store));
     let kind = log.summary().await?.kind;
-    let mut changed = changes(&log, &History::read_to(&log, entry.seq).await?, kind, arguments.set).await?;
+    let history = History::read_to(&log, entry.seq).await?;
+    let mut changed = changes(&log, &history, kind, arguments.set).await?;
     changed.id = arguments.id.clone();
     if let Some(path) = &arguments.document {
         let services = services(session, arguments.config.as_deref())?;
-        with_document(&context, &at.run, path, &services, &mut changed).await?;
+        with_document(&at.run, &history, path, &services, &mut changed)?;
     }
     if let Some(step) = &arguments.only {
         let services = services(session, arguments.config.as_deref())?;
@@ -81,25 +82,29 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
 }
 
 /// Puts another document into a fork, which does again what the change affects.
-async fn with_document(
-    context: &Context,
+fn with_document(
     run: &RunId,
+    history: &History,
     path: &Path,
     services: &Services,
     fork: &mut ForkRun,
 ) -> Result<(), Failure> {
     let (Bundle { text, format, .. }, document) = documents::read_valid(path)?;
-    let said = examine_resume(context, run, Some(&document), &Kinds::builtin(), services).await?;
-    let report = document.check(&Kinds::builtin());
-    let fingerprint = ContextFingerprint::capture(&document, &report.needs, services);
+    let setting = Setting { kinds: &Kinds::builtin(), services, limits: &Limits::default() };
+    let said = examine_history(run, history, Some(&document), setting)?;
     let impact = said.impact.unwrap_or_default();
+    if !impact.lost.is_empty() {
+        return Err(FlowError::PendingNodesGone { run: run.clone(), nodes: impact.lost }.into());
+    }
+    // What an earlier document replaced isn't the fork's.
+    fork.without.extend("#document".parse::<StepPath>());
     for node in &impact.outdated {
         fork.without.push(node.parse().map_err(|_| Failure::fixable(format!("{} is no step", clean(node))))?);
     }
     if let Some(Value::Map(body)) = &mut fork.input {
         body.insert("document".to_owned(), text.into());
         body.insert("format".to_owned(), to_value(&format).unwrap_or_default());
-        body.insert("fingerprint".to_owned(), to_value(&fingerprint).unwrap_or_default());
+        body.insert("fingerprint".to_owned(), to_value(&said.now).unwrap_or_default());
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton::recovery::stalled;
-use piton::{Context, History, OpenQuestion};
+use piton::{Context, History, LeaseOptions, LeaseWatch, OpenQuestion};
 use piton_store::{RunLog, RunQuery, Store};
 use piton_types::{RunId, RunState, RunStatus, RunSummary, TokenUsage};
 use serde_json::{Value as Json, json};
@@ -48,20 +48,36 @@ pub(crate) async fn execute(session: &Session, arguments: &Ls) -> Result<Exit, F
     Ok(Exit::Done)
 }
 
+/// The runs that nobody drives. Of holders on other hosts that shows only after a while, for which `--stalled` waits.
+async fn dead(session: &Session, store: &Arc<dyn Store>, arguments: &Ls) -> Result<HashSet<RunId>, Failure> {
+    let (context, ttl) = (Context::system(Arc::clone(store)), LeaseOptions::default().ttl);
+    let mut watch = LeaseWatch::default();
+    let mut runs = stalled(&context, &mut watch, ttl).await?;
+    if arguments.stalled && runs.watched > 0 {
+        let said = format!("watching {} on other hosts for {} s", many(runs.watched, "run"), ttl.as_secs());
+        session.output.note(&said);
+        context.clock.sleep(ttl).await;
+        runs = stalled(&context, &mut watch, ttl).await?;
+    }
+    Ok(runs.found.into_iter().map(|stalled| stalled.run.id).collect())
+}
+
+fn many(count: usize, what: &str) -> String {
+    if count == 1 { format!("one {what}") } else { format!("{count} {what}s") }
+}
+
 async fn list(session: &Session, store: &Arc<dyn Store>, arguments: &Ls) -> Result<Vec<Row>, Failure> {
-    let status = match (arguments.waiting, arguments.failed) {
-        (true, _) => vec![RunStatus::Waiting],
-        (_, true) => vec![RunStatus::Failed],
+    let status = match arguments {
+        Ls { waiting: true, .. } => vec![RunStatus::Waiting],
+        Ls { failed: true, .. } => vec![RunStatus::Failed],
+        Ls { stalled: true, .. } => vec![RunStatus::InProgress],
         _ => Vec::new(),
     };
-    let dead: HashSet<RunId> = if status.is_empty() {
-        stalled(&Context::system(Arc::clone(store))).await?.into_iter().map(|stalled| stalled.run.id).collect()
-    } else {
-        HashSet::new()
-    };
+    let dead =
+        if arguments.waiting || arguments.failed { HashSet::new() } else { dead(session, store, arguments).await? };
     let query = RunQuery { status, limit: Some(arguments.limit), ..RunQuery::default() };
     let mut rows = Vec::new();
-    for run in store.list(query).await? {
+    for run in store.list(query).await?.into_iter().filter(|run| !arguments.stalled || dead.contains(&run.id)) {
         let log = RunLog::open(Arc::clone(store), &run.id).await?;
         let (detail, questions) =
             if arguments.waiting || arguments.failed { detail(&log).await? } else { Default::default() };

@@ -9,7 +9,8 @@ use piton::recovery::{
 };
 use piton::workspace::{DriftOptions, FileChanges, UpstreamChanges, Workspace};
 use piton::{
-    Context, FlowOptions, Kinds, LeaseOptions, OpenRun, ResumePolicy, Run, RunError, examine_resume, resume_durable,
+    Bundle, Context, FlowOptions, Kinds, LeaseOptions, Limits, OpenRun, ResumePolicy, Run, RunError, Setting,
+    examine_resume, resume_durable, resume_with_document,
 };
 use piton_store::{RunLog, Span, Store, StoreError};
 use piton_types::{PartName, RunId, RunKind};
@@ -54,8 +55,19 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
     let policy = if arguments.force { ResumePolicy::Force } else { ResumePolicy::Normal };
     let notice = clean(&examined.notice.to_string());
     let along = along(session, &store, &run, arguments.drift).await?;
+    let document = match &arguments.document {
+        Some(path) => {
+            let (Bundle { text, format, .. }, _) = documents::read_valid(path)?;
+            Some((text, format))
+        }
+        None => None,
+    };
     drive(session, store, &run, Some(notice), services, along, |context, options| async move {
-        resume_durable(&context, &id, FlowOptions { policy, ..options }).await
+        let options = FlowOptions { policy, ..options };
+        match document {
+            Some(document) => resume_with_document(&context, &id, document, options).await,
+            None => resume_durable(&context, &id, options).await,
+        }
     })
     .await
 }
@@ -68,7 +80,8 @@ async fn explain(session: &Session, store: &Arc<dyn Store>, run: &RunId, argumen
         Some(path) => Some(documents::read_valid(path)?.1),
     };
     let services = services(session, arguments.config.as_deref())?;
-    let said = examine_resume(&context, run, document.as_ref(), &Kinds::builtin(), &services).await?;
+    let setting = Setting { kinds: &Kinds::builtin(), services: &services, limits: &Limits::default() };
+    let said = examine_resume(&context, run, document.as_ref(), setting).await?;
     store.close().await?;
     let output = &session.output;
     if output.is_json() {
@@ -93,11 +106,15 @@ async fn explain(session: &Session, store: &Arc<dyn Store>, run: &RunId, argumen
             }
         }
     }
-    let refused = said.diagnostic.has_danger();
+    let is_lost = said.impact.as_ref().is_some_and(|impact| !impact.lost.is_empty());
+    let refused = said.diagnostic.has_danger() || is_lost;
     if refused && !output.is_json() {
-        output.note(&match arguments.document {
-            Some(_) => format!("`piton fork {run} --document FILE` keeps what stays valid and does the rest again"),
-            None => format!("`piton resume {run}` would refuse; `--force` goes on all the same"),
+        output.note(&match (&arguments.document, is_lost) {
+            (Some(_), true) => "with that document the run goes on under no policy: what is pending has no place in it".to_owned(),
+            (Some(_), false) => format!(
+                "`--force` goes on with it and keeps all that finished; `piton fork {run} --document FILE` does again what is outdated"
+            ),
+            (None, _) => format!("`piton resume {run}` would refuse; `--force` goes on all the same"),
         });
     }
     Ok(if refused { Exit::Refused } else { Exit::Done })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use piton::SystemRandom;
-use piton::{Bundle, FlowError, Inputs, StartFlow, file_with, run_durable};
+use piton::{Bundle, FlowError, FlowOptions, Inputs, ResumePolicy, StartFlow, file_with, run_durable};
 use piton_types::{RunId, Value, from_json};
 
 use crate::arguments::Run;
@@ -35,6 +35,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
     }
     let id = run.clone();
     let services = services(session, arguments.config.as_deref())?;
+    let policy = if arguments.force { ResumePolicy::Force } else { ResumePolicy::Normal };
     let along = match arguments.files {
         true => {
             Some(Along { workspace: files::open(session, &store, Capture::default()).await?, drift: arguments.drift })
@@ -50,7 +51,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
             id: Some(id),
             name,
             folder: session.surroundings.folder.to_str().map(str::to_owned),
-            options,
+            options: FlowOptions { policy, ..options },
         };
         run_durable(&context, start).await
     })

@@ -91,13 +91,14 @@ async fn die(folders: &[PathBuf], place: &Path, death: Death, base: Option<&str>
 fn tell_counts(session: &Session, counts: &Counts) -> Result<(), Failure> {
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (memory, sqlite, signals) = (count(&counts.memory), count(&counts.sqlite), count(&counts.signals));
+    let on_files = count(&counts.signals_on_files);
     let (again, skipped, left_out) = (count(&counts.again), count(&counts.skipped), count(&counts.left_out));
     if session.output.is_json() {
         session.output.object(&json!({"killed": counts.killed(), "in_memory": memory, "on_sqlite": sqlite,
-            "by_signal": signals, "killed_again": again, "nodes_skipped": skipped, "left_out": left_out}))?;
+            "by_signal": signals, "by_signal_on_files": on_files, "killed_again": again, "nodes_skipped": skipped, "left_out": left_out}))?;
     } else {
         session.output.data(&format!(
-            "killed {} times ({memory} in process in memory, {sqlite} on SQLite, {signals} by SIGKILL), {again} of them also while resuming; {skipped} finished nodes were skipped, {left_out} moments left out",
+            "killed {} times ({memory} in process in memory, {sqlite} on SQLite, {signals} by SIGKILL on SQLite and {on_files} on files), {again} of them also while resuming; {skipped} finished nodes were skipped, {left_out} moments left out",
             counts.killed()
         ))?;
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::world::World;
+use crate::world::{World, wait_until};
 
 /// One branch asks twice, another works as long as there is a file `hold`.
 const ASKING: &str = r"
@@ -52,23 +52,8 @@ fn world(document: &str) -> World {
     world
 }
 
-fn calls(world: &World) -> Vec<String> {
-    let text = std::fs::read_to_string(world.work().join("calls")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
-}
-
 fn status(world: &World) -> String {
     world.piton(["show", "r", "--json"]).json()["status"].as_str().unwrap().to_owned()
-}
-
-fn wait_until(mut done: impl FnMut() -> bool) {
-    for _ in 0..1200 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(25));
-    }
-    panic!("it never happened");
 }
 
 /// A run that has begun its slow command.
@@ -161,7 +146,7 @@ fn a_run_that_asks_exits_with_3_and_goes_on_with_answers_of_other_processes() {
     let said = world.piton(["answer", "r", "--set", "title=42", "--resume", "--json"]);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert_eq!(said.json()["outputs"], json!({"stars": 4, "title": "42", "work": "done\n", "yes": "yes"}));
-    assert_eq!(calls(&world), ["work"]);
+    assert_eq!(world.lines("calls"), ["work"]);
 }
 
 /// Lines that side by side come in any order.
@@ -191,7 +176,7 @@ fn killed_beside_an_open_question_the_run_goes_on_with_its_answer() {
     assert_eq!(world.piton(["answer", "r", "--node", "review", "--set", "approved=true"]).code, Some(0));
     let said = world.piton(["resume", "r", "--json"]);
     assert_eq!(said.json()["outputs"]["title"], "Bees", "{}", said.stderr);
-    assert_eq!(calls(&world), ["work", "work"], "what was in flight ran again, nothing else");
+    assert_eq!(world.lines("calls"), ["work", "work"], "what was in flight ran again, nothing else");
 }
 
 /// A process that drives the run goes on with an answer at once: it needn't be resumed.
@@ -224,9 +209,9 @@ fn a_signal_stops_a_run_in_peace() {
         result["stopped"],
         json!({"last_completed_node": "slow", "interrupted_nodes": [], "checkpoint_saved": true})
     );
-    assert_eq!(calls(&world), ["quick", "slow"], "nothing began");
+    assert_eq!(world.lines("calls"), ["quick", "slow"], "nothing began");
     assert_eq!(world.piton(["resume", "r", "--json"]).json()["outputs"], json!({"a": "a\n", "b": "b\n", "c": "c\n"}));
-    assert_eq!(calls(&world), ["quick", "slow", "after"], "nothing ran twice");
+    assert_eq!(world.lines("calls"), ["quick", "slow", "after"], "nothing ran twice");
 }
 
 /// F8: the second signal ends it at once, and the run is failed.
@@ -242,7 +227,7 @@ fn a_second_signal_ends_a_run_at_once() {
     assert_eq!(status(&world), "failed");
     release(&world);
     assert_eq!(world.piton(["resume", "r"]).code, Some(0), "whoever wants to can go on");
-    assert_eq!(calls(&world), ["quick", "slow", "slow", "after"]);
+    assert_eq!(world.lines("calls"), ["quick", "slow", "slow", "after"]);
 }
 
 /// F8: `piton stop` reaches the process that drives the run; when the time is over what runs is cut short and named.
@@ -264,7 +249,7 @@ fn a_stop_from_another_process_cuts_what_takes_too_long() {
         assert!(asked.elapsed() >= Duration::from_secs(u64::from(arguments.len() > 1)), "the time was given");
         release(&world);
         assert_eq!(world.piton(["resume", "r"]).code, Some(0));
-        assert_eq!(calls(&world), ["quick", "slow", "slow", "after"]);
+        assert_eq!(world.lines("calls"), ["quick", "slow", "slow", "after"]);
     }
 }
 
@@ -280,7 +265,56 @@ fn killed_while_it_stops_the_run_goes_on() {
     release(&world);
     let said = world.piton(["resume", "r", "--json"]);
     assert_eq!(said.json()["outputs"], json!({"a": "a\n", "b": "b\n", "c": "c\n"}), "{}", said.stderr);
-    assert_eq!(calls(&world), ["quick", "slow", "slow", "after"]);
+    assert_eq!(world.lines("calls"), ["quick", "slow", "slow", "after"]);
+}
+
+/// Decision 5, sixth property: killed while it is being resumed, and resumed again.
+#[test]
+fn killed_while_it_resumes_the_run_goes_on() {
+    let world = world(HOLDING);
+    let mut child = begun(&world, &[]);
+    for times in 1..3 {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        child = world.command(["resume", "r", "--json"]).spawn().unwrap();
+        wait_until(|| world.lines("calls").len() == 2 + times);
+    }
+    release(&world);
+    let said = world.wait(child);
+    assert_eq!(said.json()["outputs"], json!({"a": "a\n", "b": "b\n", "c": "c\n"}), "{}", said.stderr);
+    assert_eq!(world.lines("calls"), ["quick", "slow", "slow", "slow", "after"], "what was finished was skipped");
+}
+
+/// Decision 4: work of which nobody knows whether it took place waits for a person, and no process for him.
+#[test]
+fn uncertain_work_waits_for_a_person_of_another_process() {
+    let document =
+        HOLDING.replace("{id: slow, data: {type: command,", "{id: slow, data: {type: command, on_uncertain: ask,");
+    for (answer, outputs, slow) in [
+        (&["--set", "outcome=not_done"][..], json!({"a": "a\n", "b": "b\n", "c": "c\n"}), 2),
+        (
+            &["--set", "outcome=done", "--set", r#"output={"stdout": "B"}"#],
+            json!({"a": "a\n", "b": "B", "c": "c\n"}),
+            1,
+        ),
+    ] {
+        let world = world(&document);
+        let mut child = begun(&world, &[]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        release(&world);
+        let said = world.piton(["resume", "r", "--json"]);
+        let result = said.json();
+        assert_eq!((said.code, result["status"].as_str()), (Some(3), Some("waiting")), "{}", said.stderr);
+        let prompt = result["questions"][0]["prompt"].as_str().unwrap();
+        assert!(prompt.starts_with("Did slow take place? Its key is "), "{prompt}");
+        assert_eq!(world.piton(["ls", "--waiting", "--json"]).json()["id"], "r");
+        assert_eq!(world.piton(["answer", "r", "--set", "outcome=perhaps"]).code, Some(1), "not one of the choices");
+        assert_eq!(world.piton([&["answer", "r"][..], answer].concat()).code, Some(0));
+        let said = world.piton(["resume", "r", "--json"]);
+        assert_eq!(said.json()["outputs"], outputs, "{}", said.stderr);
+        assert_eq!(world.lines("calls").iter().filter(|line| *line == "slow").count(), slow);
+    }
 }
 
 /// F8: a run that waits for people and is stopped stays a run that waits; the report is the stop's.

@@ -3,7 +3,6 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use piton::{
     AgentContext, CheckpointRecord, Context, Message, OpenRun, Outcome, Run, RunError, SqliteOptions, SqliteStore,
@@ -11,7 +10,7 @@ use piton::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::world::{World, without_ages};
+use crate::world::{World, wait_until, without_ages};
 
 /// The second command fails until there is a file `ready`; the first leaves a line for each time it ran.
 const FLAKY: &str = r"
@@ -45,10 +44,6 @@ fn failed() -> World {
     world.write("flow.yml", FLAKY);
     assert_eq!(world.piton(["run", "flow.yml", "-i", "name=Ada", "--id", "r"]).code, Some(1));
     world
-}
-
-fn calls(world: &World) -> usize {
-    std::fs::read_to_string(world.work().join("calls")).unwrap_or_default().lines().count()
 }
 
 fn steps(world: &World, run: &str) -> Vec<String> {
@@ -127,16 +122,6 @@ fn a_run_whose_process_was_killed_is_stalled() {
     ");
 }
 
-fn wait_until(mut done: impl FnMut() -> bool) {
-    for _ in 0..1200 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(25));
-    }
-    panic!("it never happened");
-}
-
 #[test]
 fn events_are_what_happened_in_order() {
     let world = failed();
@@ -211,11 +196,11 @@ fn a_run_is_tried_again_from_a_step() {
     ");
     assert_eq!(steps(&world, "r").len(), 3, "nothing was done");
     assert_eq!(world.piton(["retry", "r"]).code, Some(1), "it fails again");
-    assert_eq!(calls(&world), 1, "what is done isn't done again");
+    assert_eq!(world.lines("calls").len(), 1, "what is done isn't done again");
     world.write("ready", "");
     let said = world.piton(["retry", "r", "--from", "fetch", "--yes", "--json", "-q"]);
     assert_eq!((said.code, said.json()["status"].as_str()), (Some(0), Some("completed")), "{}", said.stderr);
-    assert_eq!(calls(&world), 2);
+    assert_eq!(world.lines("calls").len(), 2);
     insta::assert_snapshot!(world.piton(["retry", "r"]).whole(), @r"
     --- stderr
     error: run r is completed, not failed
@@ -246,7 +231,7 @@ fn a_fork_goes_on_differently_and_leaves_its_parent_alone() {
     ");
     let said = world.piton(["resume", "second", "--json", "-q"]);
     assert_eq!(said.json()["outputs"]["greeting"], "changed", "{}", said.stderr);
-    assert_eq!(calls(&world), 1, "what its parent did isn't done again");
+    assert_eq!(world.lines("calls").len(), 1, "what its parent did isn't done again");
     assert_eq!(world.piton(["show", "r", "--json"]).json()["status"], "failed");
     // Before `fetch`, with another input.
     let id = world.piton(["fork", "r@2", "--set", "name=Eve", "--json"]).json()["id"].as_str().unwrap().to_owned();
@@ -302,7 +287,7 @@ fn a_run_is_put_back_and_forward_again() {
     assert_eq!(world.piton(["show", "r", "--json"]).json()["status"], "paused");
     world.write("ready", "");
     assert_eq!(world.piton(["resume", "r"]).code, Some(0));
-    assert_eq!(calls(&world), 2, "fetch was undone, so it ran again");
+    assert_eq!(world.lines("calls").len(), 2, "fetch was undone, so it ran again");
     insta::assert_snapshot!(world.piton(["restore", "--state", "r@2", "--yes"]).whole(), @r"
     --- stderr
     error: run r is completed
@@ -512,7 +497,7 @@ fn a_damaged_log_is_not_gone_on_with() {
     hint: nothing was done. On a terminal this is asked; otherwise put right what is listed, then try again.
     --- exit 4
     ");
-    assert_eq!(calls(&world), 1);
+    assert_eq!(world.lines("calls").len(), 1);
 }
 
 #[test]

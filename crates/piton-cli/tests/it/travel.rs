@@ -22,11 +22,6 @@ fn failed() -> World {
     world
 }
 
-fn calls(world: &World) -> Vec<String> {
-    let text = std::fs::read_to_string(world.work().join("calls")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
-}
-
 /// R7: one step on the data of the run, with changes, leaves no trace in the run.
 #[test]
 fn one_step_is_tried_alone() {
@@ -37,7 +32,7 @@ fn one_step_is_tried_alone() {
     let at = "r/price";
     let tried = world.piton(["fork", at, "--only", "note", "--set", "price.stdout=9", "--json"]);
     assert_eq!(tried.json()["output"]["stdout"], "tea for 9\n", "{}", tried.stderr);
-    assert_eq!(calls(&world), ["tea"], "what is done isn't done again");
+    assert_eq!(world.lines("calls"), ["tea"], "what is done isn't done again");
     assert_eq!(world.piton(["log", "r", "--json"]).stdout, before);
     assert_eq!(world.piton(["fork", at, "--only", "nowhere"]).code, Some(1));
 }
@@ -51,7 +46,7 @@ fn a_run_goes_on_from_a_node_with_changed_variables() {
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     let result = again.json();
     assert_eq!(result["outputs"]["note"], "tea for 9\n");
-    assert_eq!(calls(&world), ["tea"]);
+    assert_eq!(world.lines("calls"), ["tea"]);
     let other = result["run"].as_str().unwrap();
     assert_eq!(world.piton(["resume", "r"]).code, Some(0), "the first one is as it was");
     let said = world.piton(["diff", "r", other]);
@@ -76,7 +71,7 @@ fn a_changed_document_keeps_what_it_does_not_affect() {
     stays valid: in, price
     outdated: note
     --- stderr
-    `piton fork r --document FILE` keeps what stays valid and does the rest again
+    `--force` goes on with it and keeps all that finished; `piton fork r --document FILE` does again what is outdated
     --- exit 4
     ");
     let refused = world.piton(["run", "changed.yml", "-i", "what=tea", "--id", "r"]);
@@ -86,7 +81,53 @@ fn a_changed_document_keeps_what_it_does_not_affect() {
     let ended = world.piton(["resume", "second", "--json"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(ended.json()["outputs"]["note"], "tea at 7\n\n");
-    assert_eq!(calls(&world), ["tea"], "what stayed valid wasn't done again");
+    assert_eq!(world.lines("calls"), ["tea"], "what stayed valid wasn't done again");
+}
+
+/// V4, V5: under its own id a run goes on with a changed document only by force; what finished stays, and the run keeps the
+/// document. What is pending must have a place in it, for a fork too.
+#[test]
+fn a_run_goes_on_with_a_changed_document_under_its_own_id() {
+    let world = failed();
+    world.write(
+        "changed.yml",
+        &FLOW.replace(" for {{#price", " at {{#price").replace("test, -e, ready", "test, -e, steady"),
+    );
+    let before = world.piton(["show", "r", "--json"]).stdout;
+    insta::assert_snapshot!(world.piton(["resume", "r", "--document", "changed.yml"]).whole(), @r"
+    --- stderr
+    error: run r was begun in other surroundings
+      caused by: danger: schema: the document is another one: check, note
+
+    hint: nothing was changed. `piton resume r --force` goes on all the same.
+    --- exit 4
+    ");
+    world.write(
+        "without.yml",
+        &FLOW
+            .replace("  - {id: check, data: {type: command, command: [test, -e, ready]}}\n", "")
+            .replace(", {source: note, target: check}, {source: check, target: out}", ", {source: note, target: out}"),
+    );
+    for arguments in [
+        &["resume", "r", "--document", "without.yml", "--force"][..],
+        &["run", "without.yml", "-i", "what=tea", "--id", "r", "--force"],
+        &["fork", "r", "--document", "without.yml"],
+    ] {
+        let refused = world.piton(arguments);
+        assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+        assert!(refused.stderr.contains("which no longer has check"), "{}", refused.stderr);
+    }
+    let said = world.piton(["resume", "r", "--explain", "--document", "without.yml"]);
+    assert_eq!(said.code, Some(4));
+    assert!(said.stdout.contains("pending, and gone from the document: check"), "{}", said.stdout);
+    assert_eq!(world.piton(["show", "r", "--json"]).stdout, before, "what was refused is as it was");
+
+    let forced = world.piton(["resume", "r", "--document", "changed.yml", "--force"]);
+    assert_eq!(forced.code, Some(1), "there is no file `steady` yet: {}", forced.stderr);
+    world.write("steady", "");
+    let ended = world.piton(["resume", "r", "--json"]);
+    assert_eq!(ended.json()["outputs"]["note"], "tea for 7\n\n", "what finished stays as it is: {}", ended.stderr);
+    assert_eq!(world.lines("calls"), ["tea"]);
 }
 
 /// V5, F12: a lowered security level is refused, and `--force` goes on and writes it down.

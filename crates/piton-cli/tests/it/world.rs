@@ -71,6 +71,12 @@ impl World {
     }
 
     /// The binary, about to run in the working folder.
+    /// The lines that programs have left in a file of the folder.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.work().join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
     pub(crate) fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         self.program(BINARY, arguments)
     }
@@ -160,6 +166,17 @@ fn redact(text: &str, start: &str, is_part: fn(char) -> bool, name: &str) -> Str
         rest = if replaced { &body[length..] } else { body };
     }
     out + rest
+}
+
+/// Waits for something that happens soon.
+pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
+    for _ in 0..2400 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(25));
+    }
+    panic!("it never happened");
 }
 
 /// Ages and durations, which only some tests show.

@@ -185,17 +185,18 @@ impl Outside {
         Ok(())
     }
 
-    /// Writes down what concerns a run as a whole.
+    /// Writes down what concerns a run: which step was done last, if any was.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn note(
         &self,
         at: piton_types::Timestamp,
         run: &piton_types::RunId,
+        step: Option<&piton_types::StepPath>,
         kind: AuditKind,
         detail: &str,
     ) -> Result<(), AuditError> {
         let Some(audit) = &self.audit else { return Ok(()) };
-        let step = "resume".parse()?;
+        let step = step.map_or_else(|| "start".parse(), |step| Ok(step.clone()))?;
         audit.record(&AuditEntry { at, run: run.clone(), step, kind, detail: self.secrets.redact(detail) })
     }
 

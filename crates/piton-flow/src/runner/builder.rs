@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use piton_types::{Clock, Event, Random, RunId, Value};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::commands::Commands;
 use super::handle::{Answers, WorkflowHandle};
 use super::memory::{MemoryInbox, Unkept};
 use super::signal::SafeStopSignal;
 use super::status::ExecutionStatus;
+use super::told::Told;
 use crate::document::Document;
 use crate::engine::{Inputs, Limits};
 use crate::error::FlowError;
@@ -20,9 +21,6 @@ use crate::kind::Kinds;
 use crate::need::Services;
 use crate::plugin::{Plugin, PluginContext};
 use crate::system::{SystemClock, SystemRandom};
-
-/// How many events a listener may be behind.
-const EVENTS: usize = 1_024;
 
 /// How many commands may wait.
 const COMMANDS: usize = 32;
@@ -133,13 +131,12 @@ impl WorkflowRunner {
         }
         let (kinds, services) = context.into_parts();
         (builder.kinds, builder.services, builder.plugins) = (kinds, services, Vec::new());
-        let (told, events) = broadcast::channel(EVENTS);
+        let told = Told::new();
         let tell: Arc<dyn Fn(&Event) + Send + Sync> = {
             let (told, listeners) = (told.clone(), std::mem::take(&mut builder.listeners));
             Arc::new(move |event| {
                 listeners.iter().for_each(|listener| listener(event));
-                // Nobody listens: nobody needs to know.
-                let _ = told.send(event.clone());
+                told.tell(event);
             })
         };
         let (status, seen_status) = watch::channel(ExecutionStatus::Running);
@@ -147,15 +144,7 @@ impl WorkflowRunner {
         let (commands, queue) = mpsc::channel(COMMANDS);
         let commands_of = Commands { queue: Some(queue), questions: Some(questions) };
         let (run, answers) = builder.spawn(tell, status, commands_of).await?;
-        Ok(WorkflowHandle {
-            run,
-            status: seen_status,
-            questions: seen_questions,
-            commands,
-            events: told,
-            first_events: Mutex::new(Some(events)),
-            answers,
-        })
+        Ok(WorkflowHandle { run, status: seen_status, questions: seen_questions, commands, events: told, answers })
     }
 }
 

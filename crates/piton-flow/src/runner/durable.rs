@@ -4,15 +4,14 @@
 use std::fmt;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError};
 use piton_types::{
-    Completed, Durability, Event, RunId, RunKind, RunState, RunStatus, StepPath, TokenUsage, Trigger, Value,
+    Completed, Durability, Event, IllegalMove, RunId, RunKind, RunState, RunStatus, StepPath, TokenUsage, Trigger,
     from_value, to_value,
 };
-use serde::{Deserialize, Serialize};
 
 use super::attend::{Rest, attend};
 use super::commands::Commands;
@@ -23,17 +22,20 @@ use super::signal::SafeStopSignal;
 use super::status::{OpenQuestion, StopReport};
 use super::updates;
 use crate::activity::Activity;
+use crate::body::FlowBody;
 use crate::control::Control;
 use crate::document::Document;
 use crate::durable::RunJournal;
 use crate::engine::{self, Finished, Host, Inputs, Limits, Outputs};
 use crate::error::FlowError;
 use crate::events::EventSink;
+use crate::fingerprint::ContextFingerprint;
 use crate::flow::Flow;
 use crate::format::Format;
+use crate::journal::JournalError;
 use crate::kind::Kinds;
 use crate::need::Services;
-use crate::resume::{self, ResumePolicy};
+use crate::resume::{Admitted, Gate, ResumePolicy};
 
 /// A workflow to be started, or gone on with.
 #[derive(Debug, Clone)]
@@ -143,38 +145,9 @@ impl RunOutcome {
     }
 }
 
-/// What entry 0 of a workflow's run has.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct FlowBody {
-    document: String,
-    format: Format,
-    inputs: Inputs,
-    folder: Option<String>,
-    /// What it was begun with.
-    #[serde(default)]
-    fingerprint: Value,
-}
-
-impl FlowBody {
-    fn read(run: &RunId, input: &Value) -> Result<Self, FlowError> {
-        from_value(input.clone()).map_err(|_| FlowError::NotAWorkflow { run: run.clone() })
-    }
-
-    /// That the run which exists is the one that is meant. Its folder may be another: it keeps its own.
-    fn check_same(&self, run: &RunId, found: &Self) -> Result<(), FlowError> {
-        let same = [
-            (found.document == self.document && found.format == self.format, "a document"),
-            (found.inputs == self.inputs, "inputs"),
-        ];
-        match same.into_iter().find(|(same, _)| !same) {
-            Some((_, what)) => Err(FlowError::Differs { run: run.clone(), what }),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Runs a document as a durable run. If a run of that id exists and has the same document and inputs,
-/// it goes on; if it is completed, its outcome is returned.
+/// it goes on; if it is completed, its outcome is returned. With another document it goes on only if
+/// [`FlowOptions::policy`] forces it to, and keeps that document from then on.
 ///
 /// A node that fails ends the run as failed, which is an outcome and not an error. So is a run that waits for
 /// answers: everything else is done by then, and nobody drives it any more. Nothing is created for a document or
@@ -190,73 +163,112 @@ pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutco
 /// As `Run::resume`; [`FlowError::NotAWorkflow`] if the run is of another kind; and [`FlowError::ResumeRejected`] if its
 /// surroundings changed more than [`FlowOptions::policy`] allows.
 pub async fn resume_durable(context: &Context, id: &RunId, options: FlowOptions) -> Result<RunOutcome, FlowError> {
-    resume_flow(context, id, options).await?.drive(&mut Commands::none()).await
+    resume_flow(context, id, None, options).await?.drive(&mut Commands::none()).await
+}
+
+/// [`resume_durable`] with another document, which the run keeps from then on. What finished stays as it is; a fork
+/// does again what the change affects.
+///
+/// # Errors
+///
+/// As [`resume_durable`]: another document is a danger, which only [`ResumePolicy::Force`] goes past. And
+/// [`FlowError::PendingNodesGone`] under any policy.
+pub async fn resume_with_document(
+    context: &Context,
+    id: &RunId,
+    document: (String, Format),
+    options: FlowOptions,
+) -> Result<RunOutcome, FlowError> {
+    resume_flow(context, id, Some(document), options).await?.drive(&mut Commands::none()).await
 }
 
 /// Opens the run of a document, or creates it.
 pub(crate) async fn start_flow(context: &Context, start: StartFlow) -> Result<Driven, FlowError> {
     let options = start.options;
-    let flow = check(&start.document, start.format, &start.inputs, &options)?;
-    let fingerprint = resume::fingerprint(&start.document, start.format, &options.kinds, &options.services)?.value();
+    let document = Document::parse(&start.document, start.format).map_err(FlowError::Document)?;
+    let flow = Flow::build(&document, &options.kinds).map_err(FlowError::Document)?;
+    flow.accept(start.inputs.clone().into(), &options.services)?;
+    let fingerprint = ContextFingerprint::capture(&document, flow.needs(), &options.services, &options.limits);
     let body = FlowBody {
-        document: start.document,
+        document: start.document.clone(),
         format: start.format,
-        inputs: start.inputs,
+        inputs: start.inputs.clone(),
         folder: start.folder.clone(),
-        fingerprint,
+        fingerprint: fingerprint.value(),
     };
     let open = OpenRun {
-        id: start.id,
+        id: Some(start.id.unwrap_or_else(|| RunId::generate(context.clock.now(), &*context.random))),
         name: start.name,
         kind: RunKind::Workflow,
         folder: start.folder,
         body: to_value(&body).map_err(|cause| RunError::Value { what: "the workflow".to_owned(), cause })?,
-        durability: options.durability,
-        events: options.events.clone(),
         ..OpenRun::default()
     };
-    // Before it is claimed, so that what is refused stays as it is; and after, in case somebody else
-    // created it between the two.
-    if let Some(id) = &open.id
-        && let Some(input) = Run::input_of(context, id).await?
-    {
-        body.check_same(id, &FlowBody::read(id, &input)?)?;
-        admit(context, id, &options).await?;
+    let document = Some((start.document, start.format));
+    open_flow(context, open, document, Some(start.inputs), options).await
+}
+
+/// Opens the run of a workflow that exists, perhaps to go on with another document.
+pub(crate) async fn resume_flow(
+    context: &Context,
+    id: &RunId,
+    document: Option<(String, Format)>,
+    options: FlowOptions,
+) -> Result<Driven, FlowError> {
+    let open = OpenRun { id: Some(id.clone()), existing: true, ..OpenRun::default() };
+    open_flow(context, open, document, None, options).await
+}
+
+async fn open_flow(
+    context: &Context,
+    mut open: OpenRun,
+    document: Option<(String, Format)>,
+    inputs: Option<Inputs>,
+    options: FlowOptions,
+) -> Result<Driven, FlowError> {
+    let Some(run) = open.id.clone() else { unreachable!("whoever opens a flow names it") };
+    let gate = Gate {
+        run,
+        kinds: options.kinds.clone(),
+        services: options.services.clone(),
+        limits: options.limits.clone(),
+        policy: options.policy,
+        events: options.events.clone(),
+        clock: Arc::clone(&context.clock),
+        document,
+        inputs,
+    };
+    let (admission, through) = gate.clone().admission();
+    (open.durability, open.events, open.admission) = (options.durability, options.events.clone(), admission);
+    let run = Arc::new(Run::open(context, open).await.map_err(refusal)?);
+    let admitted = through.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(Admitted { body, flow, replaces }) = admitted else {
+        // It is completed, so nobody asked.
+        let body = gate.same(&run)?;
+        return Ok(Driven { run, flow: None, body, options });
+    };
+    if replaces {
+        body.replace(&run).await?;
     }
-    let run = Run::open(context, open).await?;
-    let found = FlowBody::read(run.id(), run.input())?;
-    body.check_same(run.id(), &found)?;
-    Ok(Driven { run: Arc::new(run), flow, body: found, options })
+    Ok(Driven { run, flow: Some(flow), body, options })
 }
 
-/// Opens the run of a workflow that exists.
-pub(crate) async fn resume_flow(context: &Context, id: &RunId, options: FlowOptions) -> Result<Driven, FlowError> {
-    if let Some(input) = Run::input_of(context, id).await? {
-        FlowBody::read(id, &input)?;
-        admit(context, id, &options).await?;
+/// What a gate said is what is said.
+fn refusal(error: RunError) -> FlowError {
+    match error {
+        RunError::Refused { run, cause } => match cause.downcast::<FlowError>() {
+            Ok(error) => *error,
+            Err(cause) => RunError::Refused { run, cause }.into(),
+        },
+        error => error.into(),
     }
-    let run = Run::resume(context, id, options.durability, options.events.clone()).await?;
-    let body = FlowBody::read(id, run.input())?;
-    let flow = check(&body.document, body.format, &body.inputs, &options)?;
-    Ok(Driven { run: Arc::new(run), flow, body, options })
-}
-
-/// Whether the run may go on where it is now.
-async fn admit(context: &Context, id: &RunId, options: &FlowOptions) -> Result<(), FlowError> {
-    resume::admit(context, id, &options.kinds, &options.services, options.policy, &options.events).await
-}
-
-fn check(document: &str, format: Format, inputs: &Inputs, options: &FlowOptions) -> Result<Flow, FlowError> {
-    let document = Document::parse(document, format).map_err(FlowError::Document)?;
-    let flow = Flow::build(&document, &options.kinds).map_err(FlowError::Document)?;
-    flow.accept(inputs.clone().into(), &options.services)?;
-    Ok(flow)
 }
 
 /// A run of a workflow that this process drives.
 pub(crate) struct Driven {
     run: Arc<Run>,
-    flow: Flow,
+    /// Nothing if the run is over.
+    flow: Option<Flow>,
     body: FlowBody,
     options: FlowOptions,
 }
@@ -273,8 +285,12 @@ impl Driven {
         if let RunState::Completed(completed) = run.state() {
             return completed_before(run, completed);
         }
-        let journal = RunJournal::new(run, &self.flow, &self.options.services, run.clock())
-            .begun_with(self.body.fingerprint.clone());
+        let Some(flow) = &self.flow else {
+            let cause = IllegalMove { from: run.state().status(), to: RunStatus::InProgress };
+            return Err(RunError::Illegal { run: run.id().clone(), cause }.into());
+        };
+        let journal =
+            RunJournal::new(run, flow, &self.options.services, run.clock()).begun_with(self.body.fingerprint.clone());
         let ids = RandomIds(&*run.context().random);
         let tell = |event: &Event| self.options.events.tell(event);
         let control = Control::default();
@@ -293,11 +309,11 @@ impl Driven {
                 control: Some(&control),
                 ..Host::new(&journal, run.clock(), &ids)
             };
-            let given = self.flow.accept(self.body.inputs.clone().into(), host.services)?;
+            let given = flow.accept(self.body.inputs.clone().into(), host.services)?;
             let activity = Activity::default();
             let mut orders = RunOrders::new(&self.run, &self.options.stop, &control, commands);
             let (rest, interrupted) = {
-                let work = pin!(engine::drive(&self.flow, given, &host, &activity));
+                let work = pin!(engine::drive(flow, given, &host, &activity));
                 let rest = attend(work, &activity, &control, &mut orders, || inbox.waits()).await;
                 // With the work, which is dropped here, everything is cut short that still runs.
                 (rest, control.running())
@@ -331,7 +347,7 @@ impl Driven {
                 Rest::Stopped | Rest::Cut => {
                     // Where the run is, for whoever looks; what finished is in the log already.
                     if matches!(run.state(), RunState::InProgress(_)) {
-                        journal.save(Trigger::Manual, "stopped", true).await?;
+                        journal.save(Trigger::Manual, "stopped", true).await.map_err(journal_error)?;
                     }
                     run.obey().await?;
                     let report = StopReport {
@@ -367,13 +383,17 @@ impl Driven {
                 run.fail(Failure { step, ..Failure::new("node", error.clone()) }).await?;
                 Ok(RunOutcome { error: Some(error), usage, ..RunOutcome::new(run.id(), RunStatus::Failed) })
             }
-            // What the journal had to say is what the run said.
-            Err(FlowError::Journal(error)) => match error.downcast::<RunError>() {
-                Ok(error) => Err(FlowError::Run(*error)),
-                Err(error) => Err(FlowError::Journal(error)),
-            },
+            Err(FlowError::Journal(error)) => Err(journal_error(error)),
             Err(other) => Err(other),
         }
+    }
+}
+
+/// What the journal had to say is what the run said.
+pub(crate) fn journal_error(error: JournalError) -> FlowError {
+    match error.downcast::<RunError>() {
+        Ok(error) => FlowError::Run(*error),
+        Err(error) => FlowError::Journal(error),
     }
 }
 

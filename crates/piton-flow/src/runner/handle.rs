@@ -1,7 +1,6 @@
 //! The handle of a workflow that runs.
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use piton_types::{Event, RunId, StepPath, Value};
@@ -11,6 +10,7 @@ use super::commands::Command;
 use super::memory::MemoryInbox;
 use super::signal::GRACE;
 use super::status::{ExecutionStatus, OpenQuestion};
+use super::told::Told;
 use crate::engine::Inputs;
 use crate::selector::Selector;
 
@@ -62,9 +62,7 @@ pub struct WorkflowHandle {
     pub(crate) status: watch::Receiver<ExecutionStatus>,
     pub(crate) questions: watch::Receiver<Vec<OpenQuestion>>,
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) events: broadcast::Sender<Event>,
-    /// The first who asks for events gets all of them.
-    pub(crate) first_events: Mutex<Option<broadcast::Receiver<Event>>>,
+    pub(crate) events: Told,
     pub(crate) answers: Answers,
 }
 
@@ -124,8 +122,7 @@ impl WorkflowHandle {
     /// What happens from now on; the first who asks gets everything from the begin. Who is a thousand events behind
     /// is told how many he missed: nobody holds the workflow up.
     pub fn events(&self) -> broadcast::Receiver<Event> {
-        let first = self.first_events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        first.unwrap_or_else(|| self.events.subscribe())
+        self.events.listen()
     }
 
     /// Goes on after a pause, or with answers that were given elsewhere.

@@ -15,6 +15,7 @@ mod signal;
 mod status;
 #[cfg(feature = "checkpoint")]
 mod supervise;
+mod told;
 #[cfg(feature = "checkpoint")]
 mod updates;
 
@@ -22,7 +23,7 @@ pub use builder::{WorkflowRunner, WorkflowRunnerBuilder};
 pub use handle::{HandleError, WorkflowHandle};
 
 #[cfg(feature = "checkpoint")]
-pub use durable::{Companion, FlowOptions, RunOutcome, StartFlow, resume_durable, run_durable};
+pub use durable::{Companion, FlowOptions, RunOutcome, StartFlow, resume_durable, resume_with_document, run_durable};
 #[cfg(feature = "checkpoint")]
 pub use questions::{AnswerError, answer_question, choose, open_questions};
 pub use signal::SafeStopSignal;

@@ -33,7 +33,8 @@ pub(crate) async fn supervise(
     let run = driven.id().clone();
     let mut last = None;
     loop {
-        let outcome = match driven.drive(&mut commands).await {
+        // Apart, so that a run that rests takes up no more than what it waits with.
+        let outcome = match Box::pin(driven.drive(&mut commands)).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 status.send_replace(ExecutionStatus::Failed(error.to_string()));
@@ -74,7 +75,7 @@ pub(crate) async fn supervise(
             questions.send_replace(Vec::new());
         }
         status.send_replace(ExecutionStatus::Running);
-        driven = match resume_flow(&context, &run, options.clone()).await {
+        driven = match Box::pin(resume_flow(&context, &run, None, options.clone())).await {
             Ok(driven) => driven,
             Err(error) => {
                 status.send_replace(ExecutionStatus::Failed(error.to_string()));
@@ -125,6 +126,7 @@ struct Resting<'a> {
     rests: &'a Rests,
 }
 
+/// Whatever takes up more than a wait is apart.
 impl Resting<'_> {
     async fn next(&self, commands: &mut Commands) -> Result<Next, FlowError> {
         // A clone of the handle's own end keeps the queue from being given up while the run rests.
@@ -152,12 +154,10 @@ impl Resting<'_> {
                 Command::Pause { .. } => {}
                 Command::Stop { .. } => return Ok(self.stopped()),
                 Command::Abort { reason } => {
-                    let run = self.open().await?;
-                    run.fail(Failure::new("aborted", reason.clone())).await?;
-                    return Ok(Next::Over(ExecutionStatus::Failed(reason)));
+                    return Box::pin(self.abort(reason)).await;
                 }
                 Command::Update { values, done } => {
-                    let kept = self.update(values).await.map_err(|error| error.to_string());
+                    let kept = Box::pin(self.update(values)).await.map_err(|error| error.to_string());
                     let _ = done.send(kept);
                 }
             }
@@ -174,6 +174,12 @@ impl Resting<'_> {
     fn stopped(&self) -> Next {
         // Everything was saved when it came to rest.
         Next::Over(StopReport { checkpoint_saved: true, ..StopReport::default() }.into())
+    }
+
+    async fn abort(&self, reason: String) -> Result<Next, FlowError> {
+        let run = self.open().await?;
+        run.fail(Failure::new("aborted", reason.clone())).await?;
+        Ok(Next::Over(ExecutionStatus::Failed(reason)))
     }
 
     async fn open(&self) -> Result<Run, RunError> {

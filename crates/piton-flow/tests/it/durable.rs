@@ -4,12 +4,12 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use piton_flow::{FlowError, FlowOptions, Format, RunOutcome, StartFlow, resume_durable, run_durable};
-use piton_runtime::{Context, Listener, Run, RunError, this_process};
-use piton_store::{MemoryStore, RunLog, Span, Store, StoreError};
-use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
-use piton_types::{BlobId, Durability, Holder, RunId, RunStatus, Value};
+use piton_runtime::{Context, Listener, Run, RunError};
+use piton_store::{RunLog, Span, Store, StoreError};
+use piton_testing::{CrashStore, Fault};
+use piton_types::{BlobId, Durability, RunId, RunStatus, Value};
 
-use crate::support::{inputs, tell};
+use crate::support::{inputs, memory, process, tell};
 
 /// Every command leaves a line in a file outside of the run: what really ran. The commands are
 /// checkpoints.
@@ -27,22 +27,6 @@ edges:
   - {source: note, target: ship}
   - {source: ship, target: out}
 ";
-
-/// A process that to everybody else is dead.
-fn process(store: &Arc<dyn Store>) -> Context {
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(5_000_000);
-    let pid = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    Context {
-        store: Arc::clone(store),
-        clock: Arc::new(ManualClock::default()),
-        random: Arc::new(SeededRandom::new(pid.into())),
-        holder: Holder { pid, started: 1, ..this_process() },
-    }
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
-}
 
 fn id() -> RunId {
     "order-7".parse().unwrap()
@@ -260,7 +244,10 @@ async fn another_document_or_inputs_under_the_same_id_are_refused() {
     let before = store.head(&id()).await.unwrap().unwrap();
     let other = StartFlow { document: DOCUMENT.replace("paid", "PAID"), ..ledger.start() };
     let refused = run_durable(&process(&store), other).await.unwrap_err();
-    assert_eq!(refused.to_string(), "run order-7 exists with a document of its own");
+    assert_eq!(
+        refused.to_string(),
+        "run order-7 was begun in other surroundings:\ndanger: schema: the document is another one: note"
+    );
     let other = StartFlow { inputs: inputs([("ledger", "elsewhere".into())]), ..ledger.start() };
     assert!(matches!(run_durable(&process(&store), other).await, Err(FlowError::Differs { what: "inputs", .. })));
     assert_eq!(store.head(&id()).await.unwrap(), Some(before), "what was refused is as it was");

@@ -4,39 +4,23 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_flow::{
-    Beginning, Begun, Document, Flow, FlowError, FlowOptions, Format, Found, Governor, Host, Inputs, Journal,
-    JournalError, Kinds, NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel, Services, StartFlow,
-    ToolServer, Used, resume_durable, run, run_durable,
+    AnswerError, Beginning, Begun, Document, Flow, FlowError, FlowOptions, Format, Found, Governor, Host, Inputs,
+    Journal, JournalError, Kinds, NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel, Services,
+    StartFlow, ToolServer, Used, answer_question, resume_durable, run, run_durable,
 };
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
 use piton_model::mcp::{McpError, ToolOutput};
-use piton_runtime::{Context, EffectStatus, History, Listener, RunError, SystemClock, answer, this_process};
-use piton_store::{MemoryStore, RunLog, Store, StoreError};
-use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
-use piton_types::{CheckpointRef, Event, Holder, PartName, RunId, RunStatus, StepPath, Value};
+use piton_runtime::{EffectStatus, History, Listener, RunError};
+use piton_store::{RunLog, Store, StoreError};
+use piton_testing::{CrashStore, Fault, ManualClock};
+use piton_types::{CheckpointRef, Event, PartName, RunId, RunStatus, StepPath, Value};
 
 use crate::server::{Received, Server, Step, json};
-use crate::support::{Counter, tell};
-
-fn process(store: &Arc<dyn Store>) -> Context {
-    static NEXT: AtomicU32 = AtomicU32::new(6_000_000);
-    let pid = NEXT.fetch_add(1, Ordering::Relaxed);
-    Context {
-        store: Arc::clone(store),
-        clock: Arc::new(ManualClock::default()),
-        random: Arc::new(SeededRandom::new(pid.into())),
-        holder: Holder { pid, started: 1, ..this_process() },
-    }
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
-}
+use crate::support::{Counter, memory, process, tell};
 
 fn id() -> RunId {
     "r".parse().unwrap()
@@ -470,26 +454,21 @@ async fn work_in_flight_is_done_again_with_its_key_or_as_the_node_says() {
 
     let services = Services::default();
     for (said, outcome, lines) in [
-        (Value::from("not_done"), "paid\n", 2),
-        (Value::map([("done", Value::map([("stdout", "receipt 7".into())]))]), "receipt 7", 1),
+        (vec![("outcome", Value::from("not_done"))], "paid\n", 2),
+        (vec![("outcome", "done".into()), ("output", Value::map([("stdout", "receipt 7".into())]))], "receipt 7", 1),
     ] {
         let (store, folder) = died_while_paying("ask").await;
-        // The run stays and waits; somebody else answers.
-        let context = Context { clock: Arc::new(SystemClock::new()), ..process(&store) };
-        let run = id();
-        let options = FlowOptions { services: services.clone(), ..FlowOptions::default() };
-        let waiting = resume_durable(&context, &run, options);
-        let answering = async {
-            loop {
-                match answer(&process(&store), &id(), None, &said, "ann").await {
-                    Err(RunError::NotAsked { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
-                    answered => break answered.unwrap(),
-                }
-            }
-        };
-        let (ended, question) = tokio::join!(waiting, answering);
+        // Nothing else is left to do: the run is put aside, and nobody needs to be alive until somebody answers.
+        let waits = go_on(&store, &services).await.unwrap();
+        assert_eq!((waits.status, waits.questions.len()), (RunStatus::Waiting, 1));
+        assert_eq!(go_on(&store, &services).await.unwrap().status, RunStatus::Waiting, "asked once, however often");
+        let said = Value::map(said);
+        let wrong = Value::map([("outcome", "perhaps".into())]);
+        let refused = answer_question(&process(&store), &id(), None, &wrong, "ann").await;
+        assert!(matches!(refused, Err(AnswerError::Invalid { .. })));
+        let question = answer_question(&process(&store), &id(), None, &said, "ann").await.unwrap();
         assert_eq!(question.as_str(), "pay#?1");
-        assert_eq!(ended.unwrap().outputs["x"], outcome.into());
+        assert_eq!(go_on(&store, &services).await.unwrap().outputs["x"], outcome.into());
         assert_eq!(std::fs::read_to_string(folder.path().join("paid")).unwrap().lines().count(), lines);
     }
 }
@@ -518,27 +497,23 @@ edges:
     let engine = part(&store, "engine").await;
     let nodes = engine.field("nodes").unwrap();
     let expected = [
-        ("s", "succeeded"),
-        ("i", "succeeded"),
-        ("n", "succeeded"),
-        ("y", "skipped"),
-        ("z", "pending"),
-        ("e", "pending"),
+        ("s", "succeeded", vec![("i", "taken")]),
+        ("i", "succeeded", vec![("[yes] y", "skipped"), ("[false] n", "taken")]),
+        ("n", "succeeded", vec![("z", "taken")]),
+        ("y", "skipped", vec![("z", "skipped")]),
+        ("z", "pending", vec![("e", "pending")]),
     ];
-    assert_eq!(*nodes, Value::map(expected.map(|(node, state)| (node, Value::from(state)))));
-    let edges = [
-        ("s -> i", "taken"),
-        ("i[yes] -> y", "skipped"),
-        ("i[false] -> n", "taken"),
-        ("n -> z", "taken"),
-        ("y -> z", "skipped"),
-        ("z -> e", "pending"),
-    ];
-    assert_eq!(*engine.field("edges").unwrap(), Value::map(edges.map(|(edge, state)| (edge, Value::from(state)))));
-    assert_eq!(engine.field("ready"), Some(&Value::List(vec!["z".into()])));
-    assert_eq!(engine.field("running"), Some(&Value::List(Vec::new())));
-    assert_eq!(engine.field("last"), Some(&"n".into()));
-    assert_eq!(engine.field("counted").unwrap().field("steps"), Some(&Value::from(3)));
+    let expected = expected.map(|(node, state, edges)| {
+        let edges = Value::map(edges.into_iter().map(|(edge, state)| (edge, state.into())));
+        (node, Value::map([("state", state.into()), ("edges", edges)]))
+    });
+    let end = ("e", Value::map([("state", "pending".into())]));
+    assert_eq!(*nodes, Value::map(expected.into_iter().chain([end])));
+    let now = engine.field("now").unwrap();
+    assert_eq!(now.field("ready"), Some(&Value::List(vec!["z".into()])));
+    assert_eq!(now.field("running"), Some(&Value::List(Vec::new())));
+    assert_eq!(now.field("last"), Some(&"n".into()));
+    assert_eq!(now.field("counted").unwrap().field("steps"), Some(&Value::from(3)));
 }
 
 /// F2: a stream that wasn't finished is left out, and its producer runs again; one that was is its text.

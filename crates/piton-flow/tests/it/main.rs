@@ -13,7 +13,11 @@ mod hostile;
 mod journal;
 mod outside;
 #[cfg(feature = "checkpoint")]
+mod properties;
+#[cfg(feature = "checkpoint")]
 mod questions;
+#[cfg(feature = "checkpoint")]
+mod resume;
 mod runs;
 #[path = "../../../piton-model/tests/it/server.rs"]
 mod server;

@@ -1,19 +1,18 @@
 //! Questions to people in durable runs: asked in the log, answered from anywhere, each answer used once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use piton_flow::{
     AnswerError, FlowOptions, Format, RunOutcome, StartFlow, answer_question, open_questions, resume_durable,
     run_durable,
 };
-use piton_runtime::{Context, History, RunError, this_process};
+use piton_runtime::{Context, History, RunError};
 use piton_store::{MemoryStore, Store};
-use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
-use piton_types::{Holder, RunId, RunStatus, Value};
+use piton_testing::{CrashStore, Fault, ManualClock};
+use piton_types::{RunId, RunStatus, Value};
 
-use crate::support::inputs;
+use crate::support::{inputs, process_at};
 
 /// One branch asks, another works.
 const REVIEW: &str = "
@@ -68,18 +67,6 @@ fn id() -> RunId {
     "r".parse().unwrap()
 }
 
-/// A process that to everybody else is dead, by this clock.
-fn process(store: &Arc<dyn Store>, clock: &Arc<ManualClock>) -> Context {
-    static NEXT: AtomicU32 = AtomicU32::new(6_000_000);
-    let pid = NEXT.fetch_add(1, Ordering::Relaxed);
-    Context {
-        store: Arc::clone(store),
-        clock: Arc::clone(clock) as _,
-        random: Arc::new(SeededRandom::new(pid.into())),
-        holder: Holder { pid, started: 1, ..this_process() },
-    }
-}
-
 /// A store, a clock, and a folder that programs run in.
 struct World {
     store: Arc<dyn Store>,
@@ -93,8 +80,8 @@ impl World {
         Self { store: Arc::new(MemoryStore::new()), clock, folder: tempfile::tempdir().unwrap() }
     }
 
-    fn process(&self) -> Context {
-        process(&self.store, &self.clock)
+    fn process_at(&self) -> Context {
+        process_at(&self.store, &self.clock)
     }
 
     fn start(&self, document: &str, given: Value) -> StartFlow {
@@ -115,11 +102,11 @@ impl World {
     }
 
     async fn resume(&self) -> RunOutcome {
-        resume_durable(&self.process(), &id(), FlowOptions::default()).await.unwrap()
+        resume_durable(&self.process_at(), &id(), FlowOptions::default()).await.unwrap()
     }
 
     async fn answer(&self, which: Option<&str>, answer: Value) -> Result<String, AnswerError> {
-        answer_question(&self.process(), &id(), which, &answer, "Ada").await.map(|step| step.to_string())
+        answer_question(&self.process_at(), &id(), which, &answer, "Ada").await.map(|step| step.to_string())
     }
 
     async fn status(&self) -> RunStatus {
@@ -139,11 +126,11 @@ fn steps(outcome: &RunOutcome) -> Vec<&str> {
 #[tokio::test]
 async fn a_run_with_nothing_left_to_do_waits_without_anybody_and_goes_on_with_the_answer() {
     let world = World::new();
-    let outcome = run_durable(&world.process(), world.review()).await.unwrap();
+    let outcome = run_durable(&world.process_at(), world.review()).await.unwrap();
     assert_eq!((outcome.status, steps(&outcome)), (RunStatus::Waiting, vec!["review"]));
     assert_eq!(world.status().await, RunStatus::Waiting);
     assert_eq!(world.ledger(), "work\n", "the other branch went on to its end");
-    let question = &open_questions(&world.process(), &id()).await.unwrap()[0];
+    let question = &open_questions(&world.process_at(), &id()).await.unwrap()[0];
     assert_eq!(question.prompt, "Is honey good?");
     assert_eq!(question.token.len(), 32);
     let form = question.form.as_ref().unwrap();
@@ -161,7 +148,7 @@ async fn a_run_with_nothing_left_to_do_waits_without_anybody_and_goes_on_with_th
     let outcome = world.resume().await;
     assert_eq!(outcome.outputs, inputs([("good", "5 green".into()), ("work", "done\n".into())]));
     assert_eq!(world.ledger(), "work\n", "nothing ran twice");
-    let history = History::of(&world.process(), &id()).await.unwrap();
+    let history = History::of(&world.process_at(), &id()).await.unwrap();
     assert_eq!((history.answers.len(), history.answers[0].by.as_str()), (1, "Ada"));
 }
 
@@ -169,7 +156,7 @@ async fn a_run_with_nothing_left_to_do_waits_without_anybody_and_goes_on_with_th
 #[tokio::test]
 async fn an_answer_that_does_not_fit_the_form_is_refused() {
     let world = World::new();
-    run_durable(&world.process(), world.review()).await.unwrap();
+    run_durable(&world.process_at(), world.review()).await.unwrap();
     let cases = [
         (Value::map([("approved", true.into())]), "\"stars\" is required"),
         (Value::map([("approved", true.into()), ("stars", "many".into())]), "\"stars\": \"many\" is not a number"),
@@ -199,7 +186,7 @@ async fn questions_of_an_iteration_are_answered_in_any_order() {
     let names = || Value::map([("names", vec!["Ann".into(), "Bob".into(), "Cy".into()].into())]);
     let world = World::new();
     let start = world.start(&MANY.replace("PARALLEL", "true"), names());
-    let outcome = run_durable(&world.process(), start).await.unwrap();
+    let outcome = run_durable(&world.process_at(), start).await.unwrap();
     assert_eq!(steps(&outcome), ["each/0/ask", "each/1/ask", "each/2/ask", "last"]);
     assert!(matches!(
         world.answer(Some("ask"), Value::map([("age", 1.into())])).await,
@@ -218,7 +205,7 @@ async fn questions_of_an_iteration_are_answered_in_any_order() {
     // One after the other, a round asks when the one before has its answer.
     let world = World::new();
     let start = world.start(&MANY.replace("PARALLEL", "false"), names());
-    let mut outcome = run_durable(&world.process(), start).await.unwrap();
+    let mut outcome = run_durable(&world.process_at(), start).await.unwrap();
     for step in ["each/0/ask", "each/1/ask", "each/2/ask"] {
         assert_eq!(steps(&outcome), [step, "last"]);
         world.answer(Some(step), Value::map([("age", 7.into())])).await.unwrap();
@@ -242,7 +229,7 @@ async fn a_question_that_nobody_answered_in_time_takes_its_default() {
     ] {
         let world = World::new();
         let start = world.start(&late(action), Value::map([("topic", "honey".into())]));
-        let outcome = run_durable(&world.process(), start).await.unwrap();
+        let outcome = run_durable(&world.process_at(), start).await.unwrap();
         assert!(outcome.questions[0].timeout_at.is_some());
         world.clock.advance(Duration::from_secs(59));
         assert_eq!(world.resume().await.status, RunStatus::Waiting, "not yet");
@@ -278,7 +265,7 @@ async fn a_crash_at_any_call_neither_loses_a_question_nor_uses_an_answer_twice()
             let alive = |crashing: &CrashStore| if crashing.struck() { &world.store } else { &store };
             let mut outcome = None;
             for round in 0..20 {
-                let context = process(alive(&crashing), &world.clock);
+                let context = process_at(alive(&crashing), &world.clock);
                 let driven = match round {
                     0 => run_durable(&context, start()).await,
                     _ => resume_durable(&context, &id(), FlowOptions::default()).await,
@@ -286,7 +273,7 @@ async fn a_crash_at_any_call_neither_loses_a_question_nor_uses_an_answer_twice()
                 let driven = match driven {
                     // It was never created.
                     Err(_) if round == 0 || crashing.struck() => {
-                        let context = process(&world.store, &world.clock);
+                        let context = process_at(&world.store, &world.clock);
                         run_durable(&context, start()).await
                     }
                     driven => driven,
@@ -299,14 +286,14 @@ async fn a_crash_at_any_call_neither_loses_a_question_nor_uses_an_answer_twice()
                 let open = steps(&driven).into_iter().map(str::to_owned).collect::<Vec<_>>();
                 let (step, age) = answers.iter().find(|(step, _)| open.contains(&(*step).to_owned())).unwrap();
                 let value = Value::map([("age", i64::from(*age).into())]);
-                let context = process(alive(&crashing), &world.clock);
+                let context = process_at(alive(&crashing), &world.clock);
                 // Whether it counts shows when the run goes on.
                 drop(answer_question(&context, &id(), Some(step), &value, "Ada").await);
             }
             let outcome = outcome.expect("it ends");
             assert_eq!(outcome.outputs["ages"], vec![Value::from(3), 4.into()].into(), "{fault:?}");
             assert_eq!(outcome.outputs["mine"], 9.into(), "{fault:?}");
-            let history = History::of(&world.process(), &id()).await.unwrap();
+            let history = History::of(&world.process_at(), &id()).await.unwrap();
             assert_eq!(history.answers.len(), 3, "{fault:?}: each was answered once");
             struck |= crashing.struck();
             crashed += u32::from(crashing.struck());

@@ -1,10 +1,20 @@
 //! Running a document without a store, and telling what it did.
 
+#[cfg(feature = "checkpoint")]
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use piton_flow::{Document, EventSink, Flow, FlowError, Format, Host, Ids, Inputs, Kinds, NoJournal, Outputs, run};
+#[cfg(feature = "checkpoint")]
+use piton_runtime::{Context, this_process};
+#[cfg(feature = "checkpoint")]
+use piton_store::Store;
 use piton_testing::ManualClock;
+#[cfg(feature = "checkpoint")]
+use piton_testing::SeededRandom;
+#[cfg(feature = "checkpoint")]
+use piton_types::Holder;
 use piton_types::{Event, Value};
 
 pub(crate) fn inputs<const N: usize>(given: [(&str, Value); N]) -> Inputs {
@@ -58,4 +68,28 @@ pub(crate) async fn run_yaml(text: &str, inputs: Inputs) -> Result<Outputs, Flow
 #[cfg(feature = "checkpoint")]
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A process that to everybody else is dead, by a clock of its own.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn process(store: &Arc<dyn Store>) -> Context {
+    process_at(store, &Arc::default())
+}
+
+/// A process that to everybody else is dead, by this clock.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn process_at(store: &Arc<dyn Store>, clock: &Arc<ManualClock>) -> Context {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(5_000_000);
+    let pid = NEXT.fetch_add(1, Ordering::Relaxed);
+    Context {
+        store: Arc::clone(store),
+        clock: Arc::clone(clock) as _,
+        random: Arc::new(SeededRandom::new(pid.into())),
+        holder: Holder { pid, started: 1, ..this_process() },
+    }
+}
+
+#[cfg(feature = "checkpoint")]
+pub(crate) fn memory() -> Arc<dyn Store> {
+    Arc::new(piton_store::MemoryStore::new())
 }

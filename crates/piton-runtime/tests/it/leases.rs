@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_runtime::recovery::stalled;
 use piton_runtime::{Context, LeaseOptions, LeaseWatch, OpenRun, Run, RunError, Standing};
 use piton_store::Store;
 use piton_testing::ManualClock;
@@ -90,4 +91,35 @@ async fn a_driven_run_beats() {
     let last = beat().await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(beat().await, last, "nobody drives it any more");
+}
+
+/// R1, decision 2: who is on another host and gives no sign of life for his time is found, and not before; whoever takes
+/// the run then fences him.
+#[tokio::test]
+async fn a_run_whose_holder_elsewhere_fell_silent_is_found_stalled() {
+    let (store, clock) = (memory(), Arc::new(ManualClock::default()));
+    let theirs = elsewhere(&store, &clock);
+    let mut stale = Run::open(&theirs, open()).await.unwrap();
+    let fence = store.lease(&run_id()).await.unwrap().unwrap().fence;
+    let me = process_at(&store, &clock);
+    let mut watch = LeaseWatch::default();
+    let mut look = async || {
+        let runs = stalled(&me, &mut watch, TTL).await.unwrap();
+        (runs.found.into_iter().map(|stalled| stalled.holder.host).collect::<Vec<_>>(), runs.watched)
+    };
+    let (nobody, silent) = ((Vec::new(), 1), (vec!["elsewhere".to_owned()], 0));
+    assert_eq!(look().await, nobody);
+    clock.advance(TTL - Duration::from_millis(1));
+    store.beat(&run_id(), fence, &theirs.holder).await.unwrap();
+    assert_eq!(look().await, nobody, "a sign of life just in time");
+    clock.set_wall(Timestamp::from_millis(clock.now().as_millis() + 3_600_000));
+    assert_eq!(look().await, nobody, "the wall clock says nothing");
+    clock.advance_monotonic(TTL);
+    assert_eq!(look().await, silent);
+    let wait = OpenRun { lease: LeaseOptions { ttl: TTL, wait: Some(TTL * 2) }, ..open() };
+    let flowing = flowing();
+    let mut taken = Run::open(&process_at(&store, &flowing), wait).await.unwrap();
+    let fenced = stale.step("late", (), async |()| Ok::<_, String>(())).await.unwrap_err();
+    assert!(fenced.is_fenced(), "{fenced}");
+    taken.step("a", (), async |()| Ok::<_, String>(())).await.unwrap();
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_runtime::recovery::{
@@ -11,7 +12,7 @@ use piton_runtime::recovery::{
     Question, Recovery, RecoveryError, RequiredFiles, Search, Severity, SystemEnvironment, UpstreamPolicy, Whole,
     newest_whole, stalled, validate,
 };
-use piton_runtime::{AgentContext, Context, Message, Run};
+use piton_runtime::{AgentContext, Context, ForkRun, LeaseWatch, Message, OpenRun, Run, fork};
 use piton_store::{Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::flip::{Change as Flip, Outcome, Sweep};
@@ -127,7 +128,8 @@ fn a_damaged_state_is_passed_over_and_reported() {
             ask: &NobodyToAsk,
         };
         let examined = recovery.examine(&run_id()).await.unwrap();
-        assert_eq!(examined.search.whole.unwrap().checkpoint.to_string(), "a-run@6");
+        let whole = examined.search.whole.unwrap().checkpoint;
+        assert_eq!(whole.to_string(), "a-run@6");
         assert_eq!(examined.report.worst(), Some(Severity::Warning));
         assert!(!examined.readable, "only a fork can go on");
         // Whether the run's name can still be read depends on which page it is on.
@@ -135,6 +137,17 @@ fn a_damaged_state_is_passed_over_and_reported() {
         let rest =
             "goes on from checkpoint a-run@6, iteration 2; last: round 2; 1 newer entry is damaged and was passed over";
         assert!(notice.starts_with("run a-run") && notice.ends_with(rest), "{notice}");
+        // The way around the damaged end: a fork has all that was there by then, and goes on.
+        let id = fork(&context, &whole, ForkRun::default()).await.unwrap();
+        let mut forked = Run::open(&context, OpenRun { id: Some(id), ..open() }).await.unwrap();
+        let kept = AgentContext::open(&forked).await.unwrap();
+        assert_eq!(kept.message_count().await.unwrap(), 3 * 8);
+        for n in 0..2 {
+            let done = forked.step("think", n, async |_| Err::<u32, _>("it is done")).await;
+            assert_eq!(done.unwrap(), n);
+        }
+        assert_eq!(forked.step("on", 1, async |n| Ok::<_, String>(n + 1)).await.unwrap(), 2);
+        forked.complete(()).await.unwrap();
     });
 }
 
@@ -448,14 +461,11 @@ async fn the_system_is_asked_only_what_the_caller_lists() {
 async fn stalled_runs_are_found() {
     let store = memory();
     let driven = Context::system(Arc::clone(&store));
-    let alive =
-        Run::open(&driven, piton_runtime::OpenRun { id: Some("alive".parse().unwrap()), ..open() }).await.unwrap();
+    let alive = Run::open(&driven, OpenRun { id: Some("alive".parse().unwrap()), ..open() }).await.unwrap();
     drop(Run::open(&process(&store), open()).await.unwrap());
-    let over = Run::open(&process(&store), piton_runtime::OpenRun { id: Some("over".parse().unwrap()), ..open() })
-        .await
-        .unwrap();
+    let over = Run::open(&process(&store), OpenRun { id: Some("over".parse().unwrap()), ..open() }).await.unwrap();
     over.complete(()).await.unwrap();
-    let found = stalled(&driven).await.unwrap();
+    let found = stalled(&driven, &mut LeaseWatch::default(), Duration::from_secs(30)).await.unwrap().found;
     assert_eq!(found.iter().map(|stalled| stalled.run.id.as_str()).collect::<Vec<_>>(), ["a-run"]);
     drop(alive);
 }

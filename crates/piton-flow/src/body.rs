@@ -1,0 +1,81 @@
+//! What a run of a workflow is about: its document and inputs, as entry 0 of its log has them, and the document that
+//! it goes on with since, if somebody replaced it. A replaced document is a step of the log (`#document/N`), so whoever
+//! goes on with the run finds it, and going back to before it brings the old one back.
+
+use piton_runtime::{History, Run, RunError, StepDone};
+use piton_types::{RunId, StepPath, Value, from_value, to_value};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Inputs;
+use crate::error::FlowError;
+use crate::fingerprint::ContextFingerprint;
+use crate::format::Format;
+
+/// No node can have this name.
+const PREFIX: &str = "#document";
+
+/// What entry 0 of a workflow's run has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FlowBody {
+    pub(crate) document: String,
+    pub(crate) format: Format,
+    pub(crate) inputs: Inputs,
+    #[serde(default)]
+    pub(crate) folder: Option<String>,
+    /// What it was begun with; null in a run of before there were fingerprints.
+    #[serde(default)]
+    pub(crate) fingerprint: Value,
+}
+
+/// A document that takes the place of the one before.
+#[derive(Debug, Serialize, Deserialize)]
+struct Replaced {
+    document: String,
+    format: Format,
+    fingerprint: Value,
+}
+
+impl FlowBody {
+    /// What a run is about now, by its input and what each of its steps gave.
+    fn of(run: &RunId, input: &Value, output: impl Fn(&StepPath) -> Option<Value>) -> Result<Self, FlowError> {
+        let not_a_workflow = |_| FlowError::NotAWorkflow { run: run.clone() };
+        let mut body: Self = from_value(input.clone()).map_err(not_a_workflow)?;
+        for number in 1.. {
+            let Some(replaced) = output(&path(number)?) else { break };
+            let Replaced { document, format, fingerprint } = from_value(replaced).map_err(not_a_workflow)?;
+            (body.document, body.format, body.fingerprint) = (document, format, fingerprint);
+        }
+        Ok(body)
+    }
+
+    pub(crate) fn of_history(run: &RunId, history: &History) -> Result<Self, FlowError> {
+        Self::of(run, &history.input, |path| Some(history.step(path)?.output.clone()))
+    }
+
+    pub(crate) fn of_run(run: &Run) -> Result<Self, FlowError> {
+        Self::of(run.id(), run.input(), |path| Some(run.recorded(path)?.output))
+    }
+
+    /// What it was begun with.
+    pub(crate) fn begun_with(&self) -> Option<ContextFingerprint> {
+        ContextFingerprint::read(self.fingerprint.clone())
+    }
+
+    /// Puts into the log of the run that it goes on with this document.
+    pub(crate) async fn replace(&self, run: &Run) -> Result<(), FlowError> {
+        let mut number = 1;
+        while run.recorded(&path(number)?).is_some() {
+            number += 1;
+        }
+        let (document, format, fingerprint) = (self.document.clone(), self.format, self.fingerprint.clone());
+        let replaced = to_value(&Replaced { document, format, fingerprint })
+            .map_err(|cause| RunError::Value { what: "a document".to_owned(), cause })?;
+        let done = StepDone::new(path(number)?, Value::Null, Ok(replaced));
+        run.record(StepDone { started_at: run.clock().now(), ..done }, Vec::new()).await?;
+        Ok(())
+    }
+}
+
+fn path(number: u32) -> Result<StepPath, RunError> {
+    Ok(format!("{PREFIX}/{number}").parse()?)
+}
