@@ -103,6 +103,8 @@ fn all_verbs() {
           --wait [<SECONDS>]       If another process drives the run, wait for it, at most so long
           --config <FILE>          Models, knowledge bases, credentials, limits: a .toml, .yml or .json
                                    file
+          --force                  Go on with a run of that id although its document or something else
+                                   dangerous changed; the run keeps the document
           --files                  Checkpoint the folder's files with the run: `piton undo RUN` takes
                                    back what it did to them, and `piton resume` finds what others
                                    changed meanwhile

@@ -342,7 +342,7 @@ fn diff_of_states() {
         changes.contains(&json!({"new": {"output": "on bees\u{1b}[2J"}, "path": "/variables/write"})),
         "{changes:?}"
     );
-    assert!(changes.contains(&json!({"old": "fetch", "new": "write", "path": "/engine/last"})), "{changes:?}");
+    assert!(changes.contains(&json!({"old": "fetch", "new": "write", "path": "/engine/now/last"})), "{changes:?}");
     insta::assert_snapshot!(world.piton(["diff", "--state", "@", "@"]).whole(), @r"
     --- stderr
     the states of second@5 and second@5 are the same

@@ -246,6 +246,8 @@ fn varying() -> Varying {
         (r"\b\d{4}-\d\d-\d\dT[0-9:.]+Z", "[TIME]"),
         (r"\b\d+(\.\d)? (bytes|KB|MB|GB)\b", "[SIZE]"),
         (r"\b\d+(\.\d)? (ms|s)\b", "[TOOK]"),
+        // On a disk that is nearly full there is no grace.
+        (r#"given back (at once|after [^"\n]+)"#, "given back after 1 h"),
         (r#"(?m)^ *"elapsed_ms": \d+,?\n"#, ""),
         (r#"("duration_ms"): ?\d+( \d+)?"#, "$1: 0"),
         (r"\b[0-9a-f]{12}\b", "[SHORT]"),

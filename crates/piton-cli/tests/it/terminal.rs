@@ -182,7 +182,8 @@ fn a_run_is_shown_live_on_a_terminal() {
         let lines = screen(&said, columns.into());
         let begin = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
         assert_eq!((begin("✓"), begin("✗"), begin("●")), (4, 1, 0), "{columns}: {lines:#?}");
-        assert!(said.contains('●') && said.contains("\x1b[?7l"), "{said:?}");
+        // With two rows there is room for the sum only.
+        assert!((said.contains('●') || rows == 2) && said.contains("\x1b[?7l"), "{said:?}");
         assert!(!said.contains("\x1b]") && !said.contains('\u{7}') && !said.contains('\u{202e}'), "{said:?}");
         if columns == 80 {
             assert!(said.contains("2 running, 2 done, 1 failed"), "{said:?}");

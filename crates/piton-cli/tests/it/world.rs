@@ -130,7 +130,11 @@ impl World {
         // How long something took varies, however short the number is.
         let mut parts = text.split(TOOK).map(str::to_owned).collect::<Vec<_>>();
         for part in parts.iter_mut().skip(1) {
-            *part = format!("0{}", part.trim_start_matches(|c: char| c.is_ascii_digit()));
+            let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+            // What hasn't ended took nothing yet, and says `null`.
+            if rest.len() < part.len() {
+                *part = format!("0{rest}");
+            }
         }
         text = parts.join(TOOK);
         for (start, is_part, name) in FILTERS {

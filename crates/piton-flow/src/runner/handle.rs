@@ -156,7 +156,15 @@ impl WorkflowHandle {
             Answers::Log(context) => {
                 let by = if by.is_empty() { "handle" } else { by };
                 piton_runtime::answer(context, &self.run, Some(question), value, by).await?;
-                self.send(Command::Resume).await
+                self.send(Command::Resume).await?;
+                // Who asks next how the workflow stands doesn't find the question that was just answered.
+                let (mut status, mut questions) = (self.status.clone(), self.questions.clone());
+                let answered = questions.wait_for(|asked| asked.iter().all(|other| other.token != open.token));
+                tokio::select! {
+                    _ = answered => {}
+                    _ = status.wait_for(ExecutionStatus::is_over) => {}
+                }
+                Ok(())
             }
         }
     }
