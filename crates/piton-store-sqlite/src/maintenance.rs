@@ -21,6 +21,7 @@ use rusqlite::{Connection, MAIN_DB};
 
 use crate::counters::Tally;
 use crate::errors::{is_busy, poisons};
+use crate::open::let_others_write;
 use crate::schema::PAGE;
 use crate::writer::{Core, locked};
 use crate::{connect, files};
@@ -230,7 +231,7 @@ impl Core {
             drop(guard);
             self.after_commit(0);
             // Whoever waits for the writer goes first.
-            std::thread::yield_now();
+            let_others_write();
         }
         Ok(())
     }

@@ -254,6 +254,15 @@ fn share(lock: &File, files: &Files, patience: Duration) -> Result<(), StoreErro
     }
 }
 
+/// The longest pause of whoever waits for the database's write lock.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Leaves the write lock alone for long enough that who waits for it in another process finds it free. Whoever writes
+/// a great deal in short transactions calls it between them: the lock has no queue, and he would take it again first.
+pub(crate) fn let_others_write() {
+    std::thread::sleep(PAUSE + PAUSE / 2);
+}
+
 /// Tries again while somebody else is in the way.
 pub(crate) fn patiently<T>(
     patience: Duration,
@@ -267,7 +276,7 @@ pub(crate) fn patiently<T>(
                 let now = pause.min(left);
                 std::thread::sleep(now);
                 left -= now;
-                pause = (pause * 2).min(Duration::from_millis(2));
+                pause = (pause * 2).min(PAUSE);
             }
             done => return done,
         }

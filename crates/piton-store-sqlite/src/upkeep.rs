@@ -15,6 +15,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::append::{head, run_number};
 use crate::counters::Tally;
 use crate::log::bytes;
+use crate::open::let_others_write;
 use crate::schema::{key, pack_state};
 use crate::writer::Failure;
 use crate::{SqliteStore, blobs, inspect};
@@ -132,6 +133,7 @@ impl Upkeep for SqliteStore {
             }
             swept.packs += packs;
             swept.bytes += bytes;
+            let_others_write();
             tokio::task::yield_now().await;
         }
         if swept.bytes > 0 {
