@@ -1,11 +1,12 @@
 //! JavaScript of code nodes: what a call costs beyond its script.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use piton_code::{CodeLimits, JavaScript, Surroundings};
 use piton_types::{Random, Timestamp, Value};
 
+use crate::flow_durable::cpu;
 use crate::measure::{Samples, report};
 
 struct Zeros;
@@ -15,6 +16,8 @@ impl Random for Zeros {
         bytes.fill(0);
     }
 }
+
+const CALLS: u32 = 5_000;
 
 /// A script that does next to nothing, so that the whole call is overhead.
 const LITTLE: &str = "function main(inputs) { return { n: inputs.n + 1 } }";
@@ -26,24 +29,29 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let surroundings = Surroundings { now: Timestamp::from_millis(0), random: Arc::new(Zeros), stop: Arc::default() };
     let inputs = Value::map([("n", Value::from(41)), ("text", Value::from("a text of some length".repeat(10)))]);
     let limits = CodeLimits::default();
-    let (mut little, mut threaded, mut much) = <(Samples, Samples, Samples)>::default();
-    for _ in 0..2_000 {
-        let start = Instant::now();
-        JavaScript.run(LITTLE, &inputs, &limits, &surroundings)?;
-        little.0.push(start.elapsed());
+    let (mut rested, mut busy, mut much) = <(Samples, Samples, Samples)>::default();
+    let start_one = async |code: &str| {
         let (given, around) = (inputs.clone(), surroundings.clone());
         let start = Instant::now();
-        JavaScript.start(LITTLE.into(), given, limits, around).await?;
-        threaded.0.push(start.elapsed());
+        JavaScript.start(code.into(), given, limits, around).await?;
+        anyhow::Ok(start.elapsed())
+    };
+    for _ in 0..1_000 {
+        rested.0.push(start_one(LITTLE).await?);
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    let before = cpu();
+    for _ in 0..CALLS {
+        busy.0.push(start_one(LITTLE).await?);
+    }
+    let all = (cpu() - before) / CALLS;
     for _ in 0..100 {
-        let start = Instant::now();
-        JavaScript.run(MUCH, &inputs, &limits, &surroundings)?;
-        much.0.push(start.elapsed());
+        much.0.push(start_one(MUCH).await?);
     }
     let micros = |samples: &mut Samples| format!("{:.0} us", samples.quantile(0.5));
-    report("JavaScript: until a node has what a script of next to nothing gives", &micros(&mut threaded), "100 us");
-    report("JavaScript: the same on one thread, with getting ready for the next", &micros(&mut little), "");
+    report("JavaScript: a script of next to nothing, now and then", &micros(&mut rested), "100 us");
+    report("JavaScript: the same 5,000 times in a row, each", &micros(&mut busy), "100 us");
+    report("JavaScript: CPU of each of those, of all threads", &format!("{:.0} us", all.as_secs_f64() * 1e6), "");
     report("JavaScript: a call with 100,000 turns of a loop", &micros(&mut much), "");
     Ok(())
 }

@@ -69,7 +69,8 @@ const SLOW: &str = r#"{"nodes":[{"id":"in","data":{"type":"start"}},{"id":"slow"
 
 const WAITING: usize = 1_000;
 
-fn cpu() -> Duration {
+/// What this process has used so far.
+pub(crate) fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

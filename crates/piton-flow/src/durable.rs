@@ -142,7 +142,9 @@ impl<'a> RunJournal<'a> {
         let saved = self.run.save_checkpoint(&checkpoint, parts, None).await?;
         book.unsynced = false;
         if let Some(outside) = self.outside {
-            outside.note(self.clock.now(), self.run.id(), step, AuditKind::CheckpointSaved, description)?;
+            let now = self.clock.now();
+            let line = outside.note(now, self.run.id(), step, AuditKind::CheckpointSaved, description)?;
+            self.run.lines().write(line);
         }
         Ok(saved)
     }

@@ -172,6 +172,8 @@ pub(crate) struct Admitted {
     pub(crate) flow: Flow,
     /// The document takes the place of the one that the log has.
     pub(crate) replaces: bool,
+    /// What was written down of its going on.
+    pub(crate) audited: Option<String>,
 }
 
 /// Lets a run go on here, or doesn't.
@@ -222,11 +224,11 @@ impl Gate {
         if replaces && !lost.is_empty() {
             return Err(FlowError::PendingNodesGone { run: self.run.clone(), nodes: lost });
         }
-        self.judge(history, &said.diagnostic)?;
+        let audited = self.judge(history, &said.diagnostic)?;
         if let Some((text, format)) = differs.filter(|_| replaces) {
             (body.document, body.format, body.fingerprint) = (text.clone(), *format, said.now.value());
         }
-        Ok(Admitted { body, flow, replaces })
+        Ok(Admitted { body, flow, replaces, audited })
     }
 
     /// That a completed run is the one that is meant.
@@ -248,11 +250,13 @@ impl Gate {
         }
     }
 
-    fn judge(&self, history: &History, diagnostic: &ResumeDiagnostic) -> Result<(), FlowError> {
+    /// Whether it may go on; and what was written down of it, for the run's own log.
+    fn judge(&self, history: &History, diagnostic: &ResumeDiagnostic) -> Result<Option<String>, FlowError> {
         let forced = self.policy == ResumePolicy::Force;
         if diagnostic.has_danger() && !forced {
             return Err(FlowError::ResumeRejected { run: self.run.clone(), diagnostic: diagnostic.clone() });
         }
+        let mut audited = None;
         if let (Some(outside), Some(_)) = (self.services.get::<Outside>(), &history.claim) {
             let at = self.clock.now();
             let last = history.finished().last().map(|step| step.path.clone());
@@ -261,11 +265,11 @@ impl Gate {
                 changes if forced && !changes.is_empty() => note(AuditKind::ForceResumeWithChanges, &changes),
                 changes => note(AuditKind::Resumed, &changes),
             };
-            noted.map_err(FlowError::Journal)?;
+            audited = Some(noted.map_err(FlowError::Journal)?);
         }
         if diagnostic.has_danger() || diagnostic.has_warnings() {
             self.events.tell(&Event::ResumeWarning { run: self.run.clone(), report: diagnostic.report() });
         }
-        Ok(())
+        Ok(audited)
     }
 }

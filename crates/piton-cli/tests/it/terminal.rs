@@ -1,6 +1,7 @@
 //! What is only there on a terminal, and for one: progress, and completion by the shell.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
@@ -195,6 +196,63 @@ fn a_run_is_shown_live_on_a_terminal() {
             assert_eq!(lines.last().map(String::as_str), Some("run r80 completed, although one node failed"));
         }
     }
+}
+
+/// A model that speaks slowly: longer between its pieces than the view takes to draw. Where it is.
+fn slow_model(pieces: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).unwrap() > 2 {
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+                .unwrap();
+            for piece in pieces {
+                let content = serde_json::json!({"choices": [{"delta": {"content": piece}}]});
+                stream.write_all(format!("data: {content}\n\n").as_bytes()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(400));
+            }
+            let end = serde_json::json!({
+                "choices": [{"delta": {}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 1200, "completion_tokens": 34, "total_tokens": 1234},
+            });
+            stream.write_all(format!("data: {end}\n\ndata: [DONE]\n\n").as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+/// Issue 5, CLI: what a model says is seen as it comes, and what it used when it is done. What it says doesn't control the
+/// terminal.
+#[test]
+fn streamed_text_is_seen_as_it_comes() {
+    let world = World::new();
+    let model = slow_model(&["Bees ", "\u{1b}]0;owned\u{7}\u{1b}[2J", "hum."]);
+    world.write("models.toml", &format!("[providers.openai]\nbase_url = \"{model}/v1\"\napi_key = \"k\"\n"));
+    world.write("flow.yml", "nodes:\n  - {id: in, data: {type: start}}\n  - {id: ask, data: {type: llm, model: {provider: openai, name: m}, prompt_template: [{role: user, text: go}]}}\n  - {id: out, data: {type: end, outputs: [{variable: text, value_selector: [ask, text]}]}}\nedges: [{source: in, target: ask}, {source: ask, target: out}]\n");
+    let mut command = world.command(["run", "flow.yml", "--config", "models.toml", "--id", "r"]);
+    command.env("TERM", "xterm");
+    let (said, success) = on_a_terminal_of(command, Some((80, 24)));
+    assert!(success, "{said}");
+    // Each drawing begins by switching off that lines wrap.
+    let drawings: Vec<&str> = said.split("\x1b[?7l").skip(1).collect();
+    let with = |text: &str| drawings.iter().position(|drawing| drawing.contains(text));
+    let (first, last) = (with("Bees").expect(&said), with("hum.").expect(&said));
+    assert!(first < last, "{drawings:#?}");
+    assert!(!said.contains("\x1b]") && !said.contains('\u{7}') && !said.contains("\x1b[2J"), "{said:?}");
+    let lines = screen(&said, 80);
+    assert!(lines.iter().any(|line| line.starts_with("✓ ask") && line.contains("1,234")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("Bees")), "it was shown while it came: {lines:#?}");
 }
 
 #[test]

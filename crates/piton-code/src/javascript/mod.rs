@@ -1,14 +1,16 @@
 //! JavaScript, by QuickJS in this process.
 //!
-//! Every call has a fresh global scope, so that nothing of one call is seen by the next. The runtime below
-//! it, which has no state that code can see, is kept for the next call after one that ended well; after an
-//! interruption or a lack of memory it is thrown away. To make a scope and to clear one away takes longer than most
-//! scripts, so both are done once the result has been handed over.
+//! Every call has an engine of its own that nothing has run in before and nothing runs in afterwards. To make one and to
+//! clear one away takes longer than most scripts, so both are done beside the call, on another thread.
+//!
+//! Most scripts take less time than to wake a thread for them. So a small one is begun where it is called, and is only
+//! moved to a thread, from its beginning, when it has not come to its end in [`SLICE`]. That can't be seen: a script
+//! touches nothing but its own engine.
 
 mod builtins;
 mod convert;
+mod engine;
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +18,17 @@ use std::time::{Duration, Instant};
 
 use piton_types::{Random, Timestamp, Value};
 use rquickjs::context::EvalOptions;
-use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Runtime, Value as JsValue};
+use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Value as JsValue};
 
+use self::engine::Engine;
 use crate::{CodeError, CodeLimits};
 
-/// Less than the stack of any thread that we are called on.
-const MAX_STACK: usize = 512 << 10;
+/// How long a script may hold up whoever called it.
+const SLICE: Duration = Duration::from_millis(1);
+
+/// How large a script and its inputs together may be to be begun where they are, in bytes: what takes time in proportion
+/// to its size is better done beside.
+const SMALL: usize = 64 << 10;
 
 /// What code may know of the world.
 #[derive(Clone)]
@@ -44,17 +51,6 @@ impl fmt::Debug for Surroundings {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JavaScript;
 
-/// A runtime with a global scope that nothing has run in.
-struct Engine {
-    context: Context,
-    runtime: Runtime,
-}
-
-thread_local! {
-    /// The engine of this thread, while nobody uses it. Engines can't move between threads.
-    static IDLE: Cell<Option<Engine>> = const { Cell::new(None) };
-}
-
 impl JavaScript {
     /// Calls the code's `main` with the inputs as its one argument, and gives what it returns, or what it
     /// promises and then keeps.
@@ -71,12 +67,10 @@ impl JavaScript {
         limits: &CodeLimits,
         surroundings: &Surroundings,
     ) -> Result<Value, CodeError> {
-        let mut result = None;
-        run_and(code, inputs, limits, surroundings, |made| result = Some(made));
-        result.unwrap_or_else(|| Err(CodeError::Engine("it gave nothing".to_owned())))
+        run(&Engine::take()?, code, inputs, limits, surroundings)
     }
 
-    /// The same on a thread that may block, with what the code made as soon as it is there.
+    /// The same for whoever mustn't be held up.
     ///
     /// # Errors
     ///
@@ -88,61 +82,53 @@ impl JavaScript {
         limits: CodeLimits,
         surroundings: Surroundings,
     ) -> Result<Value, CodeError> {
+        if code.len() + size(&inputs) <= SMALL {
+            let slice = CodeLimits { time: limits.time.min(SLICE), ..limits };
+            let engine = Engine::take()?;
+            let result = run(&engine, &code, &inputs, &slice, &surroundings);
+            tokio::task::spawn_blocking(|| engine.retire());
+            match result {
+                Err(CodeError::TimedOut { .. }) if slice.time < limits.time => {}
+                result => return result,
+            }
+        }
         let (answer, answered) = tokio::sync::oneshot::channel();
         tokio::task::spawn_blocking(move || {
+            let engine = match Engine::take() {
+                Ok(engine) => engine,
+                Err(error) => return drop(answer.send(Err(error))),
+            };
             // Nobody listens any more if the future was dropped.
-            run_and(&code, &inputs, &limits, &surroundings, |result| drop(answer.send(result)));
+            drop(answer.send(run(&engine, &code, &inputs, &limits, &surroundings)));
+            engine.retire();
         });
         answered.await.unwrap_or_else(|_| Err(CodeError::Engine("the code's thread failed".to_owned())))
     }
 }
 
-/// Runs the code, hands the result over, and then gets the engine ready for the next call.
-fn run_and(
+/// How much there is to hand over, roughly.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Bytes(bytes) => 8 * bytes.len(),
+        Value::List(items) => items.iter().map(size).sum::<usize>() + 8,
+        Value::Map(fields) => fields.iter().map(|(key, value)| key.len() + size(value)).sum::<usize>() + 8,
+        _ => 8,
+    }
+}
+
+/// Runs the code in an engine in which nothing has run.
+fn run(
+    engine: &Engine,
     code: &str,
     inputs: &Value,
     limits: &CodeLimits,
     surroundings: &Surroundings,
-    deliver: impl FnOnce(Result<Value, CodeError>),
-) {
-    let engine = match IDLE.take().map_or_else(Engine::new, Ok) {
-        Ok(engine) => engine,
-        Err(error) => return deliver(Err(error)),
-    };
-    let Engine { runtime, context } = &engine;
+) -> Result<Value, CodeError> {
     let started = Instant::now();
-    let time = limits.time;
-    runtime.set_memory_limit(usize::try_from(limits.memory).unwrap_or(usize::MAX));
-    let stop = surroundings.stop.clone();
-    let interrupt = move || started.elapsed() > time || stop.load(Ordering::Relaxed);
-    runtime.set_interrupt_handler(Some(Box::new(interrupt)));
-    let result = call(context, code, inputs, limits, surroundings, started);
-    let healthy =
-        !matches!(result, Err(CodeError::TimedOut { .. } | CodeError::OutOfMemory { .. } | CodeError::Engine(_)));
-    deliver(result);
-    if healthy {
-        IDLE.set(engine.renewed());
-    }
-}
-
-impl Engine {
-    fn new() -> Result<Self, CodeError> {
-        let failed = |error: rquickjs::Error| CodeError::Engine(error.to_string());
-        let runtime = Runtime::new().map_err(failed)?;
-        runtime.set_max_stack_size(MAX_STACK);
-        let context = Context::full(&runtime).map_err(failed)?;
-        Ok(Self { context, runtime })
-    }
-
-    /// With another scope. What the code left behind is in cycles with its own, which the garbage collector finds.
-    fn renewed(self) -> Option<Self> {
-        let Self { context, runtime } = self;
-        drop(context);
-        runtime.set_interrupt_handler(None);
-        runtime.set_memory_limit(usize::MAX);
-        runtime.run_gc();
-        Some(Self { context: Context::full(&runtime).ok()?, runtime })
-    }
+    let (time, stop) = (limits.time, surroundings.stop.clone());
+    engine.limit(limits.memory, move || started.elapsed() > time || stop.load(Ordering::Relaxed));
+    call(engine.scope(), code, inputs, limits, surroundings, started)
 }
 
 fn call(

@@ -190,3 +190,64 @@ fn callbacks_on_a_stream_get_its_text() {
     let code = "function main(inputs) { return { text: inputs.text + '!' } } // on_chunk isn't used";
     assert_eq!(run(code, r#"{"text": "ab"}"#).unwrap(), r#"{"text":"ab!"}"#);
 }
+
+async fn start(code: &str, limits: CodeLimits) -> Result<Value, CodeError> {
+    let random = Arc::new(Counter(AtomicU8::new(0)));
+    let surroundings = Surroundings { now: Timestamp::from_millis(0), random, stop: Arc::default() };
+    JavaScript.start(code.into(), Value::map([("n", 1.into())]), limits, surroundings).await
+}
+
+/// Engines are made ahead, and none is used twice: whatever a script does to its own, no other sees it.
+#[tokio::test]
+async fn no_script_sees_what_another_left() {
+    let code = "function main() {
+        const seen = [globalThis.left, Array.prototype.left, Object.prototype.left, String.prototype.trim.left];
+        globalThis.left = Array.prototype.left = Object.prototype.left = String.prototype.trim.left = 'here';
+        JSON.parse = () => 'mine';
+        return seen.filter((found) => found !== undefined).length;
+    }";
+    for round in 0..50 {
+        assert_eq!(start(code, CodeLimits::default()).await.unwrap(), 0.into(), "{round}");
+        if round % 10 == 0 {
+            // Those that are ready have been made by now.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// What takes longer than a moment doesn't hold up whoever called it, and comes to the same.
+#[tokio::test]
+async fn a_long_script_holds_nobody_up() {
+    let code = "function main({n}) { const end = Date.now() + 300; while (Date.now() < end) n += 0; return {n} }";
+    let mut turns = 0;
+    let others = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            turns += 1;
+        }
+    };
+    let result = tokio::select! {
+        result = start(code, CodeLimits::default()) => result,
+        () = others => unreachable!(),
+    };
+    assert_eq!(result.unwrap(), Value::map([("n", 1.into())]));
+    assert!(turns > 5, "others had {turns} turns");
+}
+
+/// Promise 24, where a script begins and where it is moved to.
+#[tokio::test]
+async fn limits_hold_wherever_a_script_runs() {
+    for (code, is_right) in [
+        ("for (;;) {}", (|error| matches!(error, CodeError::TimedOut { .. })) as fn(&CodeError) -> bool),
+        ("let a = []; for (;;) a.push('x'.repeat(1000) + a.length)", |e| matches!(e, CodeError::OutOfMemory { .. })),
+        ("return 'x'.repeat(64 << 20)", |e| matches!(e, CodeError::OutOfMemory { .. })),
+        ("return Array(1000).fill('x'.repeat(10000))", |e| matches!(e, CodeError::TooMuchOutput { .. })),
+        ("const f = () => f() + 1; return f()", |e| matches!(e, CodeError::Thrown(_))),
+        ("/(a+)+$/.test('a'.repeat(40) + 'b')", |e| matches!(e, CodeError::TimedOut { .. })),
+    ] {
+        let error = start(&format!("function main() {{ {code} }}"), small()).await.unwrap_err();
+        assert!(is_right(&error), "{code}: {error:?}");
+    }
+    let next = start("function main({n}) { return n }", small()).await;
+    assert_eq!(next.unwrap(), 1.into(), "the next is none the worse");
+}

@@ -229,9 +229,7 @@ impl Agent {
             Strategy::React => react::rules(text("system_prompt"), &specs),
         };
         let mut messages = vec![Message::text(Role::System, rules)];
-        if let Some(memory) = &self.memory {
-            memory.put(&mut messages, context.variables());
-        }
+        messages.extend(self.memory.iter().flat_map(|memory| memory.earlier(context.variables())));
         messages.push(Message::text(Role::User, text("query")));
         let mut log = Vec::new();
         let mut usage = Usage::default();

@@ -147,6 +147,13 @@ fn apply(operation: Operation, old: &Value, given: Value) -> Result<Value, Strin
         other => Err(format!("a list is wanted for this, not {}", other.kind())),
     };
     Ok(match operation {
+        // A form has the text of an object.
+        Operation::Set if matches!((old, &given), (Value::Map(_), Value::String(_))) => {
+            match piton_types::from_json(crate::value::to_text(&given).as_bytes()) {
+                Ok(map @ Value::Map(_)) => map,
+                _ => return Err("an object is wanted for this, or its JSON".to_owned()),
+            }
+        }
         Operation::Overwrite | Operation::Set => given,
         Operation::Clear => match old {
             Value::String(_) => "".into(),
@@ -228,7 +235,16 @@ impl Node for Assigner {
         let mut pool = context.variables().clone();
         let mut output = NodeOutput::default();
         for (item, given) in self.items.iter().zip(given) {
-            let new = apply(item.operation, &pool.select(&item.target), given.clone())
+            let is_set = |source: &Selector| output.assignments.iter().any(|(set, _)| set.node == source.node);
+            let given = match &item.source {
+                Source::Variable(source) if is_set(source) => pool.select(source),
+                _ => given.clone(),
+            };
+            // An export takes nothing from a variable that has nothing.
+            if !self.is_single && matches!(item.source, Source::Variable(_)) && given == Value::Null {
+                continue;
+            }
+            let new = apply(item.operation, &pool.select(&item.target), given)
                 .map_err(|message| NodeError::new("AssignmentError", format!("{}: {message}", item.target)))?;
             pool.assign(&item.target, new.clone());
             output.assignments.push((item.target.clone(), new));
@@ -259,7 +275,9 @@ mod tests {
     #[test]
     fn every_operation() {
         let list = |items: &[i64]| Value::from(items.iter().map(|n| Value::from(*n)).collect::<Vec<_>>());
-        let table: [(&str, Value, Value, Value); 14] = [
+        let object = Value::map([("a", 1.into())]);
+        let table: [(&str, Value, Value, Value); 15] = [
+            ("set", Value::map::<&str>([]), r#"{"a": 1}"#.into(), object),
             ("over-write", 1.into(), "x".into(), "x".into()),
             ("set", Value::Null, 2.into(), 2.into()),
             ("append", list(&[1]), 2.into(), list(&[1, 2])),
@@ -279,6 +297,7 @@ mod tests {
             let found = apply(Operation::parse(operation).unwrap(), &old, given.clone());
             assert_eq!(found.as_ref(), Ok(&expected), "{old:?} {operation} {given:?}");
         }
+        assert!(apply(Operation::Set, &Value::map::<&str>([]), "[1]".into()).is_err());
         assert!(apply(Operation::Divide, &1.into(), 0.into()).is_err());
         assert!(apply(Operation::Extend, &"text".into(), list(&[1])).is_err());
     }

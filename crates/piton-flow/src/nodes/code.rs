@@ -77,6 +77,8 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     let language = match data.language.as_str() {
         "javascript" | "js" | "javascript3" => Language::JavaScript,
         "python3" | "python" => Language::Python,
+        // A document of another engine is none the less one.
+        "wasm" => return Ok(super::missing("code in wasm")),
         other => {
             let message = format!("Unsupported code language: {other}");
             return Err(Faults::one(Path::root().key("language"), message));

@@ -87,6 +87,8 @@ enum Position {
     #[default]
     Header,
     Query,
+    /// Into a form, as one more field.
+    Body,
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,6 +129,8 @@ enum Authorization {
     },
     Headers(Vec<(Reply, Reply)>),
     Query(Reply, Reply),
+    /// Put into the form when the node is built.
+    Field(Reply, Reply),
     Group(String),
 }
 
@@ -158,9 +162,21 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         }
     };
     let body = data.body.map_or(Ok(Body::None), body);
-    let body = faults.keep(body).unwrap_or(Body::None);
+    let mut body = faults.keep(body).unwrap_or(Body::None);
     let authorization = data.authorization.map_or(Ok(Authorization::None), authorization);
-    let authorization = faults.keep(authorization).unwrap_or(Authorization::None);
+    let mut authorization = faults.keep(authorization).unwrap_or(Authorization::None);
+    if let Authorization::Field(key, value) = &authorization {
+        let (key, value) = (key.clone(), value.clone());
+        match &mut body {
+            Body::Form(fields) => fields.push((key, value)),
+            Body::Multipart(fields) => fields.push((key, Field::Text(value))),
+            _ => {
+                let at = Path::root().key("authorization").key("position");
+                faults.add(at, "a key can only go into the body of a form");
+            }
+        }
+        authorization = Authorization::None;
+    }
     // An export says it by how failures are to be handled.
     let retries = build.spec.data.field("retry_config").and_then(|retry| retry.field("retry_enabled"));
     let handles = matches!(build.spec.data.field("error_strategy"), Some(Value::String(word)) if word != "none");
@@ -261,6 +277,7 @@ fn authorization(data: AuthorizationData) -> Result<Authorization, Faults> {
                 return Ok(match data.position {
                     Position::Header => Authorization::Headers(vec![pair]),
                     Position::Query => Authorization::Query(pair.0, pair.1),
+                    Position::Body => Authorization::Field(pair.0, pair.1),
                 });
             };
             let header = config.header.filter(|header| !header.trim().is_empty()).unwrap_or_else(usual);
@@ -331,7 +348,7 @@ impl Node for HttpRequest {
         match &self.authorization {
             Authorization::Bearer { token: text, .. } | Authorization::Basic { user: text, .. } => texts.push(text),
             Authorization::Headers(pairs) => texts.extend(pairs.iter().flat_map(|(key, value)| [key, value])),
-            Authorization::Query(key, value) => texts.extend([key, value]),
+            Authorization::Query(key, value) | Authorization::Field(key, value) => texts.extend([key, value]),
             Authorization::None | Authorization::Group(_) => {}
         }
         selectors.extend(texts.into_iter().flat_map(Reply::references));
@@ -435,8 +452,8 @@ impl HttpRequest {
     ) -> Result<(), NodeError> {
         let pool = context.variables();
         match &self.authorization {
-            // What goes into the URL is there already.
-            Authorization::None | Authorization::Query(..) => Ok(()),
+            // What goes into the URL or a form is there already.
+            Authorization::None | Authorization::Query(..) | Authorization::Field(..) => Ok(()),
             Authorization::Bearer { header, token } => {
                 put(headers, header, &format!("Bearer {}", token.render(pool)), true)
             }

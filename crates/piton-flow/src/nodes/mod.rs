@@ -60,6 +60,7 @@ mod parameter_extractor;
 mod prompt;
 mod question_classifier;
 mod react;
+mod reading;
 mod start;
 mod sub_workflow;
 mod template_transform;

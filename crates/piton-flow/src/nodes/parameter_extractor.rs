@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use piton_model::chat::{Message, Role, ToolSpec};
+use piton_model::chat::ToolSpec;
 use piton_types::{Path, Value, to_json};
 use serde::Deserialize;
 
 use super::model::{ModelSpec, json_in, usage};
+use super::reading::Reading;
 use crate::kind::{Build, Built, Faults};
 use crate::need::Need;
 use crate::node::{Node, NodeContext, NodeError, NodeOutput};
 use crate::outside::Outside;
 use crate::pool::VariablePool;
-use crate::reply::Reply;
 use crate::selector::Selector;
 use crate::value::{number, to_text};
 
@@ -108,10 +108,8 @@ impl Parameter {
 
 #[derive(Debug)]
 struct ParameterExtractor {
-    model: ModelSpec,
-    query: Selector,
+    reading: Reading,
     parameters: Vec<Parameter>,
-    instruction: Reply,
     by_function: bool,
 }
 
@@ -124,22 +122,16 @@ pub(super) fn build(build: &Build<'_>) -> Built {
             faults.add(at, "a name should be here that doesn't begin with __");
         }
     }
-    faults.none_or(Box::new(ParameterExtractor {
-        model: data.model,
-        query: data.query,
-        parameters: data.parameters,
-        instruction: Reply::parse(data.instruction.as_deref().unwrap_or_default()),
-        by_function: data.reasoning_mode.as_deref() != Some("prompt"),
-    }))
+    let reading = Reading::read(data.model, data.query, data.instruction.as_deref(), &build.spec.data);
+    let Some(reading) = faults.keep(reading) else { return Err(faults) };
+    let by_function = data.reasoning_mode.as_deref() != Some("prompt");
+    faults.none_or(Box::new(ParameterExtractor { reading, parameters: data.parameters, by_function }))
 }
 
 #[async_trait]
 impl Node for ParameterExtractor {
     fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
-        Ok(Value::map([
-            ("query", to_text(&variables.select(&self.query)).into()),
-            ("instruction", self.instruction.render(variables).into()),
-        ]))
+        Ok(self.reading.inputs(variables))
     }
 
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
@@ -148,11 +140,11 @@ impl Node for ParameterExtractor {
     }
 
     fn references(&self) -> Vec<&Selector> {
-        self.instruction.references().chain([&self.query]).collect()
+        self.reading.references()
     }
 
     fn needs(&self) -> Vec<Need> {
-        vec![self.model.need()]
+        vec![self.reading.need()]
     }
 }
 
@@ -172,27 +164,20 @@ impl ParameterExtractor {
         context: &NodeContext<'_>,
         outside: &Outside,
     ) -> Result<NodeOutput, NodeError> {
-        let text = |key: &str| inputs.field(key).and_then(Value::as_str).unwrap_or_default();
         let schema = self.schema();
-        let shown = to_json(&schema).map_err(|error| NodeError::new("PromptError", error.to_string()))?;
-        let mut rules =
-            "You find values in a text. Take them from the text alone; leave out what isn't there.\n".to_owned();
-        if !text("instruction").trim().is_empty() {
-            rules.push_str(&format!("\nInstructions:\n{}\n", text("instruction").trim()));
-        }
-        if self.by_function {
-            rules.push_str(&format!("\nCall the function {FUNCTION} with what you found."));
+        let task = "You find values in a text. Take them from the text alone; leave out what isn't there.\n";
+        let form = if self.by_function {
+            format!("Call the function {FUNCTION} with what you found.")
         } else {
-            rules.push_str(&format!("\nAnswer with a JSON object of this schema and nothing else:\n{shown}"));
-        }
-        let messages = vec![Message::text(Role::System, rules), Message::text(Role::User, text("query"))];
-        let mut request = self.model.request(messages);
-        request.key = context.next_key();
+            let shown = to_json(&schema).map_err(|error| NodeError::new("PromptError", error.to_string()))?;
+            format!("Answer with a JSON object of this schema and nothing else:\n{shown}")
+        };
+        let mut request = self.reading.request(task, &form, inputs, context);
         if self.by_function {
             let description = "Takes the values that were found.".to_owned();
             request.tools = vec![ToolSpec { name: FUNCTION.to_owned(), description, schema }];
         }
-        let said = outside.ask(context, &self.model.provider, &request, None).await?;
+        let said = outside.ask(context, &self.reading.model.provider, &request, None).await?;
         let called = said.answer.tool_calls.iter().find(|call| call.name == FUNCTION);
         let found = match called {
             Some(call) => call.parsed().map_err(|error| format!("the arguments are not JSON: {error}")),

@@ -100,7 +100,14 @@ pub(super) struct Prompt {
     /// Put at the end of the rules, if no message has a place for it.
     context: Option<Selector>,
     memory: Option<Memory>,
-    pictures: Option<(Selector, Option<String>)>,
+    pictures: Option<Pictures>,
+}
+
+/// Pictures that a model is shown.
+#[derive(Debug)]
+pub(super) struct Pictures {
+    selector: Selector,
+    detail: Option<String>,
 }
 
 /// Earlier messages of a conversation.
@@ -162,7 +169,7 @@ impl Prompt {
             }
         }
         let memory = faults.keep(Memory::read(data)).flatten();
-        let pictures = faults.keep(pictures(data)).flatten();
+        let pictures = faults.keep(Pictures::read(data)).flatten();
         let jinja = config.and_then(|config| config.jinja2_variables).unwrap_or_default();
         faults.none_or(Self { messages, jinja, context: context.filter(|_| !has_place), memory, pictures })
     }
@@ -192,16 +199,8 @@ impl Prompt {
         if let Some(memory) = &self.memory {
             memory.put(&mut messages, pool);
         }
-        if let Some((selector, detail)) = &self.pictures {
-            let urls = picture_urls(&pool.select(selector));
-            if !urls.is_empty() {
-                let image = |url| Content::Image { url, detail: detail.clone() };
-                let images: Vec<Content> = urls.into_iter().map(image).collect();
-                match messages.last_mut() {
-                    Some(last) if last.role == Role::User => last.content.extend(images),
-                    _ => messages.push(Message { role: Role::User, content: images }),
-                }
-            }
+        if let Some(pictures) = &self.pictures {
+            pictures.show(&mut messages, pool);
         }
         Ok(messages)
     }
@@ -215,8 +214,7 @@ impl Prompt {
         let mut references: Vec<&Selector> = texts.flat_map(Reply::references).collect();
         references.extend(self.jinja.iter().map(|from| &from.value_selector));
         references.extend(&self.context);
-        references
-            .extend(self.pictures.iter().map(|(selector, _)| selector).filter(|selector| selector.node != SYSTEM));
+        references.extend(self.pictures.iter().flat_map(Pictures::references));
         references
     }
 }
@@ -239,22 +237,30 @@ impl Memory {
         Ok(Some(Self { selector, window: memory.window_size.or(window), query }))
     }
 
-    /// Puts the earlier messages behind the rules, and what the user says now at the end.
-    pub(super) fn put(&self, messages: &mut Vec<Message>, pool: &VariablePool) {
+    /// The earlier messages, as many as are wanted.
+    pub(super) fn earlier(&self, pool: &VariablePool) -> Vec<Message> {
         let value = pool.select(&self.selector);
         let mut earlier: Vec<Message> = value.as_list().unwrap_or_default().iter().filter_map(earlier).collect();
         if let Some(window) = self.window {
             let surplus = earlier.len().saturating_sub(window);
             earlier.drain(..surplus);
         }
-        let rules = messages.iter().take_while(|message| message.role == Role::System).count();
-        messages.splice(rules..rules, earlier);
-        let query = self.query.as_ref().map(|query| query.render(pool)).filter(|query| !query.is_empty());
-        if let Some(query) = query {
-            match messages.last() {
-                Some(last) if last.role == Role::User => {}
-                _ => messages.push(Message::text(Role::User, query)),
-            }
+        earlier
+    }
+
+    /// Puts the earlier messages where the format wants them: an export has them behind all of its own, and then what
+    /// the user says now; otherwise they come behind the rules.
+    fn put(&self, messages: &mut Vec<Message>, pool: &VariablePool) {
+        let earlier = self.earlier(pool);
+        let Some(query) = &self.query else {
+            let rules = messages.iter().take_while(|message| message.role == Role::System).count();
+            messages.splice(rules..rules, earlier);
+            return;
+        };
+        messages.extend(earlier);
+        let query = query.render(pool);
+        if !query.is_empty() {
+            messages.push(Message::text(Role::User, query));
         }
     }
 }
@@ -269,15 +275,37 @@ fn earlier(value: &Value) -> Option<Message> {
     Some(Message::text(role, to_text(text)))
 }
 
-fn pictures(data: &Value) -> Result<Option<(Selector, Option<String>)>, Faults> {
-    let Some(vision): Option<VisionData> = field(data, "vision")? else { return Ok(None) };
-    if !vision.enabled {
-        return Ok(None);
+impl Pictures {
+    /// Reads `vision` of a node.
+    pub(super) fn read(data: &Value) -> Result<Option<Self>, Faults> {
+        let Some(vision): Option<VisionData> = field(data, "vision")? else { return Ok(None) };
+        if !vision.enabled {
+            return Ok(None);
+        }
+        let configs = vision.configs.unwrap_or_default();
+        let selector = vision.variable_selector.or(configs.variable_selector);
+        let selector = selector.and_then(|words| Selector::new(words).ok());
+        let selector = selector.unwrap_or_else(|| Selector::of(SYSTEM, "files"));
+        Ok(Some(Self { selector, detail: vision.detail.or(configs.detail) }))
     }
-    let configs = vision.configs.unwrap_or_default();
-    let selector = vision.variable_selector.or(configs.variable_selector).and_then(|words| Selector::new(words).ok());
-    let selector = selector.unwrap_or_else(|| Selector::of(SYSTEM, "files"));
-    Ok(Some((selector, vision.detail.or(configs.detail))))
+
+    /// Adds them to what the user says last.
+    pub(super) fn show(&self, messages: &mut Vec<Message>, pool: &VariablePool) {
+        let image = |url| Content::Image { url, detail: self.detail.clone() };
+        let images: Vec<Content> = picture_urls(&pool.select(&self.selector)).into_iter().map(image).collect();
+        if images.is_empty() {
+            return;
+        }
+        match messages.last_mut() {
+            Some(last) if last.role == Role::User => last.content.extend(images),
+            _ => messages.push(Message { role: Role::User, content: images }),
+        }
+    }
+
+    /// What the document names. The files of a conversation need not be there.
+    pub(super) fn references(&self) -> Option<&Selector> {
+        Some(&self.selector).filter(|selector| selector.node != SYSTEM)
+    }
 }
 
 /// Addresses of pictures, or the pictures themselves as addresses.

@@ -2,20 +2,17 @@
 //! `category_id`, `class_id`, `class_name`, `usage`.
 
 use async_trait::async_trait;
-use piton_model::chat::{Message, Role};
 use piton_types::{Path, Value};
 use serde::Deserialize;
 
 use super::model::{ModelSpec, json_in, usage};
-use super::prompt::Memory;
+use super::reading::Reading;
 use crate::kind::{Build, Built, Faults};
 use crate::need::Need;
 use crate::node::{Exits, Node, NodeContext, NodeError, NodeOutput};
 use crate::outside::Outside;
 use crate::pool::VariablePool;
-use crate::reply::Reply;
 use crate::selector::Selector;
-use crate::value::to_text;
 
 /// The exit for a text that is in none of the classes.
 const DEFAULT: &str = "default";
@@ -43,11 +40,8 @@ struct Class {
 
 #[derive(Debug)]
 struct QuestionClassifier {
-    model: ModelSpec,
-    query: Selector,
+    reading: Reading,
     classes: Vec<Class>,
-    instruction: Reply,
-    memory: Option<Memory>,
     /// Whether a text in none of the classes has an exit; exports have none.
     has_default: bool,
 }
@@ -55,7 +49,6 @@ struct QuestionClassifier {
 pub(super) fn build(build: &Build<'_>) -> Built {
     let mut faults = Faults::default();
     let data: Option<Data> = faults.keep(build.data());
-    let memory = faults.keep(Memory::read(&build.spec.data)).flatten();
     let Some(data) = data else { return Err(faults) };
     let key = if build.spec.data.field("categories").is_some() { "categories" } else { "classes" };
     let at = Path::root().key(key);
@@ -77,24 +70,17 @@ pub(super) fn build(build: &Build<'_>) -> Built {
             faults.add(at, format!("duplicate question-classifier category_id: {}", class.id));
         }
     }
-    let instruction = data.instruction.filter(|text| !text.is_empty()).or(data.instructions).unwrap_or_default();
-    faults.none_or(Box::new(QuestionClassifier {
-        model: data.model,
-        query: data.query_variable_selector,
-        classes: data.classes,
-        instruction: Reply::parse(&instruction),
-        memory,
-        has_default: key == "categories",
-    }))
+    let instruction = data.instruction.filter(|text| !text.is_empty()).or(data.instructions);
+    let reading = Reading::read(data.model, data.query_variable_selector, instruction.as_deref(), &build.spec.data);
+    let Some(reading) = faults.keep(reading) else { return Err(faults) };
+    let has_default = key == "categories";
+    faults.none_or(Box::new(QuestionClassifier { reading, classes: data.classes, has_default }))
 }
 
 #[async_trait]
 impl Node for QuestionClassifier {
     fn inputs(&self, variables: &VariablePool) -> Result<Value, NodeError> {
-        Ok(Value::map([
-            ("query", to_text(&variables.select(&self.query)).into()),
-            ("instruction", self.instruction.render(variables).into()),
-        ]))
+        Ok(self.reading.inputs(variables))
     }
 
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
@@ -103,11 +89,11 @@ impl Node for QuestionClassifier {
     }
 
     fn references(&self) -> Vec<&Selector> {
-        self.instruction.references().chain([&self.query]).collect()
+        self.reading.references()
     }
 
     fn needs(&self) -> Vec<Need> {
-        vec![self.model.need()]
+        vec![self.reading.need()]
     }
 
     fn exits(&self) -> Exits {
@@ -128,26 +114,15 @@ impl QuestionClassifier {
         context: &NodeContext<'_>,
         outside: &Outside,
     ) -> Result<NodeOutput, NodeError> {
-        let text = |key: &str| inputs.field(key).and_then(Value::as_str).unwrap_or_default();
-        let mut rules = "You sort texts into classes. Choose exactly one class for the text.\n\nClasses:\n".to_owned();
+        let mut task = "You sort texts into classes. Choose exactly one class for the text.\n\nClasses:\n".to_owned();
         for class in &self.classes {
-            rules.push_str(&format!("- id: {:?}, name: {:?}\n", class.id, class.name));
+            task.push_str(&format!("- id: {:?}, name: {:?}\n", class.id, class.name));
         }
-        if !text("instruction").trim().is_empty() {
-            rules.push_str(&format!("\nInstructions:\n{}\n", text("instruction").trim()));
-        }
-        rules.push_str("\nAnswer with a JSON object and nothing else: {\"category_id\": \"<id>\"}");
-        let mut messages = vec![Message::text(Role::System, rules)];
-        if let Some(memory) = &self.memory {
-            memory.put(&mut messages, context.variables());
-            messages.retain(|message| message.role != Role::User || !message.content.is_empty());
-        }
-        messages.push(Message::text(Role::User, text("query")));
-        let mut request = self.model.request(messages);
-        request.key = context.next_key();
+        let form = "Answer with a JSON object and nothing else: {\"category_id\": \"<id>\"}";
+        let mut request = self.reading.request(&task, form, inputs, context);
         request.max_tokens.get_or_insert(256);
         request.parameters.entry("temperature".to_owned()).or_insert_with(|| 0.into());
-        let said = outside.ask(context, &self.model.provider, &request, None).await?;
+        let said = outside.ask(context, &self.reading.model.provider, &request, None).await?;
         let id = class_in(&said.answer.text).ok_or_else(|| {
             let shown: String = said.answer.text.chars().take(500).collect();
             NodeError::new("ClassifierError", format!("Failed to parse question-classifier response: {shown}"))

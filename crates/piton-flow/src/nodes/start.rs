@@ -104,7 +104,18 @@ impl Start {
         for (variable, kind) in &self.variables {
             let name = &variable.variable;
             let given = inputs.remove(name).filter(|given| *given != Value::Null);
-            let given = given.unwrap_or_else(|| variable.default.clone());
+            let mut given = given.unwrap_or_else(|| variable.default.clone());
+            // Forms leave an empty text where nothing was given.
+            let is_blank = given.as_str().is_some_and(|text| text.trim().is_empty());
+            match kind {
+                Kind::Text | Kind::Any => {}
+                Kind::Select if is_blank && !variable.required => {
+                    accepted.insert(name.clone(), given);
+                    continue;
+                }
+                _ if is_blank => given = Value::Null,
+                _ => {}
+            }
             let is_missing = given == Value::Null || (variable.required && is_empty(&given) && *kind != Kind::List);
             if is_missing {
                 if variable.required && !lenient {
@@ -160,9 +171,11 @@ pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Opt
         | (Kind::List, Value::List(_)) => Ok(given.clone()),
         // From a command line everything is text.
         (Kind::Number, Value::String(text)) => number(text).ok_or_else(|| format!("{text:?} is not a number")),
-        (Kind::Bool, Value::String(text)) => {
-            text.parse().map(Value::Bool).map_err(|_| format!("{text:?} is neither true nor false"))
-        }
+        (Kind::Bool, Value::String(text)) => match text.trim().to_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Ok(true.into()),
+            "false" | "0" | "no" | "off" => Ok(false.into()),
+            _ => Err(format!("{text:?} is neither true nor false")),
+        },
         (Kind::Bool, Value::Int(n @ (0 | 1))) => Ok(Value::Bool(*n == 1)),
         (Kind::Object, Value::String(text)) => match from_json(text.as_bytes()) {
             Ok(map @ Value::Map(_)) => Ok(map),

@@ -185,7 +185,7 @@ impl Outside {
         Ok(())
     }
 
-    /// Writes down what concerns a run: which step was done last, if any was.
+    /// Writes down what concerns a run, and returns the line for the run's own log: which step was done last, if any was.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn note(
         &self,
@@ -194,10 +194,11 @@ impl Outside {
         step: Option<&piton_types::StepPath>,
         kind: AuditKind,
         detail: &str,
-    ) -> Result<(), AuditError> {
-        let Some(audit) = &self.audit else { return Ok(()) };
+    ) -> Result<String, AuditError> {
         let step = step.map_or_else(|| "start".parse(), |step| Ok(step.clone()))?;
-        audit.record(&AuditEntry { at, run: run.clone(), step, kind, detail: self.secrets.redact(detail) })
+        let entry = AuditEntry { at, run: run.clone(), step, kind, detail: self.secrets.redact(detail) };
+        self.audit.iter().try_for_each(|audit| audit.record(&entry))?;
+        Ok(format!("audit {}", entry.line()?))
     }
 
     /// How strict it is.

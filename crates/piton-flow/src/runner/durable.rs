@@ -242,11 +242,14 @@ async fn open_flow(
     (open.durability, open.events, open.admission) = (options.durability, options.events.clone(), admission);
     let run = Arc::new(Run::open(context, open).await.map_err(refusal)?);
     let admitted = through.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(Admitted { body, flow, replaces }) = admitted else {
+    let Some(Admitted { body, flow, replaces, audited }) = admitted else {
         // It is completed, so nobody asked.
         let body = gate.same(&run)?;
         return Ok(Driven { run, flow: None, body, options });
     };
+    if let Some(line) = audited {
+        run.lines().write(line);
+    }
     if replaces {
         body.replace(&run).await?;
     }

@@ -17,7 +17,7 @@ mod status;
 mod supervise;
 mod told;
 #[cfg(feature = "checkpoint")]
-mod updates;
+pub(crate) mod updates;
 
 pub use builder::{WorkflowRunner, WorkflowRunnerBuilder};
 pub use handle::{HandleError, WorkflowHandle};

@@ -29,18 +29,30 @@ pub(crate) fn recorded(run: &Run) -> Result<Vec<Update>, RunError> {
     let mut found = Vec::new();
     for number in 1.. {
         let Some(step) = run.recorded(&path(number)?) else { break };
-        let updates: Vec<Recorded> =
-            from_value(step.output).map_err(|cause| RunError::Value { what: format!("step {}", step.path), cause })?;
-        found.extend(updates.into_iter().filter_map(|update| {
-            let selector = Selector::new(update.selector).ok()?;
-            Some(Update { selector, value: update.value, after: update.after })
-        }));
+        found.extend(read(&step.path, step.output)?);
     }
     Ok(found)
 }
 
-fn path(number: u32) -> Result<StepPath, RunError> {
+/// The updates that a step of them has.
+pub(crate) fn read(step: &StepPath, output: Value) -> Result<Vec<Update>, RunError> {
+    let updates: Vec<Recorded> =
+        from_value(output).map_err(|cause| RunError::Value { what: format!("step {step}"), cause })?;
+    let update = |update: Recorded| {
+        let selector = Selector::new(update.selector).ok()?;
+        Some(Update { selector, value: update.value, after: update.after })
+    };
+    Ok(updates.into_iter().filter_map(update).collect())
+}
+
+/// The step of the updates of this number, from 1.
+pub(crate) fn path(number: u32) -> Result<StepPath, RunError> {
     Ok(format!("{PREFIX}/{number}").parse()?)
+}
+
+/// Whether a step has updates, and not what a node gave.
+pub(crate) fn are(step: &StepPath) -> bool {
+    step.as_str().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Records updates, then makes them. Beside the work, which may hold what a write needs; and in a task of its own,

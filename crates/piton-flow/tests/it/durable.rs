@@ -3,12 +3,13 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use piton_flow::{FlowError, FlowOptions, Format, RunOutcome, StartFlow, resume_durable, run_durable};
+use piton_flow::{FlowError, FlowOptions, RunOutcome, StartFlow, resume_durable, run_durable};
 use piton_runtime::{Context, Listener, Run, RunError};
 use piton_store::{RunLog, Span, Store, StoreError};
 use piton_testing::{CrashStore, Fault};
-use piton_types::{BlobId, Durability, RunId, RunStatus, Value};
+use piton_types::{BlobId, Durability, RunStatus, Value};
 
+use crate::ledger::{Ledger, id};
 use crate::support::{inputs, memory, process, tell};
 
 /// Every command leaves a line in a file outside of the run: what really ran. The commands are
@@ -28,34 +29,8 @@ edges:
   - {source: ship, target: out}
 ";
 
-fn id() -> RunId {
-    "order-7".parse().unwrap()
-}
-
-/// A folder that the commands run in, with what they leave there.
-struct Ledger(tempfile::TempDir);
-
-impl Ledger {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn start(&self) -> StartFlow {
-        StartFlow {
-            document: DOCUMENT.to_owned(),
-            format: Format::Yaml,
-            inputs: inputs([("ledger", "ledger".into())]),
-            id: Some(id()),
-            name: "order".to_owned(),
-            folder: Some(self.0.path().to_str().unwrap().to_owned()),
-            options: FlowOptions::default(),
-        }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.0.path().join("ledger")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
+fn new_ledger() -> Ledger {
+    Ledger::of(DOCUMENT, inputs([("ledger", "ledger".into())]))
 }
 
 /// The number, label and variables' root of every checkpoint.
@@ -79,7 +54,7 @@ async fn resume(context: &Context) -> Result<RunOutcome, FlowError> {
 
 #[tokio::test]
 async fn a_node_is_one_commit_and_a_completed_run_is_only_read() {
-    let (store, ledger) = (memory(), Ledger::new());
+    let (store, ledger) = (memory(), new_ledger());
     let outcome = run_durable(&process(&store), ledger.start()).await.unwrap();
     assert_eq!((outcome.status, outcome.error.clone()), (RunStatus::Completed, None));
     assert_eq!(outcome.outputs, inputs([("note", "paid 42\n".into()), ("ship", "done\n".into())]));
@@ -94,7 +69,7 @@ async fn a_node_is_one_commit_and_a_completed_run_is_only_read() {
 
 #[tokio::test]
 async fn marked_nodes_are_checkpoints_with_the_variables_so_far() {
-    let (store, ledger) = (memory(), Ledger::new());
+    let (store, ledger) = (memory(), new_ledger());
     let told = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&told);
     let events = Listener::new(move |event| sink.lock().unwrap().push(tell(event)));
@@ -123,7 +98,7 @@ async fn marked_nodes_are_checkpoints_with_the_variables_so_far() {
 #[tokio::test]
 async fn a_run_without_marked_nodes_has_no_checkpoints() {
     for mark in ["", "checkpoint: false, "] {
-        let (store, ledger) = (memory(), Ledger::new());
+        let (store, ledger) = (memory(), new_ledger());
         let document = DOCUMENT.replace("checkpoint: true, ", mark);
         run_durable(&process(&store), StartFlow { document, ..ledger.start() }).await.unwrap();
         assert_eq!(checkpoints(&store).await, [], "{mark}");
@@ -135,7 +110,7 @@ async fn a_run_without_marked_nodes_has_no_checkpoints() {
 async fn a_checkpoint_costs_the_change() {
     let document = DOCUMENT.replace("echo 42", "seq 20000").replace("'paid {{ sum }}'", "'paid'");
     for fault in [Fault::None, Fault::CrashBefore(13)] {
-        let (store, ledger) = (memory(), Ledger::new());
+        let (store, ledger) = (memory(), new_ledger());
         let start = || StartFlow { document: document.clone(), ..ledger.start() };
         let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&store), fault));
         let first = run_durable(&process(&crashing), start()).await;
@@ -154,7 +129,7 @@ async fn a_checkpoint_costs_the_change() {
 
 #[tokio::test]
 async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
-    let ledger = Ledger::new();
+    let ledger = new_ledger();
     let counting = Arc::new(CrashStore::new(memory(), Fault::None));
     let store: Arc<dyn Store> = Arc::clone(&counting) as _;
     let whole = run_durable(&process(&store), ledger.start()).await.unwrap();
@@ -163,7 +138,7 @@ async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
     assert_eq!(roots.len(), 2);
     for at in 1..=calls {
         for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
-            let (below, ledger) = (memory(), Ledger::new());
+            let (below, ledger) = (memory(), new_ledger());
             let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), fault));
             let first = run_durable(&process(&crashing), ledger.start()).await;
             let before = ledger.lines();
@@ -201,7 +176,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
         let events = Listener::new(move |event| told.lock().unwrap().push(tell(event)));
         FlowOptions { events, ..FlowOptions::default() }
     };
-    let ledger = Ledger::new();
+    let ledger = new_ledger();
     let start = StartFlow {
         document: DOCUMENT.replace("echo ship >>", "test -e ready || exit 1; echo ship >>"),
         options: listening(),
@@ -213,7 +188,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
     assert_eq!(store.summary(&id()).await.unwrap().unwrap().status, RunStatus::Failed);
 
     // The commands run in the run's own folder, wherever it is resumed from.
-    fs::write(ledger.0.path().join("ready"), "").unwrap();
+    fs::write(ledger.path().join("ready"), "").unwrap();
     let outcome = resume_durable(&process(&store), &id(), listening()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert_eq!(ledger.lines(), ["pay", "ship"]);
@@ -238,7 +213,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
 
 #[tokio::test]
 async fn another_document_or_inputs_under_the_same_id_are_refused() {
-    let (store, ledger) = (memory(), Ledger::new());
+    let (store, ledger) = (memory(), new_ledger());
     let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&store), Fault::CrashBefore(12)));
     run_durable(&process(&crashing), ledger.start()).await.unwrap_err();
     let before = store.head(&id()).await.unwrap().unwrap();
@@ -255,7 +230,7 @@ async fn another_document_or_inputs_under_the_same_id_are_refused() {
 
 #[tokio::test]
 async fn nothing_is_created_for_what_is_not_valid() {
-    let (store, ledger) = (memory(), Ledger::new());
+    let (store, ledger) = (memory(), new_ledger());
     let bad = StartFlow { document: "nodes: 1".to_owned(), ..ledger.start() };
     assert!(matches!(run_durable(&process(&store), bad).await, Err(FlowError::Document(_))));
     let bad = StartFlow { inputs: inputs([]), ..ledger.start() };

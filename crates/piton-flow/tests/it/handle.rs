@@ -7,7 +7,7 @@ use piton_flow::{
     Document, ExecutionStatus, FlowError, Format, HandleError, Limits, Plugin, PluginContext, PluginError,
     PluginMetadata, SafeStopSignal, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
 };
-use piton_store::{CheckpointStore, MemoryCheckpointStore, MemoryStore, RunQuery, Store};
+use piton_store::{CheckpointStore, MemoryCheckpointStore, MemoryStore, RunLog, RunQuery, Span, Store};
 use piton_types::{Event, RunStatus, Value};
 
 use crate::support::inputs;
@@ -336,4 +336,51 @@ async fn a_thousand_waiting_runs_ask_nothing_of_their_store() {
         handle.resume_with_input(inputs([("approved", true.into())])).await.unwrap();
         assert!(matches!(handle.wait().await, ExecutionStatus::Completed(_)));
     }
+}
+
+const TWO_QUESTIONS: &str = "
+conversation_variables: [{name: mood, value: calm}, {name: tone, value: mild}]
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: first, data: {type: human-input, prompt: 'One?', variables: []}}
+  - {id: set, data: {type: assigner, write_mode: over-write, assigned_variable_selector: [conversation, tone], value: loud}}
+  - {id: second, data: {type: human-input, prompt: 'Two?', variables: []}}
+  - {id: out, data: {type: end, checkpoint: true, outputs: [{variable: tone, value_selector: [conversation, tone]}]}}
+edges: [{source: in, target: first}, {source: first, target: set}, {source: set, target: second}, {source: second, target: out}]
+";
+
+/// The conversation's variables in the newest checkpoint.
+async fn checkpointed(store: &Arc<dyn Store>) -> Value {
+    let log = RunLog::open(Arc::clone(store), &"r".parse().unwrap()).await.unwrap();
+    let entries = log.entries(Span::ALL).await.unwrap();
+    let newest = entries.iter().rev().find_map(|entry| entry.parts.get(&"variables".into()));
+    log.load(newest.unwrap().root).await.unwrap().field("conversation").cloned().unwrap_or_default()
+}
+
+/// F4, F6: what was set by hand is in the checkpoints that follow; what a node sets later counts more, and so does what
+/// is set by hand after that, also if another process goes on in between.
+#[tokio::test]
+async fn what_was_set_by_hand_is_in_the_next_checkpoint() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let begin = async || {
+        let runner = builder(TWO_QUESTIONS).store(Arc::clone(&store)).workflow_id("r").build();
+        runner.run().await.unwrap()
+    };
+    let set = |name: &str, value: &str| [(format!("conversation.{name}"), Value::from(value))];
+    let handle = begin().await;
+    assert_eq!(paused(&handle).await, "One?");
+    handle.update_variables(set("mood", "glad").into_iter().chain(set("tone", "soft"))).await.unwrap();
+    handle.resume_with_input(inputs([])).await.unwrap();
+    assert_eq!(paused(&handle).await, "Two?");
+    let both = |mood: &str, tone: &str| Value::map([("mood", mood.into()), ("tone", tone.into())]);
+    assert_eq!(checkpointed(&store).await, both("glad", "loud"));
+    handle.safe_stop().await.unwrap();
+    handle.wait().await;
+
+    let handle = begin().await;
+    assert_eq!(paused(&handle).await, "Two?");
+    handle.update_variables(set("tone", "quiet")).await.unwrap();
+    handle.resume_with_input(inputs([])).await.unwrap();
+    assert_eq!(handle.wait().await, ExecutionStatus::Completed(inputs([("tone", "quiet".into())])));
+    assert_eq!(checkpointed(&store).await, both("glad", "quiet"));
 }

@@ -563,3 +563,36 @@ async fn a_resume_tells_what_it_skips() {
     resume_durable(&process(&store), &id(), FlowOptions { events, ..FlowOptions::default() }).await.unwrap();
     assert_eq!(told.lock().unwrap()[1..6], ["skipped s", "skipped t1", "skipped c1", "skipped t2", "begun c2"]);
 }
+
+/// F11: what was done outside, what was saved and that the run went on stand in the run's own log, with run and node,
+/// and without any secret.
+#[tokio::test]
+async fn the_audit_is_in_the_log_of_the_run() {
+    let document = LINE
+        .replace("command: [echo, '1']", "checkpoint: true, command: [echo, '1']")
+        .replace("command: [echo, '2']", "command: [sh, -c, 'test -e \"$0\"', '{{#sys.gate#}}']")
+        .replace("{{#sys.gate#}}", "/nowhere/canary-4711");
+    let mut config = OutsideConfig::at(SecurityLevel::Standard);
+    config.secrets = vec![("GATE".to_owned(), SecretString::from("canary-4711"))];
+    let services = Outside::new(config).unwrap().install(Services::default());
+    let store = memory();
+    let failed = run_durable(&process(&store), start(&document, &services)).await.unwrap();
+    assert_eq!(failed.status, RunStatus::Failed);
+    assert_eq!(go_on(&store, &services).await.unwrap().status, RunStatus::Failed);
+    let lines: Vec<String> = history(&store).await.log.into_iter().map(|line| line.text).collect();
+    let found: Vec<(String, String)> = lines
+        .iter()
+        .map(|line| {
+            let Value::Map(entry) = piton_types::from_json(line.strip_prefix("audit ").unwrap().as_bytes()).unwrap()
+            else {
+                panic!("{line}")
+            };
+            assert_eq!(entry["run"], "r".into());
+            (crate::support::text(&entry["kind"]), crate::support::text(&entry["step"]))
+        })
+        .collect();
+    let expected =
+        [("command", "c1"), ("checkpoint_saved", "c1"), ("command", "c2"), ("resumed", "t2"), ("command", "c2")];
+    assert_eq!(found, expected.map(|(kind, step)| (kind.to_owned(), step.to_owned())), "{lines:#?}");
+    assert!(!lines.concat().contains("canary"), "{lines:#?}");
+}

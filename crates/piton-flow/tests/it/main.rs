@@ -11,6 +11,8 @@ mod handle;
 mod hostile;
 #[cfg(feature = "checkpoint")]
 mod journal;
+#[cfg(feature = "checkpoint")]
+mod ledger;
 mod outside;
 #[cfg(feature = "checkpoint")]
 mod properties;

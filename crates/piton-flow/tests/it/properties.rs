@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use piton_flow::{
-    FlowError, FlowOptions, Format, Inputs, RunOutcome, StartFlow, answer_question, resume_durable, run_durable,
-};
+use piton_flow::{FlowError, FlowOptions, Inputs, RunOutcome, answer_question, resume_durable, run_durable};
 use piton_runtime::{EffectStatus, ForkRun, History, fork};
 use piton_store::{RunLog, Span, Store};
 use piton_testing::{CrashStore, Fault};
 use piton_types::{CheckpointRef, RunId, RunStatus, StepPath, Value};
 
+use crate::ledger::{Ledger, id};
 use crate::support::{memory, process};
 
 /// A payment, a note beside it, a question, and what follows from the answer; each program leaves its key in the ledger.
@@ -32,49 +31,18 @@ edges:
   - {source: note, target: out}
 ";
 
-fn id() -> RunId {
-    "order-7".parse().unwrap()
+fn new_ledger() -> Ledger {
+    Ledger::of(DOCUMENT, Inputs::new())
 }
 
-/// Where the programs run, and what they left.
-struct World(tempfile::TempDir);
-
-impl World {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn start(&self) -> StartFlow {
-        StartFlow {
-            document: DOCUMENT.to_owned(),
-            format: Format::Yaml,
-            inputs: Inputs::new(),
-            id: Some(id()),
-            name: "order".to_owned(),
-            folder: self.0.path().to_str().map(str::to_owned),
-            options: FlowOptions::default(),
+/// Begins the run or goes on with it, answers what it asks, and so on to its end.
+async fn to_the_end(ledger: &Ledger, store: &Arc<dyn Store>) -> Result<RunOutcome, FlowError> {
+    loop {
+        let outcome = run_durable(&process(store), ledger.start()).await?;
+        if outcome.status != RunStatus::Waiting {
+            return Ok(outcome);
         }
-    }
-
-    /// Begins the run or goes on with it, answers what it asks, and so on to its end.
-    async fn to_the_end(&self, store: &Arc<dyn Store>) -> Result<RunOutcome, FlowError> {
-        loop {
-            let outcome = run_durable(&process(store), self.start()).await?;
-            if outcome.status != RunStatus::Waiting {
-                return Ok(outcome);
-            }
-            answer(store, &id()).await?;
-        }
-    }
-
-    /// What was done in the world: for each deed the keys that it was done with.
-    fn deeds(&self) -> BTreeMap<String, Vec<String>> {
-        let mut deeds = BTreeMap::<_, Vec<_>>::new();
-        for line in std::fs::read_to_string(self.0.path().join("ledger")).unwrap_or_default().lines() {
-            let (deed, key) = line.split_once(' ').unwrap();
-            deeds.entry(deed.to_owned()).or_default().push(key.to_owned());
-        }
-        deeds
+        answer(store, &id()).await?;
     }
 }
 
@@ -89,16 +57,16 @@ async fn answer(store: &Arc<dyn Store>, run: &RunId) -> Result<(), FlowError> {
 
 async fn calls() -> u64 {
     let counting = Arc::new(CrashStore::new(memory(), Fault::None));
-    World::new().to_the_end(&(Arc::clone(&counting) as _)).await.unwrap();
+    to_the_end(&new_ledger(), &(Arc::clone(&counting) as _)).await.unwrap();
     counting.calls()
 }
 
 /// A run that died at a call of its store, and what is left of it.
-async fn died(fault: Fault) -> (Arc<dyn Store>, World, bool) {
-    let (below, world) = (memory(), World::new());
+async fn died(fault: Fault) -> (Arc<dyn Store>, Ledger, bool) {
+    let (below, ledger) = (memory(), new_ledger());
     let dying: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), fault));
-    let ended = world.to_the_end(&dying).await;
-    (below, world, ended.is_err())
+    let ended = to_the_end(&ledger, &dying).await;
+    (below, ledger, ended.is_err())
 }
 
 /// Every call in the full run of the tests; else every fifth, another fifth for each property.
@@ -108,13 +76,13 @@ fn chosen(calls: u64, property: u64) -> impl Iterator<Item = u64> {
 }
 
 /// Dies before and after calls of the store, and looks at each that is left. Returns how many died.
-async fn every_death(property: u64, mut look: impl AsyncFnMut(Arc<dyn Store>, World, String)) -> u32 {
+async fn every_death(property: u64, mut look: impl AsyncFnMut(Arc<dyn Store>, Ledger, String)) -> u32 {
     let mut deaths = 0;
     for at in chosen(calls().await, property) {
         for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
-            let (store, world, is_dead) = died(fault).await;
+            let (store, ledger, is_dead) = died(fault).await;
             deaths += u32::from(is_dead);
-            look(store, world, format!("{fault:?}")).await;
+            look(store, ledger, format!("{fault:?}")).await;
         }
     }
     deaths
@@ -138,7 +106,7 @@ fn outputs() -> BTreeMap<String, Value> {
 
 #[tokio::test]
 async fn property_1_a_workflow_continues_a_prefix_of_the_original() {
-    let deaths = every_death(1, async |store, world, at| {
+    let deaths = every_death(1, async |store, ledger, at| {
         let before = log(&store).await;
         let finished = match before.is_empty() {
             true => BTreeMap::new(),
@@ -149,7 +117,7 @@ async fn property_1_a_workflow_continues_a_prefix_of_the_original() {
                 .map(|step| (step.path.clone(), step.output.clone()))
                 .collect(),
         };
-        assert_eq!(world.to_the_end(&store).await.unwrap().outputs, outputs(), "{at}");
+        assert_eq!(to_the_end(&ledger, &store).await.unwrap().outputs, outputs(), "{at}");
         let after = log(&store).await;
         assert_eq!(after[..before.len()], before, "{at}: what was there stays");
         let ended = history(&store, &id()).await;
@@ -169,10 +137,10 @@ async fn property_1_a_workflow_continues_a_prefix_of_the_original() {
 #[tokio::test]
 async fn property_2_no_effect_of_a_workflow_repeats_without_its_key() {
     let mut repeated = 0;
-    let deaths = every_death(2, async |store, world, at| {
-        world.to_the_end(&store).await.unwrap();
+    let deaths = every_death(2, async |store, ledger, at| {
+        to_the_end(&ledger, &store).await.unwrap();
         let ended = history(&store, &id()).await;
-        let deeds = world.deeds();
+        let deeds = ledger.deeds();
         assert_eq!(deeds.keys().collect::<Vec<_>>(), ["pay", "ship"], "{at}");
         for (deed, keys) in deeds {
             let effect = ended.effects.iter().find(|effect| effect.intent.path.as_str() == deed).unwrap();
@@ -191,8 +159,8 @@ async fn property_2_no_effect_of_a_workflow_repeats_without_its_key() {
 
 #[tokio::test]
 async fn property_3_the_same_fork_of_a_workflow_with_the_same_answers_gives_the_same_run() {
-    let (store, world) = (memory(), World::new());
-    world.to_the_end(&store).await.unwrap();
+    let (store, ledger) = (memory(), new_ledger());
+    to_the_end(&ledger, &store).await.unwrap();
     let head = store.head(&id()).await.unwrap().unwrap().seq;
     let mut forks = 0;
     for seq in chosen(u64::from(head.0) - 1, 3) {
@@ -227,7 +195,7 @@ async fn property_3_the_same_fork_of_a_workflow_with_the_same_answers_gives_the_
 #[tokio::test]
 async fn property_4_every_visible_checkpoint_of_a_workflow_is_restorable() {
     let mut restored = 0;
-    every_death(4, async |store, _world, at| {
+    every_death(4, async |store, _ledger, at| {
         if store.head(&id()).await.unwrap().is_none() {
             return;
         }
@@ -251,8 +219,8 @@ async fn property_4_every_visible_checkpoint_of_a_workflow_is_restorable() {
 
 #[tokio::test]
 async fn property_5_each_answer_to_a_workflow_is_consumed_once() {
-    every_death(5, async |store, world, at| {
-        world.to_the_end(&store).await.unwrap();
+    every_death(5, async |store, ledger, at| {
+        to_the_end(&ledger, &store).await.unwrap();
         let ended = history(&store, &id()).await;
         assert_eq!(ended.answers.len(), 1, "{at}");
         assert!(ended.questions.is_empty(), "{at}");
@@ -268,14 +236,14 @@ async fn property_6_the_recovery_of_a_workflow_can_be_killed_and_repeated() {
     let mut pairs = 0;
     for at in chosen(calls, 6) {
         for again in chosen(calls, at).step_by(3) {
-            let (below, world, is_dead) = died(Fault::CrashAfter(at)).await;
+            let (below, ledger, is_dead) = died(Fault::CrashAfter(at)).await;
             if !is_dead {
                 continue;
             }
             let dying: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), Fault::CrashBefore(again)));
-            pairs += u32::from(world.to_the_end(&dying).await.is_err());
-            assert_eq!(world.to_the_end(&below).await.unwrap().outputs, outputs(), "{at} {again}");
-            for (deed, keys) in world.deeds() {
+            pairs += u32::from(to_the_end(&ledger, &dying).await.is_err());
+            assert_eq!(to_the_end(&ledger, &below).await.unwrap().outputs, outputs(), "{at} {again}");
+            for (deed, keys) in ledger.deeds() {
                 assert!(keys.len() <= 3 && keys.iter().all(|key| *key == keys[0]), "{at} {again}: {deed} {keys:?}");
             }
         }
