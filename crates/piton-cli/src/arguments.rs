@@ -12,6 +12,7 @@ use piton_types::{RunId, StepPath, Value, from_json, from_value};
 use crate::agent_arguments::{Drift, Lease};
 use crate::file_arguments::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use crate::first_arguments::{Demo, Doctor, ReferenceBook};
+use crate::hook_arguments::Hook;
 use crate::reference::{InvalidReference, Reference};
 use crate::store_arguments::{Check, Copy, Export, Gc, Import};
 
@@ -19,6 +20,7 @@ use crate::store_arguments::{Check, Copy, Export, Gc, Import};
 pub(crate) const GROUPS: &str = "\
 Files:
   guard        Run any program under checkpoints
+  hook         Install, remove or show the hooks of a coding agent
   save         Checkpoint the files of this folder now
   status       This folder: what changed, its newest checkpoint, its store
   undo         Take back the last step, session or restore, or a named one
@@ -135,6 +137,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Guard(Guard),
+    Hook(Hook),
     Save(Save),
     Status(Status),
     Undo(Undo),

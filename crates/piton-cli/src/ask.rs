@@ -1,5 +1,7 @@
 //! Questions of a recovery on the terminal.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
 use piton::recovery::{Ask, Choice, Question};
 
@@ -7,17 +9,24 @@ use crate::consent::answer;
 use crate::output::clean;
 
 /// Asks whoever sits at the terminal; nobody if there is none.
-#[derive(Debug)]
-pub(crate) struct AskTerminal;
+#[derive(Debug, Default)]
+pub(crate) struct AskTerminal {
+    /// Whoever wants to stop isn't asked about the rest.
+    aborted: AtomicBool,
+}
 
 #[async_trait]
 impl Ask for AskTerminal {
     async fn ask(&self, question: &Question) -> Option<Choice> {
+        if self.aborted.load(Ordering::Relaxed) && question.choices.contains(&Choice::Abort) {
+            return Some(Choice::Abort);
+        }
         let words: Vec<_> = question.choices.iter().map(ToString::to_string).collect();
         let prompt = format!("{}\n  {}? ", clean(&question.text), words.join(", "));
         loop {
             let said = answer(&prompt)?;
             if let Some(choice) = chosen(&said, &question.choices) {
+                self.aborted.store(choice == Choice::Abort, Ordering::Relaxed);
                 return Some(choice);
             }
         }

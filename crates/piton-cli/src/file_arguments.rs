@@ -56,9 +56,9 @@ pub(crate) struct Change {
     /// Don't ask
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// For a path that somebody else changed too
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Conflict::Merge)]
-    pub(crate) conflict: Conflict,
+    /// For a path that somebody else changed too; `ask` on a terminal if nothing is said, else `merge`
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub(crate) conflict: Option<Conflict>,
     /// The model for `--conflict resolve`, as PROVIDER or PROVIDER/NAME
     #[arg(long, value_name = "MODEL", requires = "config")]
     pub(crate) model: Option<String>,

@@ -17,6 +17,7 @@ mod failure;
 mod file_arguments;
 mod files;
 mod first_arguments;
+mod hook_arguments;
 mod keeping;
 mod keys;
 mod live;

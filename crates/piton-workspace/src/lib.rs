@@ -15,6 +15,7 @@ mod optimistic;
 mod path;
 mod reach;
 mod record;
+mod reports;
 mod reservation;
 mod restore;
 mod rules;
@@ -45,6 +46,7 @@ pub use optimistic::{FileVersion, OptimisticLock, WriteConflict, WriteError, Wri
 pub use path::RelPath;
 pub use reach::SnapshotReach;
 pub use record::{Record, RestoreKind, Role};
+pub use reports::Reports;
 pub use reservation::{
     IsDead, RESERVED_FOR, Reservation, ReservationError, Reservations, ReserveMode, Take, WriteRight,
 };

@@ -20,6 +20,9 @@ pub struct Record {
     /// The tool that caused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// What the agent itself calls the tool call, so that its end can be told to belong to its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
     /// Who is behind it, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
@@ -45,6 +48,11 @@ pub enum Role {
         since: CheckpointRef,
         /// Its tree.
         before: BlobId,
+    },
+    /// It came to nothing: its bracket ended where it had begun.
+    Dropped {
+        /// The checkpoint that opened the bracket.
+        since: CheckpointRef,
     },
     /// A restore is about to begin: everything that it will overwrite is here.
     Backup {
@@ -93,7 +101,16 @@ impl Record {
 
     /// A record with nothing else to it.
     pub fn new(kind: CheckpointKind, role: Role, description: impl Into<String>) -> Self {
-        Self { kind, role, run: None, path: None, tool: None, author: None, description: description.into() }
+        Self {
+            kind,
+            role,
+            run: None,
+            path: None,
+            tool: None,
+            call: None,
+            author: None,
+            description: description.into(),
+        }
     }
 
     /// What to show in a list.
@@ -109,6 +126,10 @@ impl Record {
             (Role::Closed { .. }, CheckpointKind::Session) => "session ended".to_owned(),
             (Role::Opened, _) => format!("before {}", self.tool.as_deref().unwrap_or("a tool")),
             (Role::Closed { .. }, _) => format!("after {}", self.tool.as_deref().unwrap_or("a tool")),
+            (Role::Dropped { since }, _) => match &self.path {
+                Some(path) => format!("{path} came to nothing"),
+                None => format!("{since} came to nothing"),
+            },
             (Role::Backup { restore, .. }, _) => format!("before {}", restore.as_words()),
             (Role::Restored { restore, .. }, _) => restore.as_words(),
             (Role::Saved, CheckpointKind::Auto) => "files changed".to_owned(),

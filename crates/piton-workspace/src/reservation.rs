@@ -14,6 +14,7 @@
 //! Nobody waits in a circle: what one call asks for is given at once or not at all, and whoever holds something may
 //! wait only for what comes behind it in the order of paths.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -172,11 +173,12 @@ impl Reservations {
         wanted: &[(RelPath, ReserveMode)],
         how: &Take,
     ) -> Result<Vec<Reservation>, ReservationError> {
+        let wanted = &each_once(wanted);
         let clock = Arc::clone(&self.workspace.0.clock);
         let start = clock.monotonic();
         let mut pause = Duration::from_millis(2);
         loop {
-            let (wanted_now, how_now) = (wanted.to_vec(), how.clone());
+            let (wanted_now, how_now) = (wanted.clone(), how.clone());
             let outcome = self.change(move |book, now| grant(book, now, &wanted_now, &how_now)).await?;
             let held = match outcome {
                 Ok(granted) => return Ok(granted),
@@ -421,6 +423,21 @@ fn millis(time: Duration) -> u64 {
 /// Whether two paths are the same, or one is in the other.
 fn overlap(a: &RelPath, b: &RelPath) -> bool {
     a.is_within(b) || b.is_within(a)
+}
+
+/// Each path once; who wants to read and write it wants to write it.
+fn each_once(wanted: &[(RelPath, ReserveMode)]) -> Vec<(RelPath, ReserveMode)> {
+    let mut places = HashMap::new();
+    let mut once: Vec<(RelPath, ReserveMode)> = Vec::new();
+    for (path, mode) in wanted {
+        let place = *places.entry(path).or_insert(once.len());
+        match once.get_mut(place) {
+            Some((_, known)) if *mode == ReserveMode::Write => *known = ReserveMode::Write,
+            Some(_) => {}
+            None => once.push((path.clone(), *mode)),
+        }
+    }
+    once
 }
 
 fn grant(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use piton_store::{Draft, NewRun, RunLog};
 use piton_types::{
     BlobId, CheckpointKind, CheckpointRef, Completed, Durability, EntryKind, Failed, InProgress, Queued, RunId,
-    RunKind, RunState, RunStatus, RunSummary, StepPath, Value, to_value,
+    RunKind, RunState, RunStatus, RunSummary, StepPath, Timestamp, Value, to_value,
 };
 
 use crate::record::{Record, Role};
@@ -132,45 +132,7 @@ impl Session {
         input: Value,
         progress: &Arc<Progress>,
     ) -> Result<Self, WorkspaceError> {
-        let at = workspace.now();
-        let created = RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input });
-        let body = to_value(&created).expect("a state is a value");
-        let name = name.into();
-        let folder = Some(workspace.folder_text());
-        let new = NewRun {
-            name: name.clone(),
-            kind: RunKind::Guard,
-            folder: folder.clone(),
-            body,
-            durability: Durability::Relaxed,
-            ..NewRun::new(run.clone(), at)
-        };
-        let status = new.status;
-        let mut log = RunLog::create(Arc::clone(workspace.store()), new).await?;
-        let progressing = RunState::InProgress(InProgress {
-            current: None,
-            step: None,
-            iteration: 0,
-            started_at: at,
-            last_activity_at: at,
-            context: Value::Null,
-            last_progress: None,
-        });
-        let body = to_value(&progressing).expect("a state is a value");
-        let draft =
-            Draft { body, durability: Durability::Relaxed, ..Draft::new(EntryKind::StateChanged, workspace.now()) };
-        log.append(draft).await?;
-        log.close().await?;
-        let summary = RunSummary {
-            id: run.clone(),
-            name,
-            kind: RunKind::Guard,
-            status,
-            created_at: at,
-            updated_at: at,
-            parent: None,
-            folder,
-        };
+        let summary = create_run(workspace, &run, name.into(), input).await?;
         Ok(Self { summary: Some(summary), ..Self::join(workspace, run, progress).await? })
     }
 
@@ -218,24 +180,7 @@ impl Session {
         let (before, after) = (self.opened.snapshot, closed.snapshot);
         let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after };
         let Some(summary) = self.summary else { return Ok(end) };
-        let at = self.workspace.now();
-        let (status, state) = match outcome {
-            Ok(output) => {
-                let done = Completed::new(at, output);
-                (RunStatus::Completed, RunState::Completed(done))
-            }
-            Err(message) => {
-                let error_type = "command".to_owned();
-                let failed =
-                    Failed { at, error_type, message, trace: None, recoverable: false, retry_count: 0, step: None };
-                (RunStatus::Failed, RunState::Failed(failed))
-            }
-        };
-        let mut log = self.workspace.log(&self.run).await?;
-        let index = Some(RunSummary { status, updated_at: at, ..summary });
-        let body = to_value(&state).expect("a state is a value");
-        log.append(Draft { body, index, ..Draft::new(EntryKind::StateChanged, at) }).await?;
-        log.close().await?;
+        end_run(&self.workspace, summary, outcome).await?;
         Ok(end)
     }
 
@@ -265,27 +210,9 @@ impl Session {
             tool: Some(pre.call.tool.clone()),
             ..Record::new(CheckpointKind::PreTool, role, "")
         };
-        // The entry is a step of the run too, and reads as one.
-        let input = to_value(&pre.call.input).unwrap_or_default();
-        let mut fields = record.to_value();
-        if let Value::Map(fields) = &mut fields {
-            let hash = blake3::hash(format!("{input:?}").as_bytes()).to_hex().to_string();
-            let (output, error) = match outcome {
-                Ok(output) => (output, Value::Null),
-                Err(failure) => (Value::Null, Value::from(failure.message)),
-            };
-            let took = i64::try_from(pre.started.elapsed().as_millis()).unwrap_or(i64::MAX);
-            fields.extend([
-                ("index".to_owned(), Value::from(i64::from(self.steps))),
-                ("input_hash".to_owned(), Value::from(hash)),
-                ("input".to_owned(), input),
-                ("output".to_owned(), output),
-                ("error".to_owned(), error),
-                ("started_at".to_owned(), Value::from(pre.saved.at.as_millis())),
-                ("duration_ms".to_owned(), Value::from(took)),
-                ("attempt".to_owned(), Value::from(1)),
-            ]);
-        }
+        let took = pre.started.elapsed();
+        let execution = Execution { index: self.steps, input: pre.call.input, outcome, started_at: pre.saved.at, took };
+        let fields = execution.body(&record);
         self.steps += 1;
         let saved = self.workspace.save_body(record, fields, EntryKind::StepDone).await?;
         self.last = saved.snapshot.tree;
@@ -366,6 +293,114 @@ impl Session {
                 return (given, problem);
             }
         }
+    }
+}
+
+/// Makes the run of a session.
+pub(crate) async fn create_run(
+    workspace: &Workspace,
+    run: &RunId,
+    name: String,
+    input: Value,
+) -> Result<RunSummary, WorkspaceError> {
+    let at = workspace.now();
+    let created = RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input });
+    let body = to_value(&created).expect("a state is a value");
+    let folder = Some(workspace.folder_text());
+    let new = NewRun {
+        name: name.clone(),
+        kind: RunKind::Guard,
+        folder: folder.clone(),
+        body,
+        durability: Durability::Relaxed,
+        ..NewRun::new(run.clone(), at)
+    };
+    let status = new.status;
+    let mut log = RunLog::create(Arc::clone(workspace.store()), new).await?;
+    let progressing = RunState::InProgress(InProgress {
+        current: None,
+        step: None,
+        iteration: 0,
+        started_at: at,
+        last_activity_at: at,
+        context: Value::Null,
+        last_progress: None,
+    });
+    let body = to_value(&progressing).expect("a state is a value");
+    let draft = Draft { body, durability: Durability::Relaxed, ..Draft::new(EntryKind::StateChanged, workspace.now()) };
+    log.append(draft).await?;
+    log.close().await?;
+    Ok(RunSummary {
+        id: run.clone(),
+        name,
+        kind: RunKind::Guard,
+        status,
+        created_at: at,
+        updated_at: at,
+        parent: None,
+        folder,
+    })
+}
+
+/// Ends the run of a session.
+pub(crate) async fn end_run(
+    workspace: &Workspace,
+    summary: RunSummary,
+    outcome: Result<Value, String>,
+) -> Result<(), WorkspaceError> {
+    let at = workspace.now();
+    let (status, state) = match outcome {
+        Ok(output) => {
+            let done = Completed::new(at, output);
+            (RunStatus::Completed, RunState::Completed(done))
+        }
+        Err(message) => {
+            let error_type = "command".to_owned();
+            let failed =
+                Failed { at, error_type, message, trace: None, recoverable: false, retry_count: 0, step: None };
+            (RunStatus::Failed, RunState::Failed(failed))
+        }
+    };
+    let mut log = workspace.log(&summary.id).await?;
+    let index = Some(RunSummary { status, updated_at: at, ..summary });
+    let body = to_value(&state).expect("a state is a value");
+    log.append(Draft { body, index, ..Draft::new(EntryKind::StateChanged, at) }).await?;
+    log.close().await?;
+    Ok(())
+}
+
+/// A tool call, or another piece of an agent's work, that has ended.
+pub(crate) struct Execution {
+    pub(crate) index: u32,
+    pub(crate) input: Value,
+    pub(crate) outcome: Result<Value, ToolFailure>,
+    pub(crate) started_at: Timestamp,
+    pub(crate) took: Duration,
+}
+
+impl Execution {
+    /// The body of its entry: the record, and what makes it read as a step of the run.
+    pub(crate) fn body(self, record: &Record) -> Value {
+        let mut body = record.to_value();
+        if let Value::Map(fields) = &mut body {
+            let hash = blake3::hash(format!("{:?}", self.input).as_bytes()).to_hex().to_string();
+            let (output, error) = match self.outcome {
+                Ok(output) => (output, Value::Null),
+                Err(failure) => (Value::Null, Value::from(failure.message)),
+            };
+            let took = i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX);
+            fields.extend([
+                ("index".to_owned(), Value::from(i64::from(self.index))),
+                ("input_hash".to_owned(), Value::from(hash)),
+                ("input".to_owned(), self.input),
+                ("output".to_owned(), output),
+                ("error".to_owned(), error),
+                ("started_at".to_owned(), Value::from(self.started_at.as_millis())),
+                ("duration_ms".to_owned(), Value::from(took)),
+                ("attempt".to_owned(), Value::from(1)),
+            ]);
+        }
+        body
     }
 }
 

@@ -184,6 +184,7 @@ impl Timeline {
     fn find_ends(&mut self, is_live: impl Fn(&RunId) -> bool) {
         let closed = self.moments.iter().enumerate().filter_map(|(end, moment)| match moment.role() {
             Role::Closed { since, .. } => Some((self.find(since)?, end)),
+            Role::Dropped { since } => self.find(since).map(|start| (start, start)),
             _ => None,
         });
         self.ends = closed.collect();

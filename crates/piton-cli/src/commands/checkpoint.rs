@@ -35,7 +35,7 @@ pub(crate) async fn execute(session: &Session, arguments: Checkpoint) -> Result<
             let change = Change {
                 dry_run: false,
                 yes: true,
-                conflict: Conflict::Merge,
+                conflict: Some(Conflict::Merge),
                 model: None,
                 config: None,
                 capture: CAPTURE,

@@ -19,8 +19,8 @@ const MOST: usize = 127;
 const UNMERGEABLE: Exit = Exit::Of(255);
 
 pub(crate) fn execute(session: &Session, arguments: &MergeFile) -> Result<Exit, Failure> {
-    let [base, ours, theirs] = [&arguments.base, &arguments.ours, &arguments.theirs].map(|path| read(path));
-    let (base, ours, theirs) = (base?, ours?, theirs?);
+    let (base, ours, theirs) =
+        (read_or_nothing(&arguments.base)?, read(&arguments.ours)?, read_or_nothing(&arguments.theirs)?);
     let merged = merge(&base, &ours, &theirs, &options(arguments)).map_err(|error| {
         Failure::new(UNMERGEABLE, format!("can't merge {}", shown(&arguments.ours))).because(&error)
     })?;
@@ -32,7 +32,11 @@ pub(crate) fn execute(session: &Session, arguments: &MergeFile) -> Result<Exit, 
     } else if arguments.stdout {
         let mut stdout = std::io::stdout().lock();
         let written = stdout.write_all(&merged.text).and_then(|()| stdout.flush());
-        written.map_err(|error| Failure::new(UNMERGEABLE, "can't write to stdout").because(&error))?;
+        match written {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            written => written.map_err(|error| Failure::new(UNMERGEABLE, "can't write to stdout").because(&error))?,
+        }
     }
     if !arguments.stdout {
         write(&arguments.ours, &merged.text)?;
@@ -69,6 +73,11 @@ fn options(arguments: &MergeFile) -> MergeOptions {
 
 fn shown(path: &Path) -> String {
     clean(&path.to_string_lossy())
+}
+
+/// `/dev/null` is how people write a version that isn't there.
+fn read_or_nothing(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path == Path::new("/dev/null") { Ok(Vec::new()) } else { read(path) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

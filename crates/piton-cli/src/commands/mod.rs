@@ -18,6 +18,7 @@ mod fork;
 mod gc;
 mod graph;
 mod guard;
+mod hook;
 mod import;
 mod init;
 mod key;
@@ -49,6 +50,7 @@ use crate::session::Session;
 pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failure> {
     match verb {
         Verb::Guard(arguments) => guard::execute(session, arguments).await,
+        Verb::Hook(arguments) => hook::execute(session, arguments).await,
         Verb::Save(arguments) => save::execute(session, &arguments).await,
         Verb::Status(arguments) => status::execute(session, &arguments).await,
         Verb::Undo(arguments) => undo::undo(session, &arguments).await,

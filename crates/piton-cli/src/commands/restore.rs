@@ -1,10 +1,10 @@
 //! `piton restore`: files back to a checkpoint. And what `undo` and `redo` share with it: the plan is shown,
 //! then asked about, then carried out.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use piton::workspace::{
     Ask, Conflict as Contested, ConflictResolution, Entry, Goal, LineDelta, ModelResolver, ModelResolverOptions, Plan,
@@ -14,6 +14,7 @@ use piton_types::CheckpointRef;
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Consent;
+use crate::consent::answer;
 use crate::failure::{Exit, Failure};
 use crate::file_arguments::{Change, Conflict, Restore};
 use crate::files::{open, watched};
@@ -56,7 +57,9 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
 
 /// What the options that all three verbs have mean.
 pub(crate) fn options(change: &Change) -> Result<RestoreOptions, Failure> {
-    let resolution = match change.conflict {
+    let asks = !change.yes && !change.dry_run && has_terminal();
+    let conflict = change.conflict.unwrap_or(if asks { Conflict::Ask } else { Conflict::Merge });
+    let resolution = match conflict {
         Conflict::Merge => ConflictResolution::Merge,
         Conflict::Refuse => ConflictResolution::Refuse,
         Conflict::Checkpoint => ConflictResolution::PreferCheckpoint,
@@ -66,7 +69,7 @@ pub(crate) fn options(change: &Change) -> Result<RestoreOptions, Failure> {
         Conflict::Resolve => ConflictResolution::Resolve,
         Conflict::Ask => ConflictResolution::Ask,
     };
-    let resolver = match (change.conflict, &change.config) {
+    let resolver = match (conflict, &change.config) {
         (Conflict::Resolve, None) => {
             return Err(Failure::usage("`--conflict resolve` needs `--config FILE` with a provider of models"));
         }
@@ -79,7 +82,13 @@ pub(crate) fn options(change: &Change) -> Result<RestoreOptions, Failure> {
         }
         _ => None,
     };
-    Ok(RestoreOptions { resolution, ask: Arc::new(Terminal), resolver, ..RestoreOptions::default() })
+    let ask = Arc::new(Terminal { has_resolver: resolver.is_some(), said: Mutex::default() });
+    Ok(RestoreOptions { resolution, ask, resolver, ..RestoreOptions::default() })
+}
+
+/// Whether somebody can be asked.
+fn has_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// A path of the command line, as one in the workspace.
@@ -146,18 +155,15 @@ fn show_resolved(session: &Session, workspace: &Workspace, plan: &Plan) {
 /// the backup has all of it.
 fn confirm(plan: &Plan) -> Result<(), Failure> {
     let resolved = plan.changes.iter().filter(|change| change.resolved).count();
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !has_terminal() {
         if resolved > 0 {
             return Err(Failure::refused("nobody can be asked whether what the resolver made is right")
                 .hint("nothing was changed. `--yes` takes it as it is, `--dry-run` shows what would be done."));
         }
         return Ok(());
     }
-    let _ = write!(std::io::stderr(), "change {} paths? [y/N] ", plan.changes.len());
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    match (read, answer.trim()) {
-        (Ok(_), "y" | "Y" | "yes") => Ok(()),
+    match answer(&format!("change {} paths? [y/N] ", plan.changes.len())).as_deref() {
+        Some("y" | "Y" | "yes") => Ok(()),
         _ => Err(Failure::fixable("nothing was changed")),
     }
 }
@@ -267,30 +273,43 @@ fn say(session: &Session, result: &RestoreResult, shown: bool) -> Result<(), Fai
 }
 
 /// Asks on the terminal, if there is one.
-struct Terminal;
+struct Terminal {
+    has_resolver: bool,
+    /// What was said about a conflict holds for the plan that is shown and for the one that is carried out.
+    said: Mutex<Vec<(Contested, ConflictResolution)>>,
+}
 
 impl Ask for Terminal {
     fn ask(&self, conflict: &Contested) -> ConflictResolution {
-        if !std::io::stdin().is_terminal() {
+        if !has_terminal() {
             return ConflictResolution::Refuse;
         }
-        let path = clean(&conflict.path.to_string());
-        let _ = write!(
-            std::io::stderr(),
-            "{path}: {}\n  take the (c)heckpoint's, leave what is (t)here, write it (b)eside, (m)ark the conflict in it, let the \
-             re(s)olver try, or (r)efuse? ",
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, answer)) = said.iter().find(|(known, _)| known == conflict) {
+            return *answer;
+        }
+        let resolver = if self.has_resolver { "let the re(s)olver try, " } else { "" };
+        let question = format!(
+            "{}: {}\n  take the (c)heckpoint's, leave what is (t)here, write it (b)eside, (m)ark the conflict in it, \
+             {resolver}or (r)efuse? ",
+            clean(&conflict.path.to_string()),
             clean(&conflict.reason)
         );
-        let mut answer = String::new();
-        let _ = std::io::stdin().lock().read_line(&mut answer);
-        match answer.trim() {
-            "c" => ConflictResolution::PreferCheckpoint,
-            "t" => ConflictResolution::PreferCurrent,
-            "b" => ConflictResolution::Beside,
-            "m" => ConflictResolution::Markers,
-            "s" => ConflictResolution::Resolve,
-            _ => ConflictResolution::Refuse,
-        }
+        let answer = loop {
+            // Whoever has gone has said nothing.
+            let Some(answer) = answer(&question) else { break ConflictResolution::Refuse };
+            break match answer.as_str() {
+                "c" => ConflictResolution::PreferCheckpoint,
+                "t" => ConflictResolution::PreferCurrent,
+                "b" => ConflictResolution::Beside,
+                "m" => ConflictResolution::Markers,
+                "s" if self.has_resolver => ConflictResolution::Resolve,
+                "r" => ConflictResolution::Refuse,
+                _ => continue,
+            };
+        };
+        said.push((conflict.clone(), answer));
+        answer
     }
 }
 

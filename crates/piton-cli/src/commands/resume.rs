@@ -142,8 +142,8 @@ async fn examine(
     let mut changes: Vec<&dyn Changes> = vec![&required];
     changes.extend(files.iter().map(|files| files as &dyn Changes));
     changes.extend(upstream.iter().map(|upstream| upstream as &dyn Changes));
-    let recovery =
-        Recovery { context: &context, environment: &environment, changes: &changes, policies, ask: &AskTerminal };
+    let ask = AskTerminal::default();
+    let recovery = Recovery { context: &context, environment: &environment, changes: &changes, policies, ask: &ask };
     let examined = recovery.examine(run).await?;
     for finding in examined.report.findings.iter().filter(|finding| finding.severity > Severity::Info) {
         session.output.warn(&clean(&finding.message));

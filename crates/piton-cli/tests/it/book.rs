@@ -86,6 +86,32 @@ fn what_every_verb_says_is_what_the_reference_shows() {
     holds("output.md", &story::told());
 }
 
+/// Issue 9: each verb's help, text and JSON is held by a page, and a verb that is added without them is noticed.
+#[test]
+fn every_verb_has_its_help_its_text_and_its_json() {
+    let help = World::new().piton(["--help"]).stdout;
+    let (_, groups) = help.split_once("Files:\n").unwrap();
+    let (groups, _) = groups.split_once("\nOptions:").unwrap();
+    let verbs = groups.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let page = |name: &str| std::fs::read_to_string(repository().join("docs/reference").join(name)).unwrap();
+    let (commands, output) = (page("commands.md"), page("output.md"));
+    let mut count = 0;
+    for verb in verbs {
+        count += 1;
+        assert!(commands.contains(&format!("### piton {verb}\n")), "commands.md lacks {verb}");
+        // What these find differs from machine to machine: `first_use.rs` holds them.
+        if ["doctor", "demo"].contains(&verb) {
+            continue;
+        }
+        let section = output.split("\n## ").find(|section| section.lines().next() == Some(verb));
+        let section = section.unwrap_or_else(|| panic!("output.md lacks {verb}"));
+        // What these write to stdout is no text of ours.
+        let has_json = !["export", "completions"].contains(&verb);
+        assert_eq!((section.contains("```text"), section.contains("```json")), (true, has_json), "{verb}");
+    }
+    assert!(count > 30, "{count} verbs: is that the help?");
+}
+
 /// Every kind of node by the first paragraph of its module and the fields that it reads.
 fn nodes() -> String {
     let folder = repository().join("crates/piton-flow/src/nodes");

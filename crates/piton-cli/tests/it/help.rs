@@ -13,6 +13,7 @@ fn all_verbs() {
 
     Files:
       guard        Run any program under checkpoints
+      hook         Install, remove or show the hooks of a coding agent
       save         Checkpoint the files of this folder now
       status       This folder: what changed, its newest checkpoint, its store
       undo         Take back the last step, session or restore, or a named one

@@ -8,6 +8,7 @@ mod errors;
 mod files;
 mod first_use;
 mod help;
+mod hooks;
 mod idle;
 mod keys;
 mod kill;

@@ -16,6 +16,11 @@ piton init
 piton save -m 'before the refactor'
 # guard
 piton guard -- sh -c 'echo new > made.txt; echo four >> notes.txt'
+# hook
+piton hook install claude-code --dry-run
+piton hook install claude-code --yes
+piton hook show
+piton hook remove claude-code --yes
 # status
 ! echo mine > own.txt
 piton status

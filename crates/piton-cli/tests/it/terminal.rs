@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -20,13 +22,7 @@ fn on_a_terminal(command: Command) -> String {
 
 /// The same on a terminal of this many columns and rows, and whether it ended well.
 fn on_a_terminal_of(mut command: Command, size: Option<(u16, u16)>) -> (String, bool) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let terminal =
-        rustix::fs::open(&name, rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY, rustix::fs::Mode::empty())
-            .unwrap();
+    let (master, terminal) = open_terminal();
     if let Some((ws_col, ws_row)) = size {
         let size = rustix::termios::Winsize { ws_col, ws_row, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&terminal, size).unwrap();
@@ -37,6 +33,57 @@ fn on_a_terminal_of(mut command: Command, size: Option<(u16, u16)>) -> (String, 
     let reader = std::thread::spawn(move || read_to_hang_up(master));
     let success = child.wait().unwrap().success();
     (reader.join().unwrap(), success)
+}
+
+/// Runs a command at a terminal where somebody types: each answer once its question is there. Gives what was on the
+/// terminal, and the exit code.
+fn asked(mut command: Command, answers: &[(&str, &str)]) -> (String, Option<i32>) {
+    let (master, terminal) = open_terminal();
+    command.stdin(Stdio::from(terminal.try_clone().unwrap())).stdout(Stdio::null()).stderr(Stdio::from(terminal));
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut typing = std::fs::File::from(master.try_clone().unwrap());
+    let (send, heard) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        let (mut file, mut buffer) = (std::fs::File::from(master), [0; 4096]);
+        // A terminal that nobody has open any more is an error to read from.
+        while let Ok(count @ 1..) = file.read(&mut buffer) {
+            send.send(String::from_utf8_lossy(&buffer[..count]).into_owned()).unwrap();
+        }
+    });
+    let (mut said, mut seen) = (String::new(), 0);
+    let mut hear = |said: &mut String| match heard.recv_timeout(Duration::from_secs(60)) {
+        Ok(more) => {
+            said.push_str(&more);
+            true
+        }
+        Err(RecvTimeoutError::Disconnected) => false,
+        Err(RecvTimeoutError::Timeout) => {
+            child.kill().unwrap();
+            panic!("it waits for something else: {said}");
+        }
+    };
+    for (question, reply) in answers {
+        while !said[seen..].contains(question) {
+            assert!(hear(&mut said), "{question:?} was never asked: {said}");
+        }
+        seen = said.len();
+        typing.write_all(reply.as_bytes()).unwrap();
+    }
+    while hear(&mut said) {}
+    reading.join().unwrap();
+    (said, child.wait().unwrap().code())
+}
+
+/// A terminal: the end that a person has, and the end that a program has.
+fn open_terminal() -> (OwnedFd, OwnedFd) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+    let terminal = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
+    (master, terminal)
 }
 
 /// A terminal that nobody has open any more is an error to read from.
@@ -76,6 +123,83 @@ fn long_work_shows_its_progress_on_a_terminal() {
     assert_eq!(said, "", "not if nobody wants to know");
 }
 
+/// A folder in which an agent changed three files and the user two of them afterwards, in the same lines.
+fn contested() -> World {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.write(name, "before\n");
+    }
+    let work = "for file in a b c; do echo agent > $file; done";
+    assert_eq!(world.piton(["guard", "--", "sh", "-c", work]).code, Some(0));
+    world.write("a", "mine\n");
+    world.write("b", "mine\n");
+    world
+}
+
+fn read(world: &World, name: &str) -> String {
+    std::fs::read_to_string(world.work().join(name)).unwrap_or_default()
+}
+
+/// W6, W11: on a terminal each conflict is asked about, once, before anything is written; then the plan is agreed to.
+#[test]
+fn conflicts_are_asked_about_one_by_one_on_a_terminal() {
+    let world = contested();
+    let question = "or (r)efuse? ";
+    let answers = [(question, "what?\n"), (question, "c\n"), (question, "b\n"), ("change 3 paths? [y/N] ", "y\n")];
+    let (said, code) = asked(world.command(["undo"]), &answers);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said.matches(question).count(), 3, "each once, and the first again after nonsense: {said}");
+    assert!(!said.contains("re(s)olver"), "there is none: {said}");
+    let texts = ["a", "b", "b.checkpoint", "c"].map(|name| read(&world, name));
+    assert_eq!(texts, ["before\n", "mine\n", "before\n", "before\n"]);
+    assert_eq!(world.piton(["redo", "--yes"]).code, Some(0));
+    assert_eq!((read(&world, "a"), read(&world, "c")), ("mine\n".into(), "agent\n".into()));
+}
+
+/// Whoever refuses, says no, or leaves has changed nothing.
+#[test]
+fn nothing_is_written_unless_every_question_was_answered() {
+    let question = "or (r)efuse? ";
+    let plan = "[y/N] ";
+    for (answers, code) in [
+        (&[(question, "r\n"), (question, "c\n")][..], 4),
+        (&[(question, "c\n"), (question, "c\n"), (plan, "n\n")][..], 1),
+        // The end of what is typed.
+        (&[(question, "c\n"), (question, "\u{4}")][..], 4),
+        (&[(question, "c\n"), (question, "t\n"), (plan, "\u{4}")][..], 1),
+    ] {
+        let world = contested();
+        let (said, ended) = asked(world.command(["undo"]), answers);
+        assert_eq!(ended, Some(code), "{said}");
+        assert_eq!(["a", "b", "c"].map(|name| read(&world, name)), ["mine\n", "mine\n", "agent\n"], "{answers:?}");
+    }
+}
+
+/// V2: what others changed while a run stood still is asked about on a terminal, file by file.
+#[test]
+fn changes_outside_are_asked_about_on_a_terminal_before_a_run_goes_on() {
+    let world = World::new();
+    world.write("a", "1\n");
+    world.write("b", "1\n");
+    world.write(
+        "flow.yml",
+        "nodes:\n  - {id: in, data: {type: start}}\n  - {id: ask, data: {type: human-input, prompt: 'Go on?', \
+         variables: [{variable: x, type: string, required: true}]}}\n  - {id: out, data: {type: end, outputs: []}}\n\
+         edges: [{source: in, target: ask}, {source: ask, target: out}]\n",
+    );
+    assert_eq!(world.piton(["run", "flow.yml", "--id", "r", "--files"]).code, Some(3));
+    assert_eq!(world.piton(["answer", "r", "--set", "x=y"]).code, Some(0));
+    world.write("a", "mine\n");
+    std::fs::remove_file(world.work().join("b")).unwrap();
+    let (said, code) = asked(world.command(["resume", "r"]), &[("abort? ", "abort\n")]);
+    assert_eq!(code, Some(4), "{said}");
+    assert_eq!((read(&world, "a"), world.work().join("b").exists()), ("mine\n".into(), false));
+    let answers = [("abort? ", "hm\n"), ("abort? ", "use cu\n"), ("abort? ", "restore\n")];
+    let (said, code) = asked(world.command(["resume", "r"]), &answers);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!((read(&world, "a"), read(&world, "b")), ("mine\n".into(), "1\n".into()));
+}
+
 /// Whoever waits for another command says so.
 #[test]
 fn waiting_for_another_command_is_said() {
@@ -92,7 +216,7 @@ fn waiting_for_another_command_is_said() {
     }
     assert_eq!(locks.len(), 1);
     let release = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(1500));
         drop(locks);
     });
     let said = on_a_terminal(world.command(["save"]));

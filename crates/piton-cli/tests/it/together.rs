@@ -1,6 +1,6 @@
 //! Several agents in one folder, and a repository that moves. W9, W11, D1 to D5.
 
-use crate::world::World;
+use crate::world::{World, wait_until};
 
 /// The exit codes are those of `git merge-file`, and OURS becomes the merged text.
 #[test]
@@ -28,6 +28,14 @@ fn merge_file_ends_as_git_does() {
     4
     b
     ");
+    world.write("same", "a\n");
+    let said = world.piton(["merge-file", "-p", "same", "/dev/null", "same"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "a\n"), "nothing is a version too");
+    assert_eq!(
+        world.piton(["merge-file", "/dev/null", "same", "same"]).code,
+        Some(255),
+        "but none that can be written"
+    );
     world.write("theirs", "\0");
     insta::assert_snapshot!(world.piton(["merge-file", "ours", "base", "theirs"]).whole(), @r"
     --- stderr
@@ -95,6 +103,8 @@ fn files_are_reserved_for_one_owner_at_a_time() {
     assert_eq!(world.piton(["lease", "ls", "--json"]).stdout.lines().count(), 2);
     assert_eq!(world.piton(["lease", "drop", "--owner", "ann", "--json"]).stdout.lines().count(), 2);
     assert_eq!(world.piton(["lease", "ls"]).whole(), "--- exit 0");
+    assert_eq!(world.piton(["lease", "take", "d", "./d", "--json"]).stdout.lines().count(), 1, "a path counts once");
+    assert_eq!(world.piton(["lease", "drop"]).code, Some(0));
     assert_eq!(world.piton(["lease", "take", "/etc/passwd"]).code, Some(2));
     // With the process that it was bound to it ends.
     let mut child = world.program("sleep", ["60"]).spawn().unwrap();
@@ -405,4 +415,32 @@ fn a_run_that_goes_on_is_rebased_only_if_permitted() {
     assert_eq!(subjects, "mine\ntheirs");
     // It is up to date now, and goes on without a question.
     assert_eq!(world.piton(["resume", "r"]).code, Some(3));
+}
+
+/// D2, of a run: it is stopped as `piton stop` would, keeps what it has done, and can be resumed.
+#[test]
+fn a_run_is_stopped_while_the_same_lines_changed_upstream() {
+    let cloned = Cloned::new();
+    let world = &cloned.world;
+    world.write("a", "mine\n2\n3\n4\n5\n");
+    world.write(
+        "flow.yml",
+        "nodes:\n  - {id: in, data: {type: start}}\n  - {id: first, data: {type: command, command: [sh, -c, 'echo first >> calls; \
+         while [ ! -e pushed ]; do sleep 0.05; done; sleep 2']}}\n  - {id: second, data: {type: command, command: [sh, -c, \
+         'echo second >> calls']}}\n  - {id: out, data: {type: end, outputs: []}}\nedges: [{source: in, target: first}, \
+         {source: first, target: second}, {source: second, target: out}]\n",
+    );
+    let arguments = ["run", "flow.yml", "--id", "r", "--files", "--drift-every", "0.2", "--pause-on-drift", "--json"];
+    let running = world.command(arguments).spawn().unwrap();
+    wait_until(|| world.lines("calls").len() == 1);
+    cloned.push("theirs\n2\n3\n4\n5\n");
+    world.write("pushed", "");
+    let said = world.wait(running);
+    assert_eq!(said.json()["status"], "paused", "{}", said.whole());
+    assert_eq!(world.lines("calls"), ["first"]);
+    assert_eq!(world.piton(["drift", "--run", "r", "--resolve", "ignored"]).code, Some(0));
+    let resumed =
+        world.piton(["resume", "r", "--on-modified", "use-current", "--on-upstream", "ignore", "--drift-every", "0"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.whole());
+    assert_eq!(world.lines("calls"), ["first", "second"]);
 }

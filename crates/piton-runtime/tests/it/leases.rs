@@ -7,7 +7,7 @@ use piton_runtime::recovery::stalled;
 use piton_runtime::{Context, LeaseOptions, LeaseWatch, OpenRun, Run, RunError, Standing};
 use piton_store::Store;
 use piton_testing::ManualClock;
-use piton_types::{Clock, Holder, Timestamp};
+use piton_types::{Clock, Fence, Holder, Timestamp};
 
 use crate::support::{dead_process, entries, flowing, memory, open, process_at, run_id};
 
@@ -17,13 +17,30 @@ fn elsewhere(store: &Arc<dyn Store>, clock: &Arc<ManualClock>) -> Context {
     Context { holder: Holder { host: "elsewhere".into(), ..dead_process() }, ..process_at(store, clock) }
 }
 
+/// A run that somebody on another host holds, and somebody here who looks at it.
+struct Taken {
+    store: Arc<dyn Store>,
+    clock: Arc<ManualClock>,
+    theirs: Context,
+    stale: Run,
+    fence: Fence,
+    me: Context,
+}
+
+impl Taken {
+    async fn elsewhere() -> Self {
+        let (store, clock) = (memory(), Arc::new(ManualClock::default()));
+        let theirs = elsewhere(&store, &clock);
+        let stale = Run::open(&theirs, open()).await.unwrap();
+        let fence = store.lease(&run_id()).await.unwrap().unwrap().fence;
+        let me = process_at(&store, &clock);
+        Self { store, clock, theirs, stale, fence, me }
+    }
+}
+
 #[tokio::test]
 async fn a_silent_holder_elsewhere_is_given_up_after_its_time() {
-    let (store, clock) = (memory(), Arc::new(ManualClock::default()));
-    let theirs = elsewhere(&store, &clock);
-    let mut stale = Run::open(&theirs, open()).await.unwrap();
-    let fence = store.lease(&run_id()).await.unwrap().unwrap().fence;
-    let me = process_at(&store, &clock);
+    let Taken { store, clock, theirs, mut stale, fence, me } = Taken::elsewhere().await;
     let mut watch = LeaseWatch::default();
     let mut look = async || watch.look(&me, &run_id(), TTL).await.unwrap();
     assert_eq!(look().await, Standing::Held);
@@ -97,11 +114,7 @@ async fn a_driven_run_beats() {
 /// the run then fences him.
 #[tokio::test]
 async fn a_run_whose_holder_elsewhere_fell_silent_is_found_stalled() {
-    let (store, clock) = (memory(), Arc::new(ManualClock::default()));
-    let theirs = elsewhere(&store, &clock);
-    let mut stale = Run::open(&theirs, open()).await.unwrap();
-    let fence = store.lease(&run_id()).await.unwrap().unwrap().fence;
-    let me = process_at(&store, &clock);
+    let Taken { store, clock, theirs, mut stale, fence, me } = Taken::elsewhere().await;
     let mut watch = LeaseWatch::default();
     let mut look = async || {
         let runs = stalled(&me, &mut watch, TTL).await.unwrap();

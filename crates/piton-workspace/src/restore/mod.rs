@@ -677,6 +677,12 @@ fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Ro
     };
     let mut dropped = timeline.related(place);
     dropped.extend(timeline.gone_since(place));
+    // What was in it may have been taken back and brought again by itself: that goes with it.
+    let within = (start + 1..place).filter(|at| match &timeline.moments[*at].record {
+        Some(Record { role: Role::Closed { since, .. }, .. }) => whose == Some(&since.run),
+        _ => false,
+    });
+    dropped.extend(within.flat_map(|at| timeline.related(at)));
     let fate = |at: usize| {
         if dropped.contains(&at) {
             return Fate::Dropped;

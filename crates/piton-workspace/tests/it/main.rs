@@ -8,6 +8,7 @@ mod hostile;
 mod merging;
 mod model;
 mod optimistic;
+mod reports;
 mod reservations;
 mod secrets;
 mod sessions;

@@ -174,6 +174,7 @@ fn merges_are_those_of_git() {
             different += 1;
         }
     }
+    println!("{seeds} merges, {clean} clean, {conflicts} with conflicts, {different} differ from git's");
     assert!(clean > seeds / 10 && conflicts > seeds / 10, "{clean} clean, {conflicts} with conflicts: no fair sample");
     assert!(alike > 80, "only {alike} of 100 are compared as git does: that would explain anything");
     assert!(unexplained.is_empty(), "{} of {different} of {seeds}: {unexplained:?}", unexplained.len());
