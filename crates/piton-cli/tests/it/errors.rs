@@ -296,3 +296,46 @@ edges:
         assert!(text.contains(r"\u{1b}[2Jgone") && !text.contains('\x1b'), "{text}");
     }
 }
+
+/// `piton log | head -1`: whoever has seen enough is no error, and whoever can't write says so.
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let world = World::with_run();
+    let verbs = [
+        "--help",
+        "log",
+        "log --json",
+        "ls",
+        "status",
+        "show first",
+        "events first",
+        "graph flow.yml",
+        "merge-file -p flow.yml flow.yml flow.yml",
+        "reference commands",
+        "completions bash",
+        "export first",
+        "check",
+        "hook show",
+    ];
+    for verb in verbs {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut gone = world.command(verb.split(' '));
+        let said = world.wait(gone.stdout(writer).spawn().unwrap());
+        // Half of an export is none.
+        let is_half = verb == "export first";
+        assert!(!said.stderr.contains("panicked"), "{verb}: {}", said.whole());
+        assert_eq!(
+            (said.code, said.stderr.contains("error:")),
+            (Some(i32::from(is_half)), is_half),
+            "{verb}: {}",
+            said.whole()
+        );
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut full_disk = world.command(verb.split(' '));
+        let said = world.wait(full_disk.stdout(full).spawn().unwrap());
+        assert!(!said.stderr.contains("panicked"), "{verb}: {}", said.whole());
+        // Help is printed by the parser of the command line, which has nobody to tell.
+        assert!(verb == "--help" || said.stderr.contains("can't write"), "{verb}: {}", said.whole());
+    }
+}

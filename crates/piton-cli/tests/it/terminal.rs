@@ -345,7 +345,7 @@ fn slow_model(pieces: &'static [&'static str]) -> String {
             for piece in pieces {
                 let content = serde_json::json!({"choices": [{"delta": {"content": piece}}]});
                 stream.write_all(format!("data: {content}\n\n").as_bytes()).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(400));
+                std::thread::sleep(Duration::from_millis(400));
             }
             let end = serde_json::json!({
                 "choices": [{"delta": {}, "finish_reason": "stop"}],
