@@ -12,8 +12,8 @@ use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus, TokenUsage, Value};
 use serde_json::json;
 
+use crate::arguments::files::DriftWatch;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::DriftWatch;
 use crate::keeping;
 use crate::live::TICK;
 use crate::notices::Notices;

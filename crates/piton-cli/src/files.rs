@@ -9,8 +9,8 @@ use piton::SystemClock;
 use piton::workspace::{OuterRules, Progress, Workspace, WorkspaceError, WorkspaceOptions};
 use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
 
+use crate::arguments::files::Capture;
 use crate::failure::{Exit, Failure, REPORT};
-use crate::file_arguments::Capture;
 use crate::output::clean;
 use crate::progress::showing;
 use crate::session::Session;

@@ -11,7 +11,7 @@ use piton::{Context, Retention};
 use piton_store::{Store, StoreError};
 use piton_types::RunId;
 
-use crate::file_arguments::Capture;
+use crate::arguments::files::Capture;
 use crate::session::Session;
 use crate::{files, table};
 

@@ -3,7 +3,6 @@
 //! A shell around the library: it reads the command line and the environment, chooses the store, and
 //! turns what happened into output and an exit code. Data goes to stdout, everything else to stderr.
 
-mod agent_arguments;
 mod arguments;
 mod ask;
 mod back;
@@ -14,10 +13,7 @@ mod documents;
 mod drift_watch;
 mod drive;
 mod failure;
-mod file_arguments;
 mod files;
-mod first_arguments;
-mod hook_arguments;
 mod keeping;
 mod keys;
 mod live;
@@ -32,7 +28,6 @@ mod resolve;
 mod runs;
 mod session;
 mod signals;
-mod store_arguments;
 mod table;
 mod texts;
 mod usage;

@@ -8,11 +8,11 @@ use piton::{AnswerError, Context, OpenQuestion, RunError, answer_question, choos
 use piton_types::{RunKind, Value, from_json};
 use serde_json::json;
 
+use crate::arguments::files::DriftWatch;
 use crate::arguments::{Answer, ChangeFlags, Resume};
 use crate::commands::resume;
 use crate::consent::answer as say;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::DriftWatch;
 use crate::output::clean;
 use crate::questions::lines;
 use crate::resolve::run_id;

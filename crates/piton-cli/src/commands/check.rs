@@ -11,6 +11,7 @@ use piton_store::{EncryptedStore, FileOptions, FileStore, Store, StoreError, rep
 use piton_types::{CheckpointRef, Timestamp};
 use serde_json::{Value as Json, json};
 
+use crate::arguments::store::Check;
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
@@ -19,7 +20,6 @@ use crate::progress::through_stores;
 use crate::reference::Reference;
 use crate::resolve::run_id;
 use crate::session::Session;
-use crate::store_arguments::Check;
 use crate::{table, view};
 
 /// How many of a kind are named.

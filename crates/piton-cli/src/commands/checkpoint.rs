@@ -3,9 +3,9 @@
 use piton::workspace::{Goal, Record, RestoreOptions};
 use serde_json::json;
 
+use crate::arguments::files::{Capture, Change, Checkpoint, CheckpointAction, Conflict};
 use crate::commands::{restore, save};
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::{Capture, Change, Checkpoint, CheckpointAction, Conflict};
 use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;

@@ -8,13 +8,13 @@ use piton_store::{RunQuery, Store, StoreError};
 use piton_types::RunId;
 use serde_json::json;
 
+use crate::arguments::store::Copy;
 use crate::failure::{Exit, Failure};
 use crate::keys::KeySources;
 use crate::place::{Origin, Place};
 use crate::progress::through_stores;
 use crate::resolve::run_id;
 use crate::session::Session;
-use crate::store_arguments::Copy;
 use crate::table;
 
 pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit, Failure> {

@@ -9,10 +9,10 @@ use piton::workspace::{
 use piton_types::RunId;
 use serde_json::json;
 
-use crate::agent_arguments::{Drift, Prefer, Resolve};
+use crate::arguments::agents::{Drift, Prefer, Resolve};
+use crate::arguments::files::Capture;
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::files::open;
 use crate::output::clean;
 use crate::resolve::run_id;

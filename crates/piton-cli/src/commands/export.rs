@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use piton::upkeep::Copier;
 use piton::workspace::SnapshotReach;
 
+use crate::arguments::store::Export;
 use crate::failure::{Exit, Failure};
 use crate::place::{Origin, Place};
 use crate::progress::through_stores;
 use crate::resolve::run_id;
 use crate::session::Session;
-use crate::store_arguments::Export;
 
 /// A private folder that goes away with the value.
 pub(crate) struct Scratch(PathBuf);

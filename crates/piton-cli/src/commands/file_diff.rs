@@ -5,9 +5,9 @@ use piton_store::{RunLog, SealedEntry};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Diff;
+use crate::arguments::files::Capture;
 use crate::commands::status::{change_json, change_line};
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::files::{open, watched};
 use crate::output::clean;
 use crate::reference::Reference;

@@ -14,9 +14,9 @@ use piton_types::{PartName, RunId, RunKind, StepPath, Value, to_value};
 use serde_json::json;
 
 use crate::arguments::Fork;
+use crate::arguments::files::Capture;
 use crate::documents;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::files::open;
 use crate::output::{Output, Verbosity, clean};
 use crate::outside::{services, without_secrets};

@@ -5,14 +5,14 @@ use std::time::Duration;
 use piton::retention::{Bounds, GRACE, Keeper, Plan as Retained, Why};
 use serde_json::json;
 
+use crate::arguments::files::Capture;
+use crate::arguments::store::Gc;
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::keeping::{self, with_keeper};
 use crate::output::clean;
 use crate::progress::through_stores;
 use crate::session::Session;
-use crate::store_arguments::Gc;
 use crate::{files, table};
 
 /// How many of a kind are named.

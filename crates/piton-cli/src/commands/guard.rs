@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::arguments::files::Guard;
 use crate::commands::status::{change_json, change_line};
 use crate::drift_watch::watch;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Guard;
 use crate::files::{open, watched};
 use crate::keeping;
 use crate::output::clean;

@@ -10,11 +10,11 @@ use piton::{SqliteOptions, SqliteStore};
 use piton_store::{Store, StoreError};
 use rustix::fs::OFlags;
 
+use crate::arguments::store::Import;
 use crate::commands::copy::{all, copy_all};
 use crate::commands::export::Scratch;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
-use crate::store_arguments::Import;
 
 pub(crate) async fn execute(session: &Session, arguments: &Import) -> Result<Exit, Failure> {
     let scratch = Scratch::new(session)?;

@@ -8,10 +8,10 @@ use piton::workspace::{RelPath, Reservation, ReservationError, Reservations, Res
 use piton::{Liveness, liveness, process, this_process};
 use serde_json::{Value as Json, json};
 
-use crate::agent_arguments::{Lease, LeaseAction, Owner};
+use crate::arguments::agents::{Lease, LeaseAction, Owner};
+use crate::arguments::files::Capture;
 use crate::commands::restore::inside;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::files::open;
 use crate::output::clean;
 use crate::session::Session;

@@ -7,8 +7,8 @@ use std::path::Path;
 use piton::workspace::{ConflictStyle, Favour, MergeOptions, merge};
 use serde_json::json;
 
+use crate::arguments::files::MergeFile;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::MergeFile;
 use crate::output::clean;
 use crate::session::Session;
 

@@ -9,10 +9,10 @@ use piton_types::Seq;
 use serde_json::json;
 
 use crate::arguments::Log;
+use crate::arguments::files::Capture;
 use crate::commands::restore::inside;
 use crate::commands::status::{change_json, change_line};
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;

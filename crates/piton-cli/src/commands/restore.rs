@@ -14,9 +14,9 @@ use piton_types::CheckpointRef;
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Consent;
+use crate::arguments::files::{Change, Conflict, Restore};
 use crate::consent::answer;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::{Change, Conflict, Restore};
 use crate::files::{open, watched};
 use crate::keeping;
 use crate::output::clean;

@@ -7,10 +7,10 @@ use piton_store::RunLog;
 use serde_json::json;
 
 use crate::arguments::Consent;
+use crate::arguments::files::Restore;
 use crate::back::{entails, put_back};
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Restore;
 use crate::reference::Reference;
 use crate::resolve::{Target, resolve};
 use crate::session::Session;

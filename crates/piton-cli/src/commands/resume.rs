@@ -17,11 +17,11 @@ use piton_types::{PartName, RunId, RunKind};
 use serde_json::json;
 
 use crate::arguments::Resume;
+use crate::arguments::files::{Capture, DriftWatch};
 use crate::ask::AskTerminal;
 use crate::documents;
 use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::{Capture, DriftWatch};
 use crate::files;
 use crate::output::clean;
 use crate::outside::{self, services};

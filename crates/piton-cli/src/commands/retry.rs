@@ -8,13 +8,13 @@ use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq};
 use serde_json::json;
 
 use crate::arguments::Retry;
+use crate::arguments::files::DriftWatch;
 use crate::back::{entails, put_back};
 use crate::commands::fork::changes;
 use crate::commands::resume::along;
 use crate::consent::Plan;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::DriftWatch;
 use crate::outside::{services, without_secrets};
 use crate::resolve::run_id;
 use crate::session::Session;

@@ -8,11 +8,11 @@ use piton::{Bundle, FlowError, FlowOptions, Inputs, ResumePolicy, StartFlow, fil
 use piton_types::{RunId, Value, from_json};
 
 use crate::arguments::Run;
+use crate::arguments::files::Capture;
 use crate::commands::resume::{along, wait_for};
 use crate::documents;
 use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::files;
 use crate::outside::services;
 use crate::session::Session;

@@ -3,8 +3,8 @@
 use piton::workspace::{Record, Saved};
 use serde_json::json;
 
+use crate::arguments::files::Save;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Save;
 use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;

@@ -8,9 +8,9 @@ use piton_store::{RunQuery, Store};
 use piton_types::RunStatus;
 use serde_json::{Value as Json, json};
 
+use crate::arguments::files::Status;
 use crate::commands::check::SIZES;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Status;
 use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;

@@ -6,9 +6,9 @@ use piton::workspace::{Goal, Record, Role};
 use piton_store::{RunLog, Span, Store};
 use piton_types::{CheckpointRef, from_value};
 
+use crate::arguments::files::{Redo, Undo};
 use crate::commands::restore::{carry_out, options};
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::{Redo, Undo};
 use crate::files::open;
 use crate::keeping;
 use crate::reference::Reference;

@@ -17,8 +17,8 @@ use piton_types::Random as _;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
+use crate::arguments::first_use::Demo;
 use crate::failure::{Exit, Failure};
-use crate::first_arguments::Demo;
 use crate::output::clean;
 use crate::session::Session;
 

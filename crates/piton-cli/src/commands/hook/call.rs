@@ -10,8 +10,8 @@ use piton::workspace::{Reports, ToolFailure, Workspace};
 use piton_types::{RunId, Value, from_json};
 use serde_json::{Value as Json, json};
 
+use crate::arguments::files::Capture;
 use crate::failure::{Exit, Failure};
-use crate::file_arguments::Capture;
 use crate::files::open;
 use crate::keeping;
 use crate::session::Session;

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::arguments::hook::{Agent, Hook, HookAction};
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
-use crate::hook_arguments::{Agent, Hook, HookAction};
 use crate::output::clean;
 use crate::session::Session;
 use settings::{EVENTS, Hooks};

@@ -3,8 +3,8 @@
 mod commands;
 mod configuration;
 
+use crate::arguments::first_use::{Part, ReferenceBook};
 use crate::failure::{Exit, Failure};
-use crate::first_arguments::{Part, ReferenceBook};
 use crate::session::Session;
 
 pub(crate) fn execute(session: &Session, arguments: &ReferenceBook) -> Result<Exit, Failure> {

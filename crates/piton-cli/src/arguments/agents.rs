@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use piton_types::RunId;
 
 use crate::arguments::Consent;
-use crate::file_arguments::parse_seconds;
+use crate::arguments::files::parse_seconds;
 
 /// Reserve files, so that several agents keep out of each other's way
 ///

@@ -3,18 +3,24 @@
 //! Everything is parsed strictly here, ids and references included, so that a verb never sees a text
 //! that could be a path or a piece of SQL.
 
+pub(crate) mod agents;
+pub(crate) mod files;
+pub(crate) mod first_use;
+pub(crate) mod hook;
+pub(crate) mod store;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use piton::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy};
 use piton_types::{RunId, StepPath, Value, from_json, from_value};
 
-use crate::agent_arguments::{Drift, Lease};
-use crate::file_arguments::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
-use crate::first_arguments::{Demo, Doctor, ReferenceBook};
-use crate::hook_arguments::Hook;
 use crate::reference::{InvalidReference, Reference};
-use crate::store_arguments::{Check, Copy, Export, Gc, Import};
+use agents::{Drift, Lease};
+use files::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
+use first_use::{Demo, Doctor, ReferenceBook};
+use hook::Hook;
+use store::{Check, Copy, Export, Gc, Import};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
 pub(crate) const GROUPS: &str = "\
