@@ -210,7 +210,10 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
             Ok(done) => done,
             // It is recorded. Until the run goes on it is unfinished.
             Err(FlowError::Node { message, .. }) if host.control.is_some_and(Control::is_stopping) => {
-                let step = node.id.step().clone();
+                let step = match place_in_log(node, frame) {
+                    Ok(step) => step,
+                    Err(error) => return Err(broken(error, ended)),
+                };
                 host.control.into_iter().for_each(|control| control.failed(step.clone(), message.clone()));
                 fresh.push_front((place, step, 0, Duration::ZERO));
                 continue;
@@ -300,17 +303,21 @@ struct Begins {
     found: Found,
 }
 
+/// Where a node stands in the log.
+fn place_in_log(node: &GraphNode, frame: Frame<'_>) -> Result<StepPath, FlowError> {
+    if frame.prefix.is_empty() {
+        return Ok(node.id.step().clone());
+    }
+    format!("{}{}", frame.prefix, node.id).parse().map_err(|_| FlowError::Node {
+        node: node.id.clone(),
+        message: "it lies too deep inside others for its place in the log".to_owned(),
+    })
+}
+
 /// Its place in the log, and what the journal has of it.
 async fn find(node: &GraphNode, frame: Frame<'_>) -> Result<Begins, FlowError> {
     let host = frame.host;
-    let step = if frame.prefix.is_empty() {
-        node.id.step().clone()
-    } else {
-        format!("{}{}", frame.prefix, node.id).parse().map_err(|_| FlowError::Node {
-            node: node.id.clone(),
-            message: "it lies too deep inside others for its place in the log".to_owned(),
-        })?
-    };
+    let step = place_in_log(node, frame)?;
     let found =
         if host.journal.keeps() { host.journal.find(&step).await.map_err(FlowError::Journal)? } else { Found::NOTHING };
     Ok(Begins { step, found })

@@ -4,6 +4,10 @@
 //! Whoever goes on with a run doesn't need it: the log has every result, and the position follows from those. It is
 //! for people, and for whoever has only the checkpoint. Nothing is made before the first checkpoint, and one costs
 //! what changed since the one before.
+//!
+//! What the part `variables` of the same checkpoint tells isn't said again: a node that isn't listed has succeeded, and
+//! its edges are taken, if that part has what it gave; else it is pending, and so are they. Listed are nodes that
+//! have several exits, once they are done, and those that were passed over. So most nodes cost one edit of a few words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,11 +29,10 @@ pub(crate) struct Position<'a> {
     graph: &'a Graph,
     ready: Ready<'a>,
     places: BTreeMap<&'a str, usize>,
-    /// What changed since the last checkpoint, by the step; nothing for what isn't listed any more. Empty until there
-    /// is one.
-    nodes: BTreeMap<String, Option<Value>>,
-    /// The steps inside containers that aren't over.
-    inside: BTreeSet<String>,
+    /// The nodes to be listed since the last checkpoint. Empty until there is one.
+    nodes: BTreeMap<String, Value>,
+    /// Which nodes are done or passed over.
+    over: Vec<bool>,
     outputs: BTreeMap<String, Value>,
     /// An end gave something since the last checkpoint.
     has_outputs: bool,
@@ -55,7 +58,7 @@ impl<'a> Position<'a> {
             ready: Ready::new(graph),
             places: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            inside: BTreeSet::new(),
+            over: vec![false; graph.nodes.len()],
             outputs: BTreeMap::new(),
             has_outputs: false,
             last: None,
@@ -72,28 +75,15 @@ impl<'a> Position<'a> {
 
     fn take(&mut self, step: &StepPath, record: &Value) {
         let step = step.as_str();
-        let Some(&place) = self.places.get(step) else {
-            // It lies inside another, which may be over already.
-            if let Some((outer, _)) = step.split_once('/')
-                && self.places.contains_key(outer)
-            {
-                self.inside.insert(step.to_owned());
-                self.nodes.insert(step.to_owned(), Some(Value::map([("state", "succeeded".into())])));
-            }
-            return;
-        };
-        if !self.inside.is_empty() {
-            let within = format!("{step}/");
-            let over: Vec<_> =
-                self.inside.range(within.clone()..).take_while(|other| other.starts_with(&within)).cloned().collect();
-            for other in over {
-                self.inside.remove(&other);
-                self.nodes.insert(other, None);
-            }
-        }
+        // What lies inside another is told by its variables alone.
+        let Some(&place) = self.places.get(step) else { return };
+        self.over[place] = true;
         let exit = record::exit(record);
-        let edge = |exits: &EdgeExit| if exits.is_taken(exit) { "taken" } else { "skipped" };
-        self.nodes.insert(step.to_owned(), Some(self.described(place, "succeeded", edge)));
+        let branches = self.graph.nodes[place].edges.iter().any(|leads| leads.exit != EdgeExit::Usual);
+        if exit.is_some() || branches {
+            let edge = |exits: &EdgeExit| if exits.is_taken(exit) { "taken" } else { "skipped" };
+            self.nodes.insert(step.to_owned(), self.described(place, "succeeded", edge));
+        }
         if self.graph.nodes[place].is_end {
             self.outputs.extend(record::variables(record).as_map().cloned().unwrap_or_default());
             self.has_outputs = true;
@@ -103,8 +93,9 @@ impl<'a> Position<'a> {
         self.ready.done(place, exit);
         for (places, state) in [(&self.ready.passed, "skipped"), (&self.ready.unwanted, "cancelled")] {
             for &place in places {
+                self.over[place] = true;
                 let described = self.described(place, state, |_| state);
-                self.nodes.insert(self.graph.nodes[place].id.to_string(), Some(described));
+                self.nodes.insert(self.graph.nodes[place].id.to_string(), described);
             }
         }
         let unwanted = &self.ready.unwanted;
@@ -129,12 +120,9 @@ impl<'a> Position<'a> {
         Value::map([state, ("edges", Value::map(edges))])
     }
 
-    /// Takes up all nodes and edges as they are after these steps, which ended well, in this order.
+    /// Takes up the nodes and edges as they are after these steps, which ended well, in this order.
     fn follow<'s>(&mut self, steps: impl IntoIterator<Item = (&'s StepPath, &'s Value)>) {
         self.places = self.graph.nodes.iter().enumerate().map(|(place, node)| (node.id.as_str(), place)).collect();
-        for (place, node) in self.graph.nodes.iter().enumerate().filter(|(_, node)| node.reached) {
-            self.nodes.insert(node.id.to_string(), Some(self.described(place, "pending", |_| "pending")));
-        }
         for (step, record) in steps {
             self.take(step, record);
         }
@@ -147,9 +135,8 @@ impl<'a> Position<'a> {
     ) -> BTreeSet<String> {
         let mut position = Self::new(graph);
         position.follow(steps);
-        let is_pending = |described: &Value| described.field("state").and_then(Value::as_str) == Some("pending");
-        let nodes = position.nodes.into_iter();
-        nodes.filter(|(_, node)| node.as_ref().is_some_and(is_pending)).map(|(id, _)| id).collect()
+        let nodes = graph.nodes.iter().zip(position.over);
+        nodes.filter(|(node, over)| node.reached && !over).map(|(node, _)| node.id.to_string()).collect()
     }
 
     /// Begins the state, from what the log has.
@@ -164,8 +151,7 @@ impl<'a> Position<'a> {
         let begun = Value::map([("execution", run.id().as_str().into())]);
         let mut state = run.part_state_or(PartName::ENGINE, &begun).await?;
         state.set(&Path::root().key("fingerprint"), fingerprint.clone()).await?;
-        let nodes = std::mem::take(&mut self.nodes).into_iter().filter_map(|(id, node)| Some((id, node?)));
-        state.set(&Path::root().key("nodes"), Value::map(nodes)).await?;
+        state.set(&Path::root().key("nodes"), Value::Map(std::mem::take(&mut self.nodes))).await?;
         self.state = Some(state);
         Ok(())
     }
@@ -213,11 +199,7 @@ impl<'a> Position<'a> {
         }
         let nodes = root.key("nodes");
         for (name, described) in std::mem::take(&mut self.nodes) {
-            let place = nodes.clone().key(name);
-            match described {
-                Some(described) => state.set(&place, described).await?,
-                None => drop(state.remove(&place).await?),
-            }
+            state.set(&nodes.clone().key(name), described).await?;
         }
         let name = PartName::from(PartName::ENGINE);
         Ok(DraftPart { name, schema: SCHEMA.to_owned(), version: VERSION, content: Content::State(state) })

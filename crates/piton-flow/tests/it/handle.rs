@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use piton_flow::{
-    Document, ExecutionStatus, FlowError, Format, HandleError, Limits, Plugin, PluginContext, PluginError,
-    PluginMetadata, SafeStopSignal, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
+    Document, ExecutionStatus, FlowError, FlowOptions, Format, HandleError, Limits, Plugin, PluginContext, PluginError,
+    PluginMetadata, SafeStopSignal, StartFlow, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder, run_durable,
 };
 use piton_store::{CheckpointStore, MemoryCheckpointStore, MemoryStore, RunLog, RunQuery, Span, Store};
 use piton_types::{Event, RunStatus, Value};
 
-use crate::support::inputs;
+use crate::support::{inputs, memory, process};
 
 /// Waits for a file, then asks, then ends.
 const FLOW: &str = "
@@ -383,4 +383,35 @@ async fn what_was_set_by_hand_is_in_the_next_checkpoint() {
     handle.resume_with_input(inputs([])).await.unwrap();
     assert_eq!(handle.wait().await, ExecutionStatus::Completed(inputs([("tone", "quiet".into())])));
     assert_eq!(checkpointed(&store).await, both("glad", "quiet"));
+}
+
+/// F8: a node that fails while the run is stopping is told by its place in the run, also if it lies inside another.
+#[tokio::test]
+async fn what_fails_inside_another_during_a_stop_is_named_with_its_place() {
+    let gate = Gate::new();
+    let inner = "{id: b, data: {type: start}}, {id: work, data: {type: command, command: [sh, -c, 'echo work >> \"$0.calls\"; while ! test -e \"$0\"; do sleep 0.01; done; exit 3', '{{#in.file#}}']}}, {id: o, data: {type: end, outputs: []}}";
+    let document = format!(
+        "nodes:\n  - {{id: in, data: {{type: start, variables: [{{variable: file, required: true}}, {{variable: list, type: 'array[number]'}}]}}}}\n  - {{id: it, data: {{type: iteration, input_selector: [in, list], output_variable: output, sub_graph: {{nodes: [{inner}], edges: [{{source: b, target: work}}, {{source: work, target: o}}]}}}}}}\n  - {{id: out, data: {{type: end, outputs: []}}}}\nedges: [{{source: in, target: it}}, {{source: it, target: out}}]\n"
+    );
+    let signal = SafeStopSignal::new();
+    let file = gate.0.path().join("go");
+    let start = StartFlow {
+        document,
+        format: Format::Yaml,
+        inputs: inputs([("file", file.to_str().unwrap().into()), ("list", vec![Value::from(7)].into())]),
+        id: Some("r".parse().unwrap()),
+        name: "r".to_owned(),
+        folder: None,
+        options: FlowOptions { stop: signal.clone(), ..FlowOptions::default() },
+    };
+    let context = process(&memory());
+    let stopping = async {
+        gate.begun().await;
+        signal.trigger(30);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        gate.open();
+    };
+    let (outcome, ()) = tokio::join!(run_durable(&context, start), stopping);
+    let report = outcome.unwrap().stopped.unwrap();
+    assert_eq!(report.failed.keys().map(ToString::to_string).collect::<Vec<_>>(), ["it/0/work"]);
 }
