@@ -24,12 +24,11 @@ impl Blobs for SqliteStore {
         ids.sort_unstable();
         ids.dedup();
         let stage = move |conn: &Connection| {
-            conn.prepare_cached("INSERT INTO pack(state, ids, bytes) VALUES (?1, ?2, ?3)")?.execute(params![
-                pack_state::PINNED,
-                ids.iter().flat_map(|id| *id.as_bytes()).collect::<Vec<_>>(),
-                &pack[..]
-            ])?;
+            let list = ids.iter().flat_map(|id| *id.as_bytes()).collect::<Vec<_>>();
+            conn.prepare_cached("INSERT INTO pack(ids, bytes) VALUES (?1, ?2)")?.execute(params![list, &pack[..]])?;
             let number = conn.last_insert_rowid();
+            conn.prepare_cached("INSERT INTO pack_state(no, state) VALUES (?1, ?2)")?
+                .execute([number, pack_state::PINNED])?;
             let mut blob = conn.prepare_cached("INSERT OR IGNORE INTO blob(prefix, pack) VALUES (?1, ?2)")?;
             for id in &ids {
                 blob.execute([prefix(id.as_bytes()), number])?;
@@ -41,6 +40,8 @@ impl Blobs for SqliteStore {
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
         self.core.read(|conn| {
+            // One transaction: each takes and gives back a lock, which takes longer than to find an id.
+            let _together = conn.unchecked_transaction()?;
             // Two ids may be made to begin alike, so the pack's own list decides.
             let mut lists = HashMap::new();
             let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1")?;
@@ -98,7 +99,7 @@ fn lists_id(list: &[u8], id: &BlobId) -> bool {
 pub(crate) fn remove_pinned(conn: &Connection) -> rusqlite::Result<usize> {
     let mut removed = 0;
     while let Some((number, ids)) = conn
-        .query_row("SELECT no, ids FROM pack WHERE state = 0 ORDER BY no LIMIT 1", (), |row| {
+        .query_row("SELECT no, ids FROM pack_state JOIN pack USING (no) WHERE state = 0 ORDER BY no LIMIT 1", (), |row| {
             Ok((row.get::<_, i64>(0)?, bytes(row, 1)?))
         })
         .optional()?
@@ -117,5 +118,6 @@ pub(crate) fn delete(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Re
     for id in ids.as_chunks::<32>().0 {
         blob.execute([prefix(id), number])?;
     }
+    conn.prepare_cached("DELETE FROM pack_state WHERE no = ?1")?.execute([number])?;
     conn.prepare_cached("DELETE FROM pack WHERE no = ?1")?.execute([number]).map(drop)
 }

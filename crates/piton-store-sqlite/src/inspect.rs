@@ -7,7 +7,7 @@ use rusqlite::Connection;
 const MOST: usize = 1000;
 
 /// Rows that lead nowhere, or to which nothing leads.
-const LOOSE: [(&str, &str); 6] = [
+const LOOSE: [(&str, &str); 8] = [
     (
         "SELECT 'entry ' || (key & 4294967295) || ' of run ' || coalesce((SELECT id FROM run WHERE no = key >> 32), key >> 32)
          FROM entry WHERE typeof(pack) = 'integer' AND NOT EXISTS (SELECT 1 FROM tail WHERE no = pack)",
@@ -30,6 +30,8 @@ const LOOSE: [(&str, &str); 6] = [
     ),
     ("SELECT 'staged pack ' || pack FROM pack_run WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
     ("SELECT 'staged pack ' || pack FROM blob WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
+    ("SELECT 'staged pack ' || no FROM pack_state WHERE no NOT IN (SELECT no FROM pack)", "it is missing"),
+    ("SELECT 'staged pack ' || no FROM pack WHERE no NOT IN (SELECT no FROM pack_state)", "nothing says whether it is needed"),
 ];
 
 /// What is wrong with the database. Every page is read, and so its checksum compared.

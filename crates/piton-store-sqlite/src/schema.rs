@@ -40,7 +40,8 @@ pub(crate) mod pack_state {
 /// time and write its neighbours too.
 ///
 /// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. `pack_run` says
-/// which runs named the pack in a commit; `pack.since` is when it was condemned.
+/// which runs named the pack in a commit. What becomes of a pack is in `pack_state`, a row for each, because SQLite
+/// reads a row as a whole to change any of it; `since` is when it was condemned.
 ///
 /// `removed` has the numbers of runs that were taken out of `run` and whose entries and segments are still to be
 /// deleted. Numbers of runs are never used again, so an old one that a process remembers leads nowhere.
@@ -74,12 +75,11 @@ const TABLES: &str = "
         nodes BLOB NOT NULL);
     CREATE TABLE pack(
         no INTEGER PRIMARY KEY AUTOINCREMENT,
-        state INTEGER NOT NULL,
-        since INTEGER,
         ids BLOB NOT NULL,
         bytes BLOB NOT NULL);
-    CREATE INDEX pack_pinned ON pack(no) WHERE state = 0;
-    CREATE INDEX pack_condemned ON pack(since) WHERE state = 2;
+    CREATE TABLE pack_state(no INTEGER PRIMARY KEY, state INTEGER NOT NULL, since INTEGER);
+    CREATE INDEX pack_pinned ON pack_state(no) WHERE state = 0;
+    CREATE INDEX pack_condemned ON pack_state(since) WHERE state = 2;
     CREATE TABLE pack_run(pack INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY(pack, run)) WITHOUT ROWID;
     CREATE INDEX pack_of_run ON pack_run(run);
     CREATE TABLE blob(prefix INTEGER NOT NULL, pack INTEGER NOT NULL, PRIMARY KEY(prefix, pack)) WITHOUT ROWID;

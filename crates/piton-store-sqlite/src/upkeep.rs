@@ -42,7 +42,7 @@ impl Upkeep for SqliteStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.core.read(|conn| {
             let mut statement = conn.prepare_cached(
-                "SELECT no, state, since, length(bytes) FROM pack WHERE no > ?1 ORDER BY no LIMIT ?2",
+                "SELECT no, state, since, length(bytes) FROM pack JOIN pack_state USING (no) WHERE no > ?1 ORDER BY no LIMIT ?2",
             )?;
             let mut runs = conn.prepare_cached(
                 "SELECT run.id FROM pack_run JOIN run ON run.no = pack_run.run WHERE pack_run.pack = ?1 ORDER BY run.id",
@@ -104,7 +104,7 @@ impl Upkeep for SqliteStore {
             let some = some.to_vec();
             let condemn = move |conn: &Connection| {
                 let mut statement = conn.prepare_cached(
-                    "UPDATE pack SET state = ?2, since = ?3 WHERE no = ?1 AND state = ?4
+                    "UPDATE pack_state SET state = ?2, since = ?3 WHERE no = ?1 AND state = ?4
                      AND NOT EXISTS (SELECT 1 FROM pack_run WHERE pack = ?1)",
                 )?;
                 let mut changed = 0;
@@ -227,7 +227,7 @@ pub(crate) fn era(conn: &Connection) -> rusqlite::Result<Era> {
 pub(crate) fn rely(conn: &Connection, run: i64, packs: &[PackId]) -> Result<(), Failure> {
     for pack in packs {
         let number = pack.0.cast_signed();
-        let mut keep = conn.prepare_cached("UPDATE pack SET state = ?2, since = NULL WHERE no = ?1")?;
+        let mut keep = conn.prepare_cached("UPDATE pack_state SET state = ?2, since = NULL WHERE no = ?1")?;
         if keep.execute([number, pack_state::KEPT])? == 0 {
             return Err(no_pack(*pack).into());
         }
@@ -275,7 +275,7 @@ fn info(row: &Row<'_>) -> rusqlite::Result<PackInfo> {
 }
 
 /// Packs that may be deleted.
-const DUE: &str = "FROM pack INDEXED BY pack_condemned WHERE state = 2 AND since < ?1
+const DUE: &str = "FROM pack_state INDEXED BY pack_condemned WHERE state = 2 AND since < ?1
     AND NOT EXISTS (SELECT 1 FROM pack_run WHERE pack = no)";
 
 fn is_due(conn: &Connection, before: Timestamp) -> rusqlite::Result<bool> {
@@ -298,7 +298,9 @@ fn step(conn: &Connection, before: Timestamp, most: u64) -> rusqlite::Result<(u6
     let (mut packs, mut bytes) = (0, 0);
     while bytes < most {
         let next = conn
-            .prepare_cached(&format!("SELECT no, ids, length(bytes) {DUE} ORDER BY since, no LIMIT 1"))?
+            .prepare_cached(&format!(
+                "SELECT no, ids, length(bytes) FROM pack WHERE no = (SELECT no {DUE} ORDER BY since, no LIMIT 1)"
+            ))?
             .query_row([before.as_millis()], |row| {
                 Ok((row.get::<_, i64>(0)?, self::bytes(row, 1)?, row.get::<_, i64>(2)?))
             })

@@ -131,6 +131,21 @@ impl ContentReader {
         found.ok_or_else(|| missing(id))
     }
 
+    /// One blob, and others that lie beside it and cost next to nothing more, each to `give`. Whoever asks for a node
+    /// of a tree will ask for those around it.
+    pub fn get_around(&self, id: BlobId, mut give: impl FnMut(BlobId, &[u8])) -> Result<Bytes, StoreError> {
+        let pack = self.by_pack(&[id])?.first().map(|(pack, _)| *pack).ok_or_else(|| missing(id))?;
+        let Opened::Framed(framed) = &*self.open(pack)? else { return self.get(id) };
+        let mut found = None;
+        framed.read_frame_of(&id, |near, blob| {
+            if near == id {
+                found = Some(Bytes::copy_from_slice(&blob));
+            }
+            give(near, &blob);
+        })?;
+        found.ok_or_else(|| lacks(pack))
+    }
+
     /// Each of the blobs once, pack by pack. Duplicates are given once.
     pub fn get_all(
         &self,
@@ -182,7 +197,7 @@ impl ContentReader {
         }
         match left {
             0 => Ok(()),
-            _ => Err(StoreError::corrupt(format!("staged pack {}", pack.0), "it lacks blobs that it lists")),
+            _ => Err(lacks(pack)),
         }
     }
 
@@ -202,6 +217,10 @@ impl ContentReader {
         kept.push((pack, Arc::clone(&opened)));
         Ok(opened)
     }
+}
+
+fn lacks(pack: PackId) -> StoreError {
+    StoreError::corrupt(format!("staged pack {}", pack.0), "it lacks blobs that it lists")
 }
 
 fn missing(id: BlobId) -> StoreError {

@@ -1,4 +1,4 @@
-//! Packs of file contents: many blobs, compressed together in frames of some 256 KiB, so that one blob
+//! Packs of file contents: many blobs, compressed together in frames of some 64 KiB, so that one blob
 //! is read by inflating one frame, and files that lie side by side share what they have in common.
 //!
 //! The checksum covers everything behind it, compressed as it is. A pack is built, opened again from the
@@ -25,7 +25,7 @@ const HEADER: usize = 1 + CHECKSUM;
 
 /// A frame is closed when it has reached this many bytes. A larger one compresses little better, and
 /// takes longer to read one small file from.
-const FRAME: usize = 256 << 10;
+const FRAME: usize = 64 << 10;
 
 thread_local! {
     /// To make one takes as long as to inflate some kilobytes.
@@ -200,6 +200,15 @@ impl FramedPack {
                     give(*id, plain.slice(range.clone()))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Gives every blob of the frame that has `id`; none if there is no such frame.
+    pub(crate) fn read_frame_of(&self, id: &BlobId, mut give: impl FnMut(BlobId, Bytes)) -> Result<(), StoreError> {
+        if let Some(frame) = self.places.get(id).map(|place| &self.frames[*place]) {
+            let plain = self.inflate(frame, frame.length)?;
+            frame.blobs.iter().for_each(|(id, range)| give(*id, plain.slice(range.clone())));
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ mod session;
 mod snapshot;
 mod system;
 mod text_diff;
+mod threads;
 mod timeline;
 mod transcribe;
 mod tree;

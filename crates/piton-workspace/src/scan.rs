@@ -22,6 +22,7 @@ use crate::content::{self, Sink, Unread};
 use crate::rules::{GITIGNORE, OuterRules, PITONIGNORE, Rules, Verdict};
 use crate::secrets::Watch;
 use crate::system::{self, Stat};
+use crate::threads::Threads;
 use crate::tree::{Content, Entry, FolderWriter, MAX_DEPTH, Reason, TimedEntry};
 use crate::{RelPath, WorkspaceError};
 
@@ -41,6 +42,11 @@ const WIDE: u32 = 512;
 /// on the way costs some, but to open and close a folder costs as much as fifteen of them.
 const SMALL_FOLDER: u64 = 16;
 
+/// So many names to look at more closely are worth other threads, if there are none yet.
+const MUCH: usize = 32;
+/// So many folders in each other have room on the stack of any thread.
+const SHALLOW: usize = 64;
+
 /// What a restore writes beside the files that it replaces.
 pub(crate) const TEMPORARY: &[u8] = b".piton-tmp-";
 
@@ -49,7 +55,7 @@ pub(crate) struct Scanner<'a> {
     pub(crate) root: &'a Path,
     pub(crate) folder: &'a OwnedFd,
     pub(crate) cache: Option<&'a Cache>,
-    pub(crate) pool: &'a rayon::ThreadPool,
+    pub(crate) threads: &'a Threads,
     pub(crate) sink: &'a dyn Sink,
     pub(crate) include_ignored: bool,
     pub(crate) outer: &'a OuterRules,
@@ -188,7 +194,8 @@ impl Scanner<'_> {
         let root = system::open_below(self.folder, &RelPath::default()).map_err(fail)?;
         let known = self.cache.map(Cache::root);
         let spot = Spot { path: RelPath::default(), rules: &rules, known, fresh: false, ignored: false };
-        let looked = self.pool.install(|| walk.folder(root, spot, 0))?;
+        let few = self.cache.is_some_and(|cache| !cache.folder(cache.root()).totals.are_many());
+        let looked = self.threads.run_if(!few, || walk.folder(root, spot, 0))??;
         let root = match looked {
             Looked::At(root) => root,
             Looked::Vanished | Looked::Excluded(_) => return Err(fail(Errno::ACCESS)),
@@ -313,7 +320,7 @@ impl Walk<'_> {
     ) -> Result<Looked, WorkspaceError> {
         let range = cached.first..cached.first + cached.count;
         let changed = |entry: &u32| self.is_changed(fd, spot, *entry);
-        let changed: Vec<u32> = if cached.count > WIDE {
+        let changed: Vec<u32> = if cached.count > WIDE && Threads::is_one() {
             range.clone().into_par_iter().with_min_len(128).filter(changed).collect()
         } else {
             range.clone().filter(changed).collect()
@@ -334,9 +341,8 @@ impl Walk<'_> {
             Ok((entry, self.subfolder(fd, &spot.path, rules, name, Some(number), spot.fresh, spot.ignored, depth)?))
         };
         let looked: Vec<(u32, Looked)> = match folders.len() {
-            0 => Vec::new(),
-            1 => vec![below(folders[0])?],
-            _ => folders.into_par_iter().map(below).collect::<Result<_, _>>()?,
+            2.. if Threads::is_one() => folders.into_par_iter().map(below).collect::<Result<_, _>>()?,
+            _ => folders.into_iter().map(below).collect::<Result<_, _>>()?,
         };
         let same = changed.is_empty()
             && looked.iter().all(|(_, looked)| matches!(looked, Looked::At(FolderScan::Same { .. })));
@@ -542,7 +548,11 @@ impl Walk<'_> {
             || (!self.forced_folders.is_empty()
                 && self.forced_folders.contains(&path)
                 && rules.verdict(&path, true) != Verdict::Wanted);
-        self.folder(folder, Spot { path, rules, known, fresh: fresh || ignored, ignored }, depth + 1)
+        let spot = Spot { path, rules, known, fresh: fresh || ignored, ignored };
+        if depth < SHALLOW || Threads::is_one() {
+            return self.folder(folder, spot, depth + 1);
+        }
+        self.scanner.threads.run(|| self.folder(folder, spot, depth + 1))?
     }
 
     /// Does what is still to be done, and writes the folder's nodes.
@@ -573,8 +583,8 @@ impl Walk<'_> {
             };
             Ok(seen.map(|seen| (name, seen)))
         };
-        let done: Vec<_> = if open > 1 {
-            pending.into_par_iter().map(finish).collect::<Result<_, _>>()?
+        let done: Vec<_> = if open >= MUCH || open > 1 && Threads::is_one() {
+            self.scanner.threads.run(|| pending.into_par_iter().map(finish).collect::<Result<_, WorkspaceError>>())??
         } else {
             pending.into_iter().map(finish).collect::<Result<_, _>>()?
         };

@@ -287,11 +287,9 @@ impl Workspace {
         let Scanned { tree, times, taken_at, .. } = staged.scanned;
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
         blocking(move || {
-            let pool = inner.pool()?;
-            Ok(match staged.scanned.root.to_cache(staged.cache.as_deref()) {
-                Ok(writer) => pool.install(|| writer.hold(&inner.binding, &base, taken_at)).map(Arc::new),
-                Err(_) => None,
-            })
+            let Ok(writer) = staged.scanned.root.to_cache(staged.cache.as_deref()) else { return Ok(None) };
+            let hold = || writer.hold(&inner.binding, &base, taken_at);
+            Ok(inner.threads.run_if(staged.scanned.totals.are_many(), hold)?.map(Arc::new))
         })
         .await
     }
@@ -332,7 +330,8 @@ impl Workspace {
     /// The cache, if the log has the checkpoint that it names.
     async fn believed_cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
         let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
-        let read = blocking(move || Ok(inner.pool()?.install(|| Cache::read(&path, &inner.binding))));
+        let read =
+            blocking(move || inner.threads.run_if(Cache::is_long(&path), || Cache::read(&path, &inner.binding)));
         let Some(cache) = read.await? else { return Ok(None) };
         let Base { run, seq, hash, .. } = cache.base();
         if self.0.store.summary(run).await?.is_none() {
@@ -360,11 +359,11 @@ impl Workspace {
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
         let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
         let written = blocking(move || {
-            let pool = inner.pool()?;
-            if let Ok(writer) = staged.scanned.root.to_cache(staged.cache.as_deref())
-                && let Err(error) = pool.install(|| writer.write(&path, &inner.binding, &base, taken_at))
-            {
-                tracing::warn!(%error, "the stat cache can't be written; the next snapshot takes longer");
+            if let Ok(writer) = staged.scanned.root.to_cache(staged.cache.as_deref()) {
+                let write = || writer.write(&path, &inner.binding, &base, taken_at);
+                if let Err(error) = inner.threads.run_if(staged.scanned.totals.are_many(), write)? {
+                    tracing::warn!(%error, "the stat cache can't be written; the next snapshot takes longer");
+                }
             }
             Ok(())
         });
@@ -418,7 +417,7 @@ fn scanner<'a>(
         root: &inner.root,
         folder: &inner.folder,
         cache,
-        pool: inner.pool()?,
+        threads: &inner.threads,
         sink,
         include_ignored: inner.options.include_ignored,
         outer: &inner.options.outer,

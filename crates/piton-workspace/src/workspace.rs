@@ -9,16 +9,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use piton_store::{ContentReader, NewRun, RunLog, Store, StoreError};
 use piton_types::{Clock, Durability, Queued, RunId, RunKind, RunState, RunStatus, Timestamp, Value, to_value};
-use rayon::ThreadPool;
 use tokio::runtime::Handle;
 
 use crate::cache::Binding;
 use crate::rules::OuterRules;
 use crate::scan::Progress;
+use crate::threads::Threads;
 use crate::tree::{KeptNodes, StoredNodes};
 use crate::{RelPath, WorkspaceError, system};
 
@@ -55,23 +55,7 @@ pub(crate) struct Inner {
     pub(crate) own: Vec<RelPath>,
     pub(crate) options: WorkspaceOptions,
     nodes: Arc<KeptNodes>,
-    pool: OnceLock<ThreadPool>,
-}
-
-impl Inner {
-    /// Threads for walking and for reading and writing files, with room for deep folders; started when they are
-    /// first needed.
-    pub(crate) fn pool(&self) -> Result<&ThreadPool, WorkspaceError> {
-        if let Some(pool) = self.pool.get() {
-            return Ok(pool);
-        }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(8)))
-            .stack_size(64 << 20)
-            .build()
-            .map_err(|error| WorkspaceError::file("start threads for", &self.root, std::io::Error::other(error)))?;
-        Ok(self.pool.get_or_init(|| pool))
-    }
+    pub(crate) threads: Threads,
 }
 
 impl Workspace {
@@ -122,8 +106,8 @@ impl Workspace {
             rules: *rules.finalize().as_bytes(),
             root: (stat.dev, stat.ino),
         };
-        let (root, nodes, pool) = (root.to_owned(), Arc::default(), OnceLock::new());
-        Ok(Self(Arc::new(Inner { store, clock, root, folder, binding, own, options, nodes, pool })))
+        let (root, nodes, threads) = (root.to_owned(), Arc::default(), Threads::new(root.to_owned()));
+        Ok(Self(Arc::new(Inner { store, clock, root, folder, binding, own, options, nodes, threads })))
     }
 
     /// The folder.

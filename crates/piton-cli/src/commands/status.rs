@@ -45,6 +45,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
     let metrics = if session.output.is_json() { metrics(session, &store).await? } else { Json::Null };
     store.close().await?;
 
+    let limit = Some(budget).filter(|budget| *budget < u64::MAX);
     let output = &session.output;
     let listed: &[FileChange] = changes.as_ref().map_or(&[], |changes| &changes.changes);
     if output.is_json() {
@@ -52,7 +53,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
             "folder": workspace.root().to_string_lossy(),
             "store": url,
             "bytes": usage.bytes,
-            "budget": budget,
+            "budget": limit,
             "runs": usage.runs,
             "waiting": waiting,
             "failed": failed,
@@ -65,9 +66,10 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
         }))?;
         return Ok(Exit::Done);
     }
+    let most = limit.map_or_else(String::new, |limit| format!(" of at most {}", table::size(limit)));
     let mut lines = vec![
         format!("folder      {}", clean(&workspace.root().to_string_lossy())),
-        format!("store       {} ({} of at most {})", url, table::size(usage.bytes), table::size(budget)),
+        format!("store       {url} ({}{most})", table::size(usage.bytes)),
     ];
     if waiting > 0 {
         let whose = if waiting == 1 { "1 run waits" } else { &format!("{waiting} runs wait") };

@@ -67,6 +67,13 @@ pub struct Totals {
     pub excluded: u64,
 }
 
+impl Totals {
+    /// Whether so many names are worth other threads: to start them takes as long as to look at a few hundred.
+    pub(crate) fn are_many(self) -> bool {
+        self.files + self.excluded >= 512
+    }
+}
+
 impl std::ops::AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.files += other.files;
@@ -135,6 +142,11 @@ impl Cache {
         let whole = Segment::read(path, binding).filter(|whole| whole.head.under.is_none())?;
         let patch = Segment::read(&patch_path(path), binding).filter(|patch| patch.is_for(&whole));
         Some(Self { whole: Arc::new(whole), patch })
+    }
+
+    /// Whether it takes long enough to read the cache at `path` to share that among threads.
+    pub(crate) fn is_long(path: &Path) -> bool {
+        path.metadata().is_ok_and(|metadata| metadata.len() > 256 << 10)
     }
 
     fn newest(&self) -> &Segment {

@@ -12,6 +12,7 @@ use piton_types::{BlobId, EntryHash, RunId, Seq};
 use rayon::prelude::*;
 
 use super::{Base, Binding, ENTRY, FOLDER};
+use crate::threads::Threads;
 
 const MAGIC: &[u8; 8] = b"PITONSC3";
 /// The magic number and the checksum.
@@ -249,7 +250,11 @@ fn encode(parts: &Parts, head: &Head, binding: &Binding) -> Option<Vec<u8>> {
 /// The checksum of all parts: that of the checksums of their pieces.
 fn checksum(parts: [&[u8]; 4]) -> blake3::Hash {
     let pieces: Vec<&[u8]> = parts.into_iter().flat_map(|part| part.chunks(PIECE)).collect();
-    let sums: Vec<blake3::Hash> = pieces.into_par_iter().map(blake3::hash).collect();
+    let sums: Vec<blake3::Hash> = if Threads::is_one() {
+        pieces.into_par_iter().map(blake3::hash).collect()
+    } else {
+        pieces.into_iter().map(blake3::hash).collect()
+    };
     let mut whole = blake3::Hasher::new();
     sums.iter().for_each(|sum| {
         whole.update(sum.as_bytes());

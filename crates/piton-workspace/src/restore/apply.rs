@@ -130,7 +130,7 @@ impl<'a> Staging<'a> {
         let packs = reader.by_pack(&wanted)?;
         // An error in writing a file has to pass through the store's reader.
         let failed: Mutex<Option<WorkspaceError>> = Mutex::new(None);
-        let outcome = self.inner.pool()?.install(|| {
+        let outcome = self.inner.threads.run(|| {
             packs.into_par_iter().try_for_each(|(pack, ids)| {
                 reader.read(pack, &ids, |id, bytes| {
                     write(id, &bytes).map_err(|error| {
@@ -140,7 +140,7 @@ impl<'a> Staging<'a> {
                     })
                 })
             })
-        });
+        })?;
         if let Some(error) = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
             return Err(error);
         }

@@ -38,14 +38,15 @@ impl KeptNodes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn insert(&self, id: BlobId, node: &Bytes) {
+    fn insert(&self, id: BlobId, node: &[u8]) {
         let mut kept = self.lock();
         if kept.bytes > KEPT {
             *kept = Kept::default();
         }
-        kept.bytes += node.len();
         // A copy: the bytes are a piece of a whole frame, which would be kept with them.
-        kept.nodes.insert(id, Bytes::copy_from_slice(node));
+        if kept.nodes.insert(id, Bytes::copy_from_slice(node)).is_none() {
+            kept.bytes += node.len();
+        }
     }
 }
 
@@ -66,9 +67,7 @@ impl Nodes for StoredNodes {
         if let Some(node) = self.kept.lock().nodes.get(&id) {
             return Ok(node.clone());
         }
-        let node = self.reader.get(id)?;
-        self.kept.insert(id, &node);
-        Ok(node)
+        Ok(self.reader.get_around(id, |near, node| self.kept.insert(near, node))?)
     }
 
     fn expect(&self, ids: &[BlobId]) -> Result<(), WorkspaceError> {
