@@ -99,9 +99,11 @@ fn lists_id(list: &[u8], id: &BlobId) -> bool {
 pub(crate) fn remove_pinned(conn: &Connection) -> rusqlite::Result<usize> {
     let mut removed = 0;
     while let Some((number, ids)) = conn
-        .query_row("SELECT no, ids FROM pack_state JOIN pack USING (no) WHERE state = 0 ORDER BY no LIMIT 1", (), |row| {
-            Ok((row.get::<_, i64>(0)?, bytes(row, 1)?))
-        })
+        .query_row(
+            "SELECT no, ids FROM pack_state JOIN pack USING (no) WHERE state = 0 ORDER BY no LIMIT 1",
+            (),
+            |row| Ok((row.get::<_, i64>(0)?, bytes(row, 1)?)),
+        )
         .optional()?
     {
         let transaction = conn.unchecked_transaction()?;

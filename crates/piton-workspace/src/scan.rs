@@ -584,7 +584,9 @@ impl Walk<'_> {
             Ok(seen.map(|seen| (name, seen)))
         };
         let done: Vec<_> = if open >= MUCH || open > 1 && Threads::is_one() {
-            self.scanner.threads.run(|| pending.into_par_iter().map(finish).collect::<Result<_, WorkspaceError>>())??
+            self.scanner
+                .threads
+                .run(|| pending.into_par_iter().map(finish).collect::<Result<_, WorkspaceError>>())??
         } else {
             pending.into_iter().map(finish).collect::<Result<_, _>>()?
         };

@@ -330,8 +330,7 @@ impl Workspace {
     /// The cache, if the log has the checkpoint that it names.
     async fn believed_cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
         let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
-        let read =
-            blocking(move || inner.threads.run_if(Cache::is_long(&path), || Cache::read(&path, &inner.binding)));
+        let read = blocking(move || inner.threads.run_if(Cache::is_long(&path), || Cache::read(&path, &inner.binding)));
         let Some(cache) = read.await? else { return Ok(None) };
         let Base { run, seq, hash, .. } = cache.base();
         if self.0.store.summary(run).await?.is_none() {

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use piton_store::{ContentReader, NewRun, RunLog, Store, StoreError};
 use piton_types::{Clock, Durability, Queued, RunId, RunKind, RunState, RunStatus, Timestamp, Value, to_value};

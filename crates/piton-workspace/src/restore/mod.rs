@@ -514,9 +514,10 @@ impl Workspace {
         let applied: Applied = blocking(move || {
             let staging = Staging::reopen(&inner, &tag)?;
             let applied = staging.apply(&changes, &hashing)?;
-            staging.sync()?;
-            // What was taken out is what the backup has.
+            // What was taken out is what the backup has. Ahead of the sync: afterwards it would have been written out
+            // for nothing.
             staging.remove()?;
+            staging.sync()?;
             Ok(applied)
         })
         .await?;
