@@ -5,6 +5,7 @@
 //! - [`strace`]: a real process killed, or its system call failed, at a chosen system call.
 //! - [`power`]: what a disk may hold after a power cut, for any moment of a recorded run.
 //! - [`flip`]: every byte of a folder damaged in turn, and what became of it.
+//! - [`level`]: how many of all the faults a run of the tests can afford.
 //! - [`web`]: a server on loopback that answers as a test wants, as a model does for one.
 //! - [`process`] and [`scratch`]: children that can't hang a test, folders that vanish, a tiny disk.
 //!
@@ -13,6 +14,7 @@
 //! deliberate flaws (`victim/`), which it must find.
 
 pub mod flip;
+pub mod level;
 pub mod power;
 pub mod process;
 pub mod scratch;

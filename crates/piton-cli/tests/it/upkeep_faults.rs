@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use piton_testing::level::by_level;
 use piton_testing::scratch::{Scratch, copy_tree};
 use piton_testing::strace::{self, CHANGING, FailAt, KillAt, When};
 
@@ -11,11 +12,7 @@ use crate::world::World;
 
 /// How many moments of each verb are tried.
 fn tried() -> usize {
-    match std::env::var("PITON_TEST").as_deref() {
-        Ok("quick") => 4,
-        Ok("full") => usize::MAX,
-        _ => 10,
-    }
+    by_level(4, 10, usize::MAX)
 }
 
 /// Spread over the whole.

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use piton_store::{FileOptions, FileStore, Store, StoreError};
-use piton_testing::SeededRandom;
+use piton_testing::level;
+use piton_testing::level::by_level;
 
 /// Every choice in these tests comes from here.
 const SEED: u64 = 20_261_116;
@@ -25,25 +26,7 @@ fn open(folder: &Path) -> Arc<dyn Store> {
     try_open(folder).unwrap()
 }
 
-/// A number for each level of thoroughness.
-fn by_level<T>(quick: T, standard: T, full: T) -> T {
-    match std::env::var("PITON_TEST").as_deref() {
-        Ok("quick") => quick,
-        Ok("full") => full,
-        Err(_) | Ok("standard") => standard,
-        Ok(other) => panic!("PITON_TEST is quick, standard or full, not {other}"),
-    }
-}
-
-/// At most `count` of `all`, spread over the whole.
+/// At most `count` of `all`.
 fn sample<T: Clone>(all: &[T], count: usize) -> Vec<T> {
-    if all.len() <= count {
-        return all.to_vec();
-    }
-    let random = SeededRandom::new(SEED);
-    let pick = |n: usize| {
-        let (from, to) = (n * all.len() / count, (n + 1) * all.len() / count);
-        all[from + random.below(to - from)].clone()
-    };
-    (0..count).map(pick).collect()
+    level::sample(all, count, SEED)
 }
