@@ -24,6 +24,11 @@ impl Hashing {
         Self { key: Some(key), seed }
     }
 
+    /// The key, if there is one.
+    pub(crate) fn key(&self) -> Option<&[u8; 32]> {
+        self.key.as_ref()
+    }
+
     /// Whether names and cuts depend on a key, as in an encrypted store.
     pub fn is_keyed(&self) -> bool {
         self.key.is_some()

@@ -339,6 +339,14 @@ impl Reservations {
             Err(error) => return Err(WorkspaceError::file("read", &path, error)),
         };
         let damaged = |detail: String| WorkspaceError::file("understand", &path, std::io::Error::other(detail));
+        // Beside an encrypted store it is sealed: it has names of files.
+        let hashing = self.workspace.0.store.hashing();
+        let text = match hashing.is_keyed() {
+            false => text.into(),
+            true => hashing
+                .open_beside("reservations", text.into())
+                .ok_or_else(|| damaged("it was changed, or written with another key".to_owned()))?,
+        };
         let value = from_json(&text).map_err(|error| damaged(error.to_string()))?;
         let book: Book = from_value(value).map_err(|error| damaged(error.to_string()))?;
         if book.version != VERSION {
@@ -352,7 +360,9 @@ impl Reservations {
         let path = self.path("reservations");
         let value = to_value(book).expect("texts and numbers are a value");
         let text = to_json(&value).expect("there is no float in it").to_string();
-        replace(&path, text.as_bytes()).map_err(|error| WorkspaceError::file("write", &path, error))
+        let sealed = self.workspace.0.store.hashing().seal_beside("reservations", &[text.as_bytes()]);
+        let written = replace(&path, sealed.as_deref().unwrap_or(text.as_bytes()));
+        written.map_err(|error| WorkspaceError::file("write", &path, error))
     }
 }
 

@@ -102,6 +102,7 @@ impl Workspace {
             rules.update(own.as_bytes()).update(b"\0");
         });
         let binding = Binding {
+            hashing: store.hashing().clone(),
             store: *blake3::hash(store.url().as_bytes()).as_bytes(),
             rules: *rules.finalize().as_bytes(),
             root: (stat.dev, stat.ino),

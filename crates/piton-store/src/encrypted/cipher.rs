@@ -16,7 +16,7 @@ use crate::{Hashing, Section, SegmentInfo, StoreError};
 
 /// First byte of everything sealed.
 const FORM: u8 = 0xe1;
-const SALT: usize = 24;
+pub(super) const SALT: usize = 24;
 const TAG: usize = 16;
 /// What sealing adds.
 pub(crate) const OVERHEAD: usize = 1 + SALT + TAG;
@@ -70,7 +70,8 @@ impl Cipher {
 
     /// What a record is bound to. Parts have fixed lengths, or are counted before they come.
     fn bound(&self, place: Place<'_>) -> Vec<u8> {
-        let mut bound = b"piton record".to_vec();
+        let mut bound = Vec::with_capacity(128);
+        bound.extend_from_slice(b"piton record");
         bound.extend_from_slice(&self.store);
         let mut add = |kind: u8, run: &RunId, numbers: &[u32]| {
             bound.push(kind);
@@ -125,14 +126,21 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-/// Form, salt, ciphertext, tag.
+/// Seals under a salt of random bytes.
 pub(crate) fn seal(key: &[u8; 32], random: &dyn Random, bound: &[u8], plain: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(plain.len() + OVERHEAD);
-    out.resize(1 + SALT, FORM);
-    random.fill(&mut out[1..]);
-    let key = key_of(key, &out[1..]);
-    out.extend_from_slice(plain);
-    let tag = key.seal_in_place_separate_tag(nonce(), Aad::from(bound), &mut out[1 + SALT..]);
+    let mut salt = [0; SALT];
+    random.fill(&mut salt);
+    seal_with(key, &salt, bound, &[plain])
+}
+
+/// Form, salt, ciphertext, tag. The salt must be one that no other content has.
+pub(super) fn seal_with(key: &[u8; 32], salt: &[u8; SALT], bound: &[u8], plain: &[&[u8]]) -> Bytes {
+    let length: usize = plain.iter().map(|part| part.len()).sum();
+    let mut out = Vec::with_capacity(length + OVERHEAD);
+    out.push(FORM);
+    out.extend_from_slice(salt);
+    plain.iter().for_each(|part| out.extend_from_slice(part));
+    let tag = key_of(key, salt).seal_in_place_separate_tag(nonce(), Aad::from(bound), &mut out[1 + SALT..]);
     out.extend_from_slice(tag.expect("far less than the cipher's limit").as_ref());
     out.into()
 }

@@ -8,6 +8,7 @@
 //! Invariant: a record that doesn't open under the store's key, at exactly its place, is `Corrupt`. Nothing is
 //! ever read as plaintext.
 
+mod beside;
 mod checkpoints;
 mod cipher;
 mod key;

@@ -12,6 +12,8 @@
 //! new whole. A patch names the whole that it is for by its checksum: a torn or foreign one is left out, and the
 //! whole alone is an older cache and as true as ever.
 //!
+//! Beside an encrypted store both are sealed as a whole, and held in memory instead of mapped.
+//!
 //! Records have a fixed size. A folder's entries lie together, and so do in the whole all records of everything
 //! below a folder: a subtree that hasn't changed is copied in three pieces.
 
@@ -21,6 +23,7 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 
+use piton_store::Hashing;
 use piton_types::{BlobId, EntryHash, RunId, Seq};
 use rustix::fs::FileType;
 
@@ -36,8 +39,10 @@ const FOLDER: usize = 144;
 const ENTRY: usize = 80;
 
 /// What a cache is bound to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Binding {
+    /// How the store names things. One that has a key seals its cache with it: it has the names of the files.
+    pub(crate) hashing: Hashing,
     /// The store's URL, hashed.
     pub(crate) store: [u8; 32],
     /// The rules from outside and the options of the scan, hashed.
@@ -139,8 +144,8 @@ const EXCLUDED: u8 = 5;
 impl Cache {
     /// Reads the cache at `path` if it can be believed, as far as can be said without the log.
     pub(crate) fn read(path: &Path, binding: &Binding) -> Option<Self> {
-        let whole = Segment::read(path, binding).filter(|whole| whole.head.under.is_none())?;
-        let patch = Segment::read(&patch_path(path), binding).filter(|patch| patch.is_for(&whole));
+        let whole = Segment::read(path, binding, false).filter(|whole| whole.head.under.is_none())?;
+        let patch = Segment::read(&patch_path(path), binding, true).filter(|patch| patch.is_for(&whole));
         Some(Self { whole: Arc::new(whole), patch })
     }
 

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use memmap2::Mmap;
+use piton_store::Bytes;
 use piton_types::{BlobId, EntryHash, RunId, Seq};
 use rayon::prelude::*;
 
@@ -67,6 +68,8 @@ pub(super) struct Segment {
 #[derive(Debug)]
 enum Source {
     Mapped(Mmap),
+    /// A file has it, sealed.
+    Opened(Bytes),
     Held(Vec<u8>),
 }
 
@@ -76,6 +79,7 @@ impl std::ops::Deref for Source {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Mapped(bytes) => bytes,
+            Self::Opened(bytes) => bytes,
             Self::Held(bytes) => bytes,
         }
     }
@@ -83,8 +87,12 @@ impl std::ops::Deref for Source {
 
 impl Segment {
     /// Reads a file if it is whole and belongs to what it should.
-    pub(super) fn read(path: &Path, binding: &Binding) -> Option<Self> {
-        Self::parse(Source::Mapped(map(path).ok()?), binding)
+    pub(super) fn read(path: &Path, binding: &Binding, is_patch: bool) -> Option<Self> {
+        let source = match binding.hashing.is_keyed() {
+            false => Source::Mapped(map(path).ok()?),
+            true => Source::Opened(binding.hashing.open_beside(place(is_patch), std::fs::read(path).ok()?.into())?),
+        };
+        Self::parse(source, binding)
     }
 
     /// A segment that no file has.
@@ -110,7 +118,7 @@ impl Segment {
             return None;
         }
         let root = (u64_at(head, 232), u64_at(head, 240));
-        if (Binding { store: id_at(head, 40), rules: id_at(head, 72), root }) != *binding {
+        if (id_at(head, 40), id_at(head, 72), root) != (binding.store, binding.rules, binding.root) {
             return None;
         }
         let run_length = usize::from(head[280]);
@@ -134,12 +142,15 @@ impl Segment {
 
     /// Replaces the file at `path`. It need not survive a power cut: what is torn isn't believed.
     pub(super) fn write(parts: &Parts, head: &Head, binding: &Binding, path: &Path) -> std::io::Result<()> {
+        let is_patch = head.under.is_some();
         let Some(head) = encode(parts, head, binding) else { return Ok(()) };
+        let parts = [&head[..], &parts.folders, &parts.entries, &parts.names];
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         let mut file = std::fs::File::create(&beside)?;
-        for part in [&head, &parts.folders, &parts.entries, &parts.names] {
-            file.write_all(part)?;
+        match binding.hashing.seal_beside(place(is_patch), &parts) {
+            Some(sealed) => file.write_all(&sealed)?,
+            None => parts.iter().try_for_each(|part| file.write_all(part))?,
         }
         drop(file);
         // Some file systems write a file out at once if it is renamed over another, which takes as long as all the
@@ -174,7 +185,7 @@ impl Segment {
 
     /// Whether a file has it.
     pub(super) fn is_on_disk(&self) -> bool {
-        matches!(self.bytes, Source::Mapped(_))
+        !matches!(self.bytes, Source::Held(_))
     }
 
     /// Its bytes.
@@ -215,6 +226,11 @@ impl Segment {
     pub(super) fn name(&self, number: u32) -> &[u8] {
         &self.names()[self.name_at(number)]
     }
+}
+
+/// As what a file is sealed.
+const fn place(is_patch: bool) -> &'static str {
+    if is_patch { "stat.patch" } else { "stat.cache" }
 }
 
 /// The head of a file with these parts; `None` if there is too much for its numbers.

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use piton_workspace::{Progress, Reason, Record, RelPath, Saved, Side, Workspace, WorkspaceError, WorkspaceOptions};
+use piton_workspace::{
+    Progress, Reason, Record, RelPath, ReserveMode, Saved, Side, Take, Workspace, WorkspaceError, WorkspaceOptions,
+};
 
+use crate::reservations::{holder, path};
 use crate::world::{World, look};
 
 async fn excluded(world: &World, saved: &Saved) -> BTreeMap<String, Reason> {
@@ -237,6 +240,48 @@ async fn a_cache_that_is_not_whole_or_not_ours_is_not_believed() {
     // The same folder with another store, which has none of the contents.
     let other = World { store: World::new().store, ..world };
     assert_eq!(files_read(&other).await, 1);
+}
+
+/// F11: beside an encrypted store no file has the names of the folder's files, and the cache works all the same. The
+/// negative control is a plain store, where the same search finds them.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_files_are_in_no_file_beside_an_encrypted_store() {
+    for is_encrypted in [true, false] {
+        let mut world = World::new();
+        if is_encrypted {
+            let random = Arc::new(piton_testing::SeededRandom::new(1));
+            let key = piton_store::Key::generate(&*random);
+            let store = piton_store::EncryptedStore::create(Arc::clone(&world.store), &key, random).await.unwrap();
+            world.store = Arc::new(store);
+        }
+        for n in 0..300 {
+            world.write(&format!("d{}/canary-{n}", n % 30), n.to_string());
+        }
+        settle();
+        world.save("").await;
+        world.write("d7/canary-7", "changed");
+        settle();
+        assert_eq!(files_read(&world).await, 1, "the whole is believed");
+        assert_eq!(files_read(&world).await, 0, "the patch is believed");
+        let book = world.workspace().reservations(&holder(1), Arc::new(|_| false));
+        let wanted = [(path("d7/canary-7"), ReserveMode::Write)];
+        book.take(&wanted, &Take::by("me")).await.unwrap();
+        assert_eq!(book.list().await.unwrap().len(), 1);
+        let mut found = Vec::new();
+        for file in std::fs::read_dir(&world.options.state).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_file() && std::fs::read(&path).unwrap().windows(7).any(|window| window == b"canary-") {
+                found.push(path.file_name().unwrap().to_string_lossy().into_owned());
+            }
+        }
+        found.sort();
+        let expected: &[&str] = if is_encrypted { &[] } else { &["reservations", "stat.cache", "stat.patch"] };
+        assert_eq!(found, expected);
+        // Damage, or the one in the other's place, is as good as none.
+        let (whole, patch) = (world.options.state.join("stat.cache"), world.options.state.join("stat.patch"));
+        std::fs::copy(&patch, &whole).unwrap();
+        assert_eq!(files_read(&world).await, 300);
+    }
 }
 
 /// A small change is a patch beside the cache; a damaged one, or one for another cache, is left out, and what it said

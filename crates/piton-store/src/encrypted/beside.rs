@@ -1,0 +1,65 @@
+//! Sealing what lies beside an encrypted store: caches that say what the store does, names of files for instance.
+//!
+//! They are written anew as a whole, again and again, by whoever has the store open, and there is nothing of them in
+//! the store to tell their versions apart. So a file's salt isn't random but the keyed hash of its place and content:
+//! two different contents never have the same key, and equal ones give equal bytes, which tells that nothing changed.
+
+use bytes::Bytes;
+use zeroize::Zeroizing;
+
+use super::cipher::{self, SALT};
+use crate::Hashing;
+
+impl Hashing {
+    fn beside(&self) -> Option<Zeroizing<[u8; 32]>> {
+        let key = self.key()?;
+        Some(Zeroizing::new(blake3::derive_key("piton 1 what lies beside an encrypted store", key)))
+    }
+
+    /// Seals a file that is kept beside the store, if the store is encrypted. `name` says which, so that one doesn't
+    /// open in another's place.
+    pub fn seal_beside(&self, name: &str, plain: &[&[u8]]) -> Option<Bytes> {
+        let key = self.beside()?;
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        hasher.update(b"salt").update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        for part in plain {
+            hasher.update(part);
+        }
+        let mut salt = [0; SALT];
+        salt.copy_from_slice(&hasher.finalize().as_bytes()[..SALT]);
+        Some(cipher::seal_with(&key, &salt, &bound(name), plain))
+    }
+
+    /// What [`seal_beside`](Self::seal_beside) sealed under that name; `None` if it isn't exactly that.
+    pub fn open_beside(&self, name: &str, sealed: Bytes) -> Option<Bytes> {
+        cipher::open(&*self.beside()?, &bound(name), sealed)
+    }
+}
+
+fn bound(name: &str) -> Vec<u8> {
+    [b"piton beside ", name.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise 5: a file opens under its own name and key, whole, and not otherwise.
+    #[test]
+    fn a_file_beside_the_store_opens_in_its_place_only() {
+        let hashing = Hashing::keyed([7; 32]);
+        let sealed = hashing.seal_beside("cache", &[b"names", b" of files"]).unwrap();
+        assert!(!sealed.windows(5).any(|window| window == b"names"));
+        assert_eq!(hashing.open_beside("cache", sealed.clone()).unwrap(), "names of files");
+        assert_eq!(hashing.seal_beside("cache", &[b"names of files"]).unwrap(), sealed, "the same is the same");
+        assert!(hashing.open_beside("patch", sealed.clone()).is_none());
+        assert!(Hashing::keyed([8; 32]).open_beside("cache", sealed.clone()).is_none());
+        for at in 0..sealed.len() {
+            let mut damaged = sealed.to_vec();
+            damaged[at] ^= 1;
+            assert!(hashing.open_beside("cache", damaged.into()).is_none(), "byte {at}");
+            assert!(hashing.open_beside("cache", sealed.slice(..at)).is_none(), "cut at {at}");
+        }
+        assert!(Hashing::PLAIN.seal_beside("cache", &[b""]).is_none(), "a plain store has no key");
+    }
+}
