@@ -20,19 +20,16 @@ impl Blobs for SqliteStore {
         if size > MAX_ROW {
             return Err(StoreError::TooLarge { what: "a pack".to_owned(), size, limit: MAX_ROW });
         }
-        let mut ids = ids.to_vec();
+        let mut ids: Vec<[u8; 32]> = ids.iter().map(|id| *id.as_bytes()).collect();
         ids.sort_unstable();
         ids.dedup();
         let stage = move |conn: &Connection| {
-            let list = ids.iter().flat_map(|id| *id.as_bytes()).collect::<Vec<_>>();
-            conn.prepare_cached("INSERT INTO pack(ids, bytes) VALUES (?1, ?2)")?.execute(params![list, &pack[..]])?;
+            conn.prepare_cached("INSERT INTO pack(ids, bytes) VALUES (?1, ?2)")?
+                .execute(params![ids.as_flattened(), &pack[..]])?;
             let number = conn.last_insert_rowid();
             conn.prepare_cached("INSERT INTO pack_state(no, state) VALUES (?1, ?2)")?
                 .execute([number, pack_state::PINNED])?;
-            let mut blob = conn.prepare_cached("INSERT OR IGNORE INTO blob(prefix, pack) VALUES (?1, ?2)")?;
-            for id in &ids {
-                blob.execute([prefix(id.as_bytes()), number])?;
-            }
+            list(conn, number, ids.as_flattened())?;
             Ok(PackId(number.cast_unsigned()))
         };
         self.core.write(stage).await
@@ -44,7 +41,7 @@ impl Blobs for SqliteStore {
             let _together = conn.unchecked_transaction()?;
             // Two ids may be made to begin alike, so the pack's own list decides.
             let mut lists = HashMap::new();
-            let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1")?;
+            let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1 ORDER BY pack DESC")?;
             let mut list = conn.prepare_cached("SELECT ids FROM pack WHERE no = ?1")?;
             let mut places = Vec::with_capacity(ids.len());
             for id in ids {
@@ -86,6 +83,15 @@ impl Blobs for SqliteStore {
 
 fn prefix(id: &[u8]) -> i64 {
     i64::from_be_bytes(id[..8].try_into().expect("an id has 32 bytes"))
+}
+
+/// Lets the blobs of a pack be found.
+pub(crate) fn list(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Result<()> {
+    let mut blob = conn.prepare_cached("INSERT OR IGNORE INTO blob(prefix, pack) VALUES (?1, ?2)")?;
+    for id in ids.as_chunks::<32>().0 {
+        blob.execute([prefix(id), number])?;
+    }
+    Ok(())
 }
 
 /// Whether a pack's sorted list has this id.

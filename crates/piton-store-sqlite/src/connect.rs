@@ -26,6 +26,11 @@ impl Target {
         Self { path: path.to_owned(), options: options.clone(), immutable: false }
     }
 
+    /// Bytes of the database file.
+    pub(crate) fn size(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |data| data.len())
+    }
+
     fn layer(&self) -> &'static std::ffi::CStr {
         if self.options.verify_pages { vfs::CHECKED } else { vfs::UNCHECKED }
     }
@@ -36,12 +41,16 @@ impl Target {
     }
 
     fn open(&self, mode: OpenFlags) -> rusqlite::Result<Connection> {
+        self.open_through(mode, self.layer())
+    }
+
+    fn open_through(&self, mode: OpenFlags, layer: &'static std::ffi::CStr) -> rusqlite::Result<Connection> {
         let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         if self.immutable {
             let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-            return Connection::open_with_flags_and_vfs(immutable_uri(&self.path), flags, self.layer());
+            return Connection::open_with_flags_and_vfs(immutable_uri(&self.path), flags, layer);
         }
-        Connection::open_with_flags_and_vfs(&self.path, flags, self.layer())
+        Connection::open_with_flags_and_vfs(&self.path, flags, layer)
     }
 
     /// A connection that writes. It never waits: whoever uses it decides how long to try.
@@ -62,6 +71,19 @@ impl Target {
         conn.busy_timeout(self.options.patience)?;
         conn.execute_batch("PRAGMA wal_autocheckpoint = 0;")?;
         Ok(conn)
+    }
+
+    /// A connection that only reads, through SQLite's own layer, with the file mapped: no checksum of a page is compared,
+    /// so whoever uses it has looked at all of them before. `None` if nobody wants them compared.
+    pub(crate) fn bare_reader(&self) -> rusqlite::Result<Option<Connection>> {
+        if !self.options.verify_pages {
+            return Ok(None);
+        }
+        let conn = self.open_through(OpenFlags::SQLITE_OPEN_READ_ONLY, c"unix")?;
+        prepare(&conn)?;
+        conn.busy_timeout(self.options.patience)?;
+        conn.execute_batch(&format!("PRAGMA wal_autocheckpoint = 0; PRAGMA mmap_size = {};", u32::MAX))?;
+        Ok(Some(conn))
     }
 
     /// Makes a new store in an empty file: everything but the durability, which the caller sees to.

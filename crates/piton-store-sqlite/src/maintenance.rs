@@ -15,13 +15,14 @@
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
 
 use rusqlite::wal::CheckpointMode;
-use rusqlite::{Connection, MAIN_DB};
+use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
 
 use crate::counters::Tally;
 use crate::errors::{is_busy, poisons};
-use crate::open::let_others_write;
+use crate::open::{A_MOMENT, let_others_write};
 use crate::schema::PAGE;
 use crate::writer::{Core, locked};
 use crate::{connect, files};
@@ -32,10 +33,16 @@ const LOG_PAGES: u64 = (4 << 20) / PAGE as u64;
 const GROW_AFTER: u64 = 64;
 /// How far it is grown: twice `LOG_PAGES`, for what is written while a checkpoint is under way.
 const GROWN: u64 = 8 << 20;
+/// By how much in one go: a moment's work for the disk.
+const GROWN_BY: usize = 256 << 10;
 /// Free pages that are never given back.
 const SPARE_PAGES: u64 = 512;
-/// Pages that are given back in one transaction.
-const VACUUM_STEP: u64 = 128;
+/// Pages that are given back between two looks at the time.
+const VACUUM_STEP: u64 = 16;
+/// What of the log may be moved while writers are kept out: some milliseconds.
+const LITTLE: u64 = 256;
+/// How often it is tried to get there. Each pass moves what was written during the one before, which is less every time.
+const PASSES: usize = 8;
 /// Pages that are given back when a handle that folded is closed: 32 MiB, some milliseconds.
 const VACUUM_CLOSING: u64 = 8192;
 
@@ -89,6 +96,11 @@ impl Chores {
         self.note(|due| due.stop = true);
     }
 
+    /// Whether a checkpoint is due; it isn't any more then.
+    fn take_checkpoint(&self) -> bool {
+        std::mem::take(&mut locked(&self.due).checkpoint)
+    }
+
     fn stopping(&self) -> bool {
         locked(&self.due).stop
     }
@@ -123,13 +135,10 @@ impl Core {
                     self.grow_log()?;
                 }
                 if due.vacuum {
-                    self.vacuum()?;
+                    self.vacuum(&mut conn)?;
                 }
                 if due.checkpoint {
-                    if conn.is_none() {
-                        conn = Some(self.pool.target().writer()?);
-                    }
-                    conn.as_ref().map_or(Ok(()), |conn| self.checkpoint(conn))?;
+                    self.checkpoint(&mut conn)?;
                 }
                 Ok(())
             })();
@@ -151,17 +160,33 @@ impl Core {
         }
     }
 
-    fn checkpoint(&self, conn: &Connection) -> rusqlite::Result<()> {
-        let (log, moved) = match conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE) {
-            Err(error) if is_busy(&error) => return Ok(()),
-            done => done?,
+    fn checkpoint(&self, conn: &mut Option<Connection>) -> rusqlite::Result<()> {
+        let conn = match conn {
+            Some(conn) => conn,
+            None => conn.insert(self.pool.target().writer()?),
         };
-        Tally::add(&self.tally.checkpoints, 1);
-        let length = self.tally.wal_pages.load(Ordering::Relaxed);
-        if log == moved && u64::try_from(log) == Ok(length) {
-            return Ok(());
+        // Beside whoever writes, until what he wrote meanwhile is little.
+        let mut before = None;
+        for _ in 0..PASSES {
+            let (log, moved) = match conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE) {
+                Err(error) if is_busy(&error) => return Ok(()),
+                done => done?,
+            };
+            Tally::add(&self.tally.checkpoints, 1);
+            let count = |pages: i32| u64::try_from(pages).unwrap_or(0);
+            let (length, moved) = (self.tally.wal_pages.load(Ordering::Relaxed).max(count(log)), count(moved));
+            if moved == length {
+                return Ok(());
+            }
+            if length - moved <= LITTLE {
+                break;
+            }
+            // Somebody reads what would be overwritten. Nobody else waits for him: later commits ask again.
+            if before.replace(moved) == Some(moved) {
+                return Ok(());
+            }
         }
-        // The little that was written meanwhile, with every writer of every process kept out.
+        // The rest, with every writer of every process kept out.
         let mut guard = locked(&self.writer);
         let Some(writer) = guard.as_mut() else { return Ok(()) };
         match writer.begin(false) {
@@ -176,36 +201,44 @@ impl Core {
         }
     }
 
-    /// Writes zeros behind the log. Nobody else writes to it meanwhile; the sync comes after that.
+    /// Writes zeros behind the log, a piece at a time: nobody else writes to it meanwhile, and whoever commits next
+    /// waits for the disk to take no more than that piece.
     fn grow_log(&self) -> rusqlite::Result<()> {
-        let mut guard = locked(&self.writer);
-        let Some(writer) = guard.as_mut() else { return Ok(()) };
-        match writer.begin(false) {
-            Err(error) if is_busy(&error) => return Ok(()),
-            begun => begun?,
-        }
-        let grown = (|| {
-            let mut log = files::options().write(true).open(self.files.wal())?;
-            let mut at = log.seek(SeekFrom::End(0))?;
-            let zeros = vec![0; 1 << 16];
-            while at > 0 && at < GROWN {
-                let length = zeros.len().min(usize::try_from(GROWN - at).unwrap_or(usize::MAX));
-                log.write_all(&zeros[..length])?;
-                at += length as u64;
+        while !self.chores.stopping() {
+            let mut guard = locked(&self.writer);
+            let Some(writer) = guard.as_mut() else { return Ok(()) };
+            match writer.begin(false) {
+                Err(error) if is_busy(&error) => return Ok(()),
+                begun => begun?,
             }
-            std::io::Result::Ok(log)
-        })();
-        writer.run("ROLLBACK")?;
-        drop(guard);
-        match grown.and_then(|log| log.sync_all()) {
-            Ok(()) => Tally::add(&self.tally.wal_grown, 1),
-            // No space, for instance. It is only for speed.
-            Err(error) => tracing::debug!(%error, "the log can't be grown"),
+            let grown = (|| {
+                let mut log = files::options().write(true).open(self.files.wal())?;
+                let at = log.seek(SeekFrom::End(0))?;
+                if at == 0 || at >= GROWN {
+                    return Ok(None);
+                }
+                log.write_all(&vec![0; GROWN_BY.min(usize::try_from(GROWN - at).unwrap_or(usize::MAX))])?;
+                std::io::Result::Ok(Some(log))
+            })();
+            writer.run("ROLLBACK")?;
+            drop(guard);
+            match grown.and_then(|log| log.map(|log| log.sync_all()).transpose()) {
+                Ok(Some(())) => {}
+                Ok(None) => {
+                    Tally::add(&self.tally.wal_grown, 1);
+                    return Ok(());
+                }
+                // No space, for instance. It is only for speed.
+                Err(error) => {
+                    tracing::debug!(%error, "the log can't be grown");
+                    return Ok(());
+                }
+            }
         }
         Ok(())
     }
 
-    fn vacuum(&self) -> rusqlite::Result<()> {
+    fn vacuum(&self, checkpoints: &mut Option<Connection>) -> rusqlite::Result<()> {
         let mut started = false;
         while !self.chores.stopping() {
             let mut guard = locked(&self.writer);
@@ -218,18 +251,21 @@ impl Core {
             }
             started = true;
             writer.set_durable(Self::chores_are_durable())?;
-            match give_back(&writer.conn, VACUUM_STEP) {
+            match give_back(&writer.conn, free - enough) {
                 Err(error) if is_busy(&error) => return Ok(()),
                 Err(error) => {
                     // It is a write like any other.
                     drop(self.abandon(writer, &error, true));
                     return Err(error);
                 }
-                Ok(()) => {}
+                Ok(given) => Tally::add(&self.tally.vacuumed, given),
             }
-            Tally::add(&self.tally.vacuumed, free.saturating_sub(number(&writer.conn, "freelist_count")?));
             drop(guard);
             self.after_commit(0);
+            // All that is moved goes through the log, which is this thread's to keep short.
+            if self.chores.take_checkpoint() {
+                self.checkpoint(checkpoints)?;
+            }
             // Whoever waits for the writer goes first.
             let_others_write();
         }
@@ -242,20 +278,43 @@ fn number(conn: &Connection, name: &str) -> rusqlite::Result<u64> {
     conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
 }
 
-/// Gives free pages back to the file system, at most so many.
-fn give_back(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
-    let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
-    let mut rows = statement.query(())?;
-    while rows.next()?.is_some() {}
-    Ok(())
+/// Gives free pages back to the file system, at most so many and for [`A_MOMENT`], in one transaction; says how many.
+fn give_back(conn: &Connection, most: u64) -> rusqlite::Result<u64> {
+    let started = Instant::now();
+    let transaction = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    let before = number(conn, "freelist_count")?;
+    let mut given = 0;
+    while given < most && started.elapsed() < A_MOMENT {
+        let mut statement = conn.prepare_cached(&format!("PRAGMA incremental_vacuum({VACUUM_STEP})"))?;
+        let mut rows = statement.query(())?;
+        while rows.next()?.is_some() {}
+        let now = before.saturating_sub(number(conn, "freelist_count")?);
+        if now == given {
+            break;
+        }
+        given = now;
+    }
+    transaction.commit()?;
+    Ok(given)
 }
 
-/// What is left to do for a handle that is about to close: nobody waits for its writer any more, so what
-/// its folds and sweeps freed is given back.
+/// What is left to do for a handle that is about to close: what its folds and sweeps freed is given back, as far as
+/// that is quickly done.
 pub(crate) fn before_closing(conn: &Connection, tally: &Tally) {
-    if tally.folds.load(Ordering::Relaxed) + tally.swept.load(Ordering::Relaxed) > 0
-        && let Err(error) = give_back(conn, VACUUM_CLOSING)
-    {
-        tracing::debug!(%error, "free pages stay in the file");
+    if tally.folds.load(Ordering::Relaxed) + tally.swept.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut given = 0;
+    while given < VACUUM_CLOSING {
+        match give_back(conn, VACUUM_CLOSING - given) {
+            Ok(0) => break,
+            Ok(some) => given += some,
+            Err(error) => {
+                tracing::debug!(%error, "free pages stay in the file");
+                break;
+            }
+        }
+        // Others may have it open.
+        let_others_write();
     }
 }

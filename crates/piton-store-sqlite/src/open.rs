@@ -257,6 +257,9 @@ fn share(lock: &File, files: &Files, patience: Duration) -> Result<(), StoreErro
 /// The longest pause of whoever waits for the database's write lock.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// How long one transaction of upkeep may go on before it ends and [lets others write](let_others_write).
+pub(crate) const A_MOMENT: Duration = Duration::from_millis(5);
+
 /// Leaves the write lock alone for long enough that who waits for it in another process finds it free. Whoever writes
 /// a great deal in short transactions calls it between them: the lock has no queue, and he would take it again first.
 pub(crate) fn let_others_write() {

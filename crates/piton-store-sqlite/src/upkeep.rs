@@ -4,6 +4,7 @@
 //! sweeps. A crash in between leaves them to the next sweep.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,14 +16,14 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::append::{head, run_number};
 use crate::counters::Tally;
 use crate::log::bytes;
-use crate::open::let_others_write;
+use crate::open::{A_MOMENT, let_others_write};
 use crate::schema::{key, pack_state};
 use crate::writer::Failure;
 use crate::{SqliteStore, blobs, inspect};
 
-/// What one transaction of a sweep deletes, in bytes: a few milliseconds.
-const STEP: u64 = 2 << 20;
-/// And in rows.
+/// What one transaction of a sweep deletes at most, in bytes; it ends earlier if it takes [`A_MOMENT`].
+const STEP: u64 = 8 << 20;
+/// Rows that one transaction changes.
 const ROWS: usize = 256;
 /// Where the era stands in `meta`.
 const ERA: &str = "era";
@@ -208,7 +209,7 @@ impl Upkeep for SqliteStore {
     }
 
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
-        self.core.read(|conn| Ok(inspect::inspect(conn)?))
+        self.core.read(|conn| Ok(inspect::inspect(self.core.pool.target(), conn)?))
     }
 }
 
@@ -295,8 +296,9 @@ fn step(conn: &Connection, before: Timestamp, most: u64) -> rusqlite::Result<(u6
     if let Some(run) = removed {
         return Ok((0, step_of_run(conn, run, most)?));
     }
+    let started = Instant::now();
     let (mut packs, mut bytes) = (0, 0);
-    while bytes < most {
+    while bytes < most && started.elapsed() < A_MOMENT {
         let next = conn
             .prepare_cached(&format!(
                 "SELECT no, ids, length(bytes) FROM pack WHERE no = (SELECT no {DUE} ORDER BY since, no LIMIT 1)"
@@ -317,6 +319,7 @@ fn step(conn: &Connection, before: Timestamp, most: u64) -> rusqlite::Result<(u6
 /// the caller goes on.
 fn step_of_run(conn: &Connection, run: i64, most: u64) -> rusqlite::Result<u64> {
     let (first, last) = (key(run, Seq(0)), key(run, Seq(u32::MAX)));
+    let started = Instant::now();
     let mut freed = 0;
     let sizes = [
         "SELECT key, length(entry) + iif(typeof(pack) = 'integer',
@@ -342,7 +345,7 @@ fn step_of_run(conn: &Connection, run: i64, most: u64) -> rusqlite::Result<u64> 
                 conn.prepare_cached(sql)?.execute([key])?;
             }
             freed += size.max(1);
-            if freed >= most {
+            if freed >= most || started.elapsed() >= A_MOMENT {
                 return Ok(freed);
             }
         }

@@ -46,7 +46,7 @@ pub(crate) const HEADER: usize = 100;
 
 /// The checksum of a page. Its place is part of it, so that a page that was written to the wrong place
 /// is found as well. It is there for accidents; what somebody forges is found by the hashes of the records.
-fn checksum(number: u64, content: &[u8]) -> [u8; RESERVED as usize] {
+pub(crate) fn checksum(number: u64, content: &[u8]) -> [u8; RESERVED as usize] {
     XxHash3_64::oneshot_with_seed(number, content).to_le_bytes()
 }
 
@@ -104,22 +104,36 @@ pub(crate) fn register() -> Result<(), c_int> {
 }
 
 /// The first bytes of the database file as they are, without reading a page; `None` if it is shorter.
+pub(crate) fn header(conn: &Connection) -> Option<[u8; HEADER]> {
+    let mut header = [0; HEADER];
+    (read_raw(conn, 0, &mut header) == ffi::SQLITE_OK).then_some(header)
+}
+
+/// Bytes of the database file as they are, from `at` on; gives SQLite's code. If the file ends before that, the rest is
+/// zeros.
 ///
 /// Through SQLite's own descriptor, because closing another one would drop the locks that this process
 /// has on the file.
-pub(crate) fn header(conn: &Connection) -> Option<[u8; HEADER]> {
+pub(crate) fn read_raw(conn: &Connection, at: i64, buffer: &mut [u8]) -> c_int {
     let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
-    let mut header = [0; HEADER];
+    let Ok(length) = c_int::try_from(buffer.len()) else { return ffi::SQLITE_TOOBIG };
     // SAFETY: the connection is open, and the file that it gives is valid as long as it is.
     unsafe {
         let op = ffi::SQLITE_FCNTL_FILE_POINTER;
         let code = ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), op, (&raw mut file).cast());
         if code != ffi::SQLITE_OK || file.is_null() {
-            return None;
+            return ffi::SQLITE_CANTOPEN;
         }
-        let read = (*file).pMethods.as_ref()?.xRead?;
-        (read(file, header.as_mut_ptr().cast(), HEADER as c_int, 0) == ffi::SQLITE_OK).then_some(header)
+        match (*file).pMethods.as_ref().and_then(|methods| methods.xRead) {
+            Some(read) => read(file, buffer.as_mut_ptr().cast(), length, at),
+            None => ffi::SQLITE_CANTOPEN,
+        }
     }
+}
+
+/// Whether a page of the database file has its checksum.
+pub(crate) fn fits(number: u64, page: &[u8]) -> bool {
+    page[CONTENT..] == checksum(number, &page[..CONTENT])
 }
 
 unsafe extern "C" fn open(

@@ -213,7 +213,7 @@ pub trait Blobs: Send + Sync {
     /// Stores a pack and pins it for this process. A later durable commit makes it durable too.
     async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError>;
 
-    /// In which staged pack each blob is, if any.
+    /// In which staged pack each blob is, if any; in the newest if it is in several.
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError>;
 
     /// A staged pack.

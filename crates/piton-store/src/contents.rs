@@ -17,14 +17,14 @@ use crate::state::IdSet;
 use crate::{PackId, Store, StoreError};
 
 /// How much goes into one pack, before compression.
-const PACK: usize = 4 << 20;
+pub(crate) const PACK: usize = 4 << 20;
 
 /// How many opened packs are kept at hand.
 const KEPT: usize = 8;
 
 /// The level of compression. A higher one takes longer than reading and hashing the files together, and
 /// gains little: files of a folder are compressed side by side.
-const LEVEL: i32 = 1;
+pub(crate) const LEVEL: i32 = 1;
 
 /// Takes blobs and stages them.
 pub struct ContentWriter {

@@ -60,15 +60,16 @@ impl FrameBuilder {
         self.blobs.iter().map(|(id, _)| *id).collect()
     }
 
-    /// Leaves out what isn't wanted.
-    pub(crate) fn retain(&mut self, wanted: impl Fn(&BlobId) -> bool) {
-        if self.blobs.iter().all(|(id, _)| wanted(id)) {
+    /// Leaves out what isn't wanted; each blob is asked for once.
+    pub(crate) fn retain(&mut self, mut wanted: impl FnMut(&BlobId) -> bool) {
+        let wanted: Vec<bool> = self.blobs.iter().map(|(id, _)| wanted(id)).collect();
+        if wanted.iter().all(|wanted| *wanted) {
             return;
         }
         let mut kept = Self::default();
         let mut start = 0;
-        for (id, length) in &self.blobs {
-            if wanted(id) {
+        for ((id, length), wanted) in self.blobs.iter().zip(wanted) {
+            if wanted {
                 kept.add(*id, &self.plain[start..start + length]);
             }
             start += length;
@@ -256,6 +257,11 @@ impl FramedPack {
     /// How many bytes its blobs have.
     pub(crate) fn inflated(&self) -> u64 {
         self.frames.iter().map(|frame| frame.length as u64).sum()
+    }
+
+    /// Its blobs, with how many bytes each has.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = (BlobId, usize)> {
+        self.frames.iter().flat_map(|frame| frame.blobs.iter().map(|(id, range)| (*id, range.len())))
     }
 
     /// The ids of its blobs.

@@ -196,7 +196,7 @@ impl Blobs for MemoryStore {
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
         let inner = self.lock()?;
-        let find = |id| inner.packs.iter().find(|(_, pack)| pack.ids.contains(id)).map(|(number, _)| *number);
+        let find = |id| inner.packs.iter().rfind(|(_, pack)| pack.ids.contains(id)).map(|(number, _)| *number);
         Ok(ids.iter().map(find).collect())
     }
 

@@ -59,6 +59,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
         session.output.object(&json!({
             "runs": kept.runs,
             "checkpoints": kept.checkpoints,
+            "repacked": kept.repacked,
             "condemned": kept.condemned,
             "bytes": kept.bytes,
             "more": kept.more,

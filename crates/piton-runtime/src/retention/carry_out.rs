@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::upkeep::{collect, drop_removed};
-use piton_store::{RunLog, StoreError, Sweep};
+use piton_store::upkeep::{collect, drop_removed, repack};
+use piton_store::{Bytes, PackId, RunLog, StoreError, Sweep};
 use piton_types::Timestamp;
 
 use super::{Keeper, Plan, RunNote, clock};
@@ -30,6 +30,8 @@ pub struct Kept {
     pub runs: u64,
     /// Checkpoints that were removed from others.
     pub checkpoints: u64,
+    /// Packs that gave way to smaller ones, because little of them was still needed.
+    pub repacked: u64,
     /// Packs that are condemned now and deleted after the grace period.
     pub condemned: u64,
     /// Bytes that were deleted.
@@ -50,6 +52,10 @@ impl Keeper<'_> {
             if over() {
                 kept.more = true;
                 return Ok(kept);
+            }
+            // Packs are looked through again once something is gone, in this call or a later one.
+            if kept.runs == 0 {
+                store.set_note(REPACK, Some(Bytes::from_static(b"0"))).await?;
             }
             match store.remove(&removal.run.id, removal.head).await {
                 Ok(()) => {
@@ -92,7 +98,15 @@ impl Keeper<'_> {
             let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
             Timestamp::from_millis(now.as_millis().saturating_sub(grace).saturating_add(i64::from(grace == 0)))
         };
-        kept.condemned = collect(store, self.reach, now).await?.condemned;
+        let collected = collect(store, self.reach, now).await?;
+        kept.condemned = collected.condemned;
+        if collected.adopted > 0 {
+            store.set_note(REPACK, Some(Bytes::from_static(b"0"))).await?;
+        }
+        self.repack(&mut kept, &over).await?;
+        if kept.repacked > 0 {
+            kept.condemned += collect(store, self.reach, now).await?.condemned;
+        }
         while !over() && kept.bytes < bounds.bytes {
             let bytes = (bounds.bytes - kept.bytes).min(SLICE);
             let swept = store.sweep(Sweep { before: before(self.grace), bytes }).await?;
@@ -108,6 +122,23 @@ impl Keeper<'_> {
         Ok(kept)
     }
 
+    /// Writes packs anew of which little is needed, if something was removed since they were last looked through.
+    async fn repack(&self, kept: &mut Kept, over: &(dyn Fn() -> bool + Sync)) -> Result<(), StoreError> {
+        let store = self.store();
+        while let Some(note) = store.note(REPACK).await? {
+            let after = std::str::from_utf8(&note).ok().and_then(|after| after.parse().ok()).map(PackId);
+            if over() {
+                kept.more = true;
+                return Ok(());
+            }
+            let done = repack(store, self.reach, after, over).await?;
+            kept.repacked += done.packs;
+            let left = done.up_to.map(|pack| Bytes::from(pack.0.to_string()));
+            store.set_note(REPACK, left).await?;
+        }
+        Ok(())
+    }
+
     /// Drops what only removed checkpoints of the run had, once they have been removed for long enough.
     async fn drop_if_due(&self, run: piton_types::RunId, now: Timestamp, kept: &mut Kept) -> Result<(), StoreError> {
         let store = self.store();
@@ -119,6 +150,7 @@ impl Keeper<'_> {
         if now >= since && now.since(since) < self.grace {
             return Ok(());
         }
+        store.set_note(REPACK, Some(Bytes::from_static(b"0"))).await?;
         match drop_removed(store, &run, self.reach).await {
             Ok(_) => {
                 let head = store.head(&run).await?.map_or(note.head, |head| head.seq.0);
@@ -133,6 +165,9 @@ impl Keeper<'_> {
         }
     }
 }
+
+/// Behind which pack the next look for those begins of which little is needed; absent if there is no reason to look.
+const REPACK: &str = "retention/repack";
 
 /// Bytes that are deleted between two looks at the time.
 const SLICE: u64 = 16 << 20;

@@ -5,9 +5,11 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use piton_store::{Store as _, StoreError};
+use piton_store::{Log as _, Span, Store as _, StoreError, Upkeep as _};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::scratch::copy_tree;
 
 use crate::child::{Process, command};
 use crate::support::{Line, block_on, open};
@@ -230,4 +232,70 @@ fn the_url_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let url = open(&folder).url();
     assert!(url.starts_with("sqlite:/") && url.ends_with("/store.db"), "{url}");
+}
+
+/// A store that is copied with any tool while it is in use, and two with the same id: each goes its own way. What a copy
+/// that was made in the middle of a write has is a beginning of every run, or it is said that it isn't whole.
+#[test]
+fn a_copy_of_a_store_in_use_is_a_store_or_is_refused() {
+    let in_memory = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let (folder, copies) = (in_memory(), in_memory());
+    let (mut opened, mut refused) = (0, 0);
+    block_on(async {
+        let store = open(&folder);
+        let mut line = Line::new("one");
+        line.grow(&store, 5).await;
+        let quiet = copies.path().join("quiet");
+        fs::create_dir(&quiet).unwrap();
+        copy_tree(folder.path(), &quiet).unwrap();
+        let other = SqliteStore::open(quiet.join("store.db"), SqliteOptions::default()).unwrap();
+        let mut there = Line::new("one");
+        there.head = other.head(&there.run).await.unwrap();
+        assert_eq!(there.head, line.head, "nobody wrote while it was copied");
+        there.grow(&other, 2).await;
+        line.grow(&store, 1).await;
+        assert_eq!(store.read(&line.run, Span::ALL).await.unwrap().len(), 6);
+        assert_eq!(other.read(&line.run, Span::ALL).await.unwrap().len(), 7);
+    });
+    let busy = open(&folder);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut line = Line::new("busy");
+            line.size = 2_000;
+            while !stop.load(Ordering::Relaxed) {
+                block_on(line.grow(&busy, 2));
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        for n in 0..12 {
+            let to = copies.path().join(n.to_string());
+            fs::create_dir(&to).unwrap();
+            // The log may vanish while it is copied, and come back.
+            drop(copy_tree(folder.path(), &to));
+            let Ok(copy) = SqliteStore::open(to.join("store.db"), SqliteOptions::default()) else {
+                refused += 1;
+                continue;
+            };
+            let read = block_on(copy.read(&crate::support::id("busy"), Span { packs: true, ..Span::ALL }));
+            let whole = block_on(copy.inspect()).unwrap().is_empty();
+            match read {
+                Ok(records) if whole => {
+                    opened += 1;
+                    let mut line = Line::new("busy");
+                    line.size = 2_000;
+                    for record in records {
+                        let commit = line.next();
+                        assert_eq!((record.seq, record.hash, &record.pack), (commit.seq, commit.hash, &commit.pack));
+                        line.advance(&commit);
+                    }
+                }
+                Ok(_) | Err(StoreError::Corrupt { .. } | StoreError::NotFound { .. }) => refused += 1,
+                Err(other) => panic!("copy {n}: {other}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("copies of a store in use: {opened} whole, {refused} refused");
+    assert!(opened > 0, "{refused} of 12 were refused");
 }

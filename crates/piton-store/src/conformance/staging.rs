@@ -15,6 +15,8 @@ pub async fn staged_packs_are_found(fixture: &dyn Fixture) {
     assert_ne!(one, two);
     assert_eq!(store.locate(&[c, a, d, b]).await.unwrap(), [Some(two), Some(one), None, Some(one)]);
     assert_eq!(store.locate(&[]).await.unwrap(), []);
+    let three = store.stage(Bytes::from_static(b"three"), &[b, d]).await.unwrap();
+    assert_eq!(store.locate(&[a, b]).await.unwrap(), [Some(one), Some(three)], "the newest of several");
     assert_eq!(store.pack(one).await.unwrap(), bytes);
     assert!(matches!(store.pack(PackId(u64::MAX >> 1)).await, Err(StoreError::NotFound { .. })));
 }

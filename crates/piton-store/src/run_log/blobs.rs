@@ -195,7 +195,7 @@ impl RunBlobs {
                 return Ok(Some(found));
             }
             if let [Some(pack)] = self.store.locate(&[id]).await?.as_slice() {
-                let opened = Arc::new(Pack::open(self.store.pack(*pack).await?)?);
+                let opened = Arc::new(Pack::open_from(self.store.hashing(), self.store.pack(*pack).await?)?);
                 if let Some(place) = opened.place(&id) {
                     self.cache().keep_pack(*pack, &opened);
                     return Ok(Some((Holding::Pack(opened), place)));
@@ -254,7 +254,7 @@ impl RunBlobs {
         if record.pack.is_empty() || known {
             return Ok(());
         }
-        let pack = Pack::open(record.pack.clone()).map_err(|error| {
+        let pack = Pack::open_from(self.store.hashing(), record.pack.clone()).map_err(|error| {
             StoreError::corrupt(format!("the pack of entry {} of run {}", record.seq, self.run), error.to_string())
         })?;
         self.add(record.seq, Arc::new(pack));

@@ -95,14 +95,27 @@ impl SegmentNodes {
         if let Some(ids) = self.ids.get() {
             return Ok(ids);
         }
+        self.each(hashing, |_, _| Ok(()))?;
+        Ok(self.ids.get().expect("all of them were computed just now"))
+    }
+
+    /// Gives every node as it was when its id was computed, with that id, which is computed on the way.
+    pub(crate) fn each(
+        &self,
+        hashing: &Hashing,
+        mut give: impl FnMut(BlobId, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let mut ids = Vec::with_capacity(self.places.len());
         let mut canonical = Vec::new();
         for place in 0..u32::try_from(self.len()).expect("a segment has far fewer nodes") {
             canonical.clear();
             self.expand(place, &ids, &mut canonical)?;
-            ids.push(hashing.blob(&canonical));
+            let id = hashing.blob(&canonical);
+            ids.push(id);
+            give(id, &canonical)?;
         }
-        Ok(self.ids.get_or_init(|| ids))
+        self.ids.get_or_init(|| ids);
+        Ok(())
     }
 
     /// A node as it was when its id was computed.

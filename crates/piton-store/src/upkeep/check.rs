@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use piton_types::{BlobId, PartName, RunId, Seq};
+use tokio::runtime::Handle;
 
 use super::Reach;
-use super::graph::{Node, RunGraph, damage};
+use super::ahead::Ahead;
+use super::graph::{Node, Packs, RunGraph, damage};
 use super::tolerant::Tolerant;
 use crate::codec::references;
 use crate::framed::{self, FramedPack};
@@ -85,72 +87,108 @@ impl CheckReport {
 
 /// Checks a whole store. `deep` inflates every pack of file contents and hashes every blob; otherwise the checksum over
 /// the pack has to do, which covers the same bytes.
+///
+/// Packs and runs are read on as many threads as the machine has cores, a few at a time.
 pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
-    let mut report = CheckReport { defects: store.inspect().await?, ..CheckReport::default() };
-    let lost = check_packs(store, deep, &mut report).await?;
+    // The store's own structures are looked at beside all of the rest.
+    let (below, runtime) = (Arc::clone(store), Handle::current());
+    let inspecting = tokio::task::spawn_blocking(move || runtime.block_on(below.inspect()));
+    let mut report = CheckReport::default();
+    let (packs, lost) = check_packs(store, deep, &mut report).await?;
+    let packs = Arc::new(packs);
     match store.run_ids().await {
         Ok(runs) => {
-            for run in runs {
-                if let Err(error) = store.summary(&run).await {
+            for run in &runs {
+                if let Err(error) = store.summary(run).await {
                     let what = format!("the row of run {run}");
                     report.defects.push(Defect { what, ..damage(error)? });
                 }
-                let run = check_run_with(store, &run, reach, &lost, &mut report.sizes).await?;
-                report.runs.push(run);
+            }
+            let items = runs.into_iter().map(|run| (Arc::clone(store), Arc::clone(&packs), run));
+            let mut graphs = Ahead::new(items, |runtime, (store, packs, run)| {
+                let graph = runtime.block_on(RunGraph::read(&store, &run, &packs));
+                graph.map(|graph| (run, graph))
+            });
+            while let Some(read) = graphs.next().await {
+                let (run, graph) = read?;
+                report.runs.push(check_run_with(store, &run, &graph, reach, &lost, &mut report.sizes).await?);
             }
         }
         Err(error) => report.defects.push(damage(error)?),
     }
+    let inspected = match inspecting.await {
+        Ok(inspected) => inspected?,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    };
+    report.defects.splice(0..0, inspected);
     Ok(report)
 }
 
 /// Checks one run, and the packs that it relies on.
 pub async fn check_run(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach) -> Result<RunReport, StoreError> {
-    let mut report = CheckReport::default();
-    let lost = check_packs(store, false, &mut report).await?;
-    check_run_with(store, run, reach, &lost, &mut report.sizes).await
+    read_and_check(store, run, reach).await.map(|(report, _)| report)
 }
 
-/// Reads every pack; gives the blobs that are lost with those that can't be read.
+/// Checks one run, and gives also what was read of it.
+pub(super) async fn read_and_check(
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    reach: &dyn Reach,
+) -> Result<(RunReport, RunGraph), StoreError> {
+    let mut report = CheckReport::default();
+    let (packs, lost) = check_packs(store, false, &mut report).await?;
+    let graph = RunGraph::read(store, run, &packs).await?;
+    let report = check_run_with(store, run, &graph, reach, &lost, &mut report.sizes).await?;
+    Ok((report, graph))
+}
+
+/// Reads every pack; gives what they are, and the blobs that are lost with those that can't be read.
 async fn check_packs(
     store: &Arc<dyn Store>,
     deep: bool,
     report: &mut CheckReport,
-) -> Result<HashSet<BlobId>, StoreError> {
+) -> Result<(Packs, HashSet<BlobId>), StoreError> {
     let mut lost = HashSet::new();
-    let mut after = None;
-    loop {
-        let page = match store.packs(after, 256).await {
-            Ok(page) => page,
-            Err(error) => {
-                report.defects.push(damage(error)?);
-                return Ok(lost);
-            }
-        };
-        let Some(last) = page.last() else { return Ok(lost) };
-        after = Some(last.id);
-        for pack in page {
-            if let Err(error) = check_pack(store, pack.id, deep, report).await {
-                report.packs.push((pack.id, damage(error)?));
-                lost.extend(store.pack_ids(pack.id).await.unwrap_or_default());
-            }
+    let mut packs = Packs::list(store).await?;
+    report.defects.extend(packs.defect.clone());
+    let items: Vec<_> = packs.all.iter().map(|pack| (Arc::clone(store), pack.id, deep)).collect();
+    let mut checks = Ahead::new(items.into_iter(), |runtime, (store, pack, deep)| {
+        let mut sizes = PackSizes::default();
+        let checked = runtime.block_on(check_pack(&store, pack, deep, &mut sizes));
+        (pack, sizes, checked)
+    });
+    while let Some((pack, sizes, checked)) = checks.next().await {
+        report.pack_bytes += sizes.stored;
+        report.sizes.unique += sizes.contents;
+        if sizes.has_contents {
+            packs.contents.insert(pack);
+        }
+        if let Err(error) = checked {
+            report.packs.push((pack, damage(error)?));
+            lost.extend(store.pack_ids(pack).await.unwrap_or_default());
         }
     }
+    Ok((packs, lost))
 }
 
-async fn check_pack(
-    store: &Arc<dyn Store>,
-    pack: PackId,
-    deep: bool,
-    report: &mut CheckReport,
-) -> Result<(), StoreError> {
+/// What a pack turned out to have.
+#[derive(Default)]
+struct PackSizes {
+    stored: u64,
+    /// Bytes of file contents.
+    contents: u64,
+    has_contents: bool,
+}
+
+async fn check_pack(store: &Arc<dyn Store>, pack: PackId, deep: bool, sizes: &mut PackSizes) -> Result<(), StoreError> {
     let corrupt = |detail: &str| StoreError::corrupt(format!("staged pack {}", pack.0), detail);
     let bytes = store.pack(pack).await?;
-    report.pack_bytes += bytes.len() as u64;
+    sizes.stored = bytes.len() as u64;
     let hashing = store.hashing();
-    let mut ids: Vec<BlobId> = if bytes.first() == Some(&framed::FORM) {
+    sizes.has_contents = bytes.first() == Some(&framed::FORM);
+    let mut ids: Vec<BlobId> = if sizes.has_contents {
         let framed = FramedPack::open(bytes)?;
-        report.sizes.unique += framed.inflated();
+        sizes.contents = framed.inflated();
         if deep {
             framed.verify(hashing)?;
         }
@@ -176,18 +214,18 @@ async fn check_pack(
 async fn check_run_with(
     store: &Arc<dyn Store>,
     run: &RunId,
+    graph: &RunGraph,
     reach: &dyn Reach,
     lost: &HashSet<BlobId>,
     sizes: &mut Sizes,
 ) -> Result<RunReport, StoreError> {
-    let graph = RunGraph::read(store, run).await?;
     let store = &Tolerant::over(store);
     let mut report = RunReport {
         run: run.clone(),
         entries: graph.entries.len() as u64,
         whole: 0,
         removed: 0,
-        defects: graph.defects,
+        defects: graph.defects.clone(),
         damaged: Vec::new(),
         newest_whole: None,
     };

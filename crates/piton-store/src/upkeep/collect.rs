@@ -7,15 +7,16 @@
 //! The order makes it safe: first a new era begins, which makes commits fail that found what they share before it.
 //! Whatever commits later shares only what some snapshot has that is there now, and that is what is looked through.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use piton_types::{BlobId, PartName, RunSummary, Timestamp, Value};
+use piton_types::{BlobId, RunSummary, Timestamp, Value};
 
+use super::repack::{self, Places};
 use super::{Transcribed, Transcript};
 use crate::framed;
-use crate::{PackId, PackState, Reliance, RunLog, RunQuery, Span, Store, StoreError};
+use crate::{PackId, PackState, Reliance, RunLog, RunQuery, Store, StoreError};
 
 /// How many ids of blobs are looked for in one call. What is beyond waits for the next.
 const MOST_IDS: usize = 1 << 20;
@@ -63,9 +64,8 @@ pub struct Collected {
 /// Condemns the packs that nobody needs.
 pub async fn collect(store: &Arc<dyn Store>, reach: &dyn Reach, now: Timestamp) -> Result<Collected, StoreError> {
     let mut unclaimed: BTreeSet<PackId> = BTreeSet::new();
-    let mut wanted: HashMap<BlobId, PackId> = HashMap::new();
+    let mut wanted = Places::default();
     let mut after = None;
-    let mut contents = false;
     loop {
         let page = store.packs(after, 1000).await?;
         let Some(last) = page.last() else { break };
@@ -76,8 +76,7 @@ pub async fn collect(store: &Arc<dyn Store>, reach: &dyn Reach, now: Timestamp) 
             }
             // State that went ahead of its commit is never shared between runs.
             if store.pack(pack.id).await?.first() == Some(&framed::FORM) {
-                contents = true;
-                wanted.extend(store.pack_ids(pack.id).await?.into_iter().map(|id| (id, pack.id)));
+                wanted.add(pack.id, store.pack_ids(pack.id).await?);
             }
             unclaimed.insert(pack.id);
         }
@@ -86,11 +85,11 @@ pub async fn collect(store: &Arc<dyn Store>, reach: &dyn Reach, now: Timestamp) 
     if unclaimed.is_empty() {
         return Ok(collected);
     }
-    if contents {
+    if wanted.len() > 0 {
+        wanted.sort();
         store.next_era().await?;
-        let mut page: Vec<RunSummary> = store.list(RunQuery::default()).await?;
-        for run in page.drain(..) {
-            let adopted = match adopt(store, reach, &run, &wanted).await {
+        for run in store.list(RunQuery::default()).await? {
+            let adopted = match adopt(store, reach, &run, &wanted, &unclaimed).await {
                 // Removed meanwhile.
                 Err(StoreError::NotFound { .. }) if store.summary(&run.id).await?.is_none() => continue,
                 other => other?,
@@ -101,38 +100,56 @@ pub async fn collect(store: &Arc<dyn Store>, reach: &dyn Reach, now: Timestamp) 
     }
     let condemned: Vec<PackId> = unclaimed.into_iter().collect();
     collected.condemned = store.condemn(&condemned, now).await?;
+    for pack in condemned {
+        repack::forget(&**store, pack).await?;
+    }
     Ok(collected)
 }
 
-/// Which of the packs a run needs; it is noted down that it does.
+/// Which of the packs have to stay because of a run. It is noted down that it relies on them, or on others that have
+/// the same blobs.
 async fn adopt(
     store: &Arc<dyn Store>,
     reach: &dyn Reach,
     run: &RunSummary,
-    wanted: &HashMap<BlobId, PackId>,
+    wanted: &Places,
+    unclaimed: &BTreeSet<PackId>,
 ) -> Result<BTreeSet<PackId>, StoreError> {
     let log = RunLog::open(Arc::clone(store), &run.id).await?;
-    let entries = log.entries(Span::ALL).await?;
-    let name = PartName::from(PartName::WORKSPACE);
-    if !entries.iter().any(|entry| entry.parts.contains_key(&name)) {
+    let Some(snapshots) = repack::snapshots(&log).await? else { return Ok(BTreeSet::new()) };
+    let mut needed = reach.reach(store, snapshots).await?;
+    needed.retain(|id| wanted.of(id).next().is_some());
+    if needed.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let removed = log.removed_in(&entries).await?.checkpoints;
-    let mut snapshots = Vec::new();
-    for entry in entries.iter().filter(|entry| !removed.contains(&entry.seq)) {
-        if let Some(part) = entry.parts.get(&name) {
-            snapshots.push(log.load(part.root).await?);
+    // What a pack has that it relies on anyway it needs from no other. Should it let go of that pack, then for a newer
+    // one that has the same.
+    let mut after = None;
+    while !needed.is_empty() {
+        let page = store.packs(after, 1000).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        for pack in page.iter().filter(|pack| pack.runs.contains(&run.id) && !unclaimed.contains(&pack.id)) {
+            match store.pack_ids(pack.id).await {
+                Ok(ids) => needed.retain(|id| ids.binary_search(id).is_err()),
+                Err(StoreError::NotFound { .. }) => {}
+                Err(other) => return Err(other),
+            }
         }
     }
-    let needed: BTreeSet<PackId> =
-        reach.reach(store, snapshots).await?.iter().filter_map(|id| wanted.get(id).copied()).collect();
-    if !needed.is_empty() {
-        let reliance = Reliance { also: needed.iter().copied().collect(), no_more: Vec::new() };
-        match store.rely(&run.id, log.head(), reliance).await {
-            // It went on meanwhile. It needs them all the same, and next time it is noted down.
-            Err(StoreError::Conflict { .. }) => {}
-            other => other?,
-        }
+    let needed: Vec<BlobId> = needed.into_iter().collect();
+    let all = || needed.iter().flat_map(|id| wanted.of(id)).collect();
+    let found: Option<BTreeSet<PackId>> = store.locate(&needed).await?.into_iter().collect();
+    let Some(found) = found else { return Ok(all()) };
+    if found.is_empty() {
+        return Ok(found);
     }
-    Ok(needed)
+    let reliance = Reliance { also: found.iter().copied().collect(), no_more: Vec::new() };
+    match store.rely(&run.id, log.head(), reliance).await {
+        Ok(()) => Ok(found.intersection(unclaimed).copied().collect()),
+        // It went on meanwhile, or one of them is just going. It needs them all the same, and next time it is noted down.
+        Err(StoreError::Conflict { .. }) => Ok(all()),
+        Err(StoreError::NotFound { .. }) if store.summary(&run.id).await?.is_some() => Ok(all()),
+        Err(other) => Err(other),
+    }
 }

@@ -14,7 +14,7 @@ use crate::run_log::GROUP;
 use crate::sealed::{self, SealedEntry};
 use crate::segment::{SegmentEntries, SegmentNodes};
 use crate::state::IdMap;
-use crate::{Defect, PackId, Section, SegmentInfo, Span, Store, StoreError};
+use crate::{Defect, PackId, PackInfo, Section, SegmentInfo, Span, Store, StoreError};
 
 /// Reads that fail one after the other before the end of a log is given up.
 const PATIENCE: u32 = 4096;
@@ -59,8 +59,35 @@ pub(super) fn damage(error: StoreError) -> Result<Defect, StoreError> {
     }
 }
 
+/// The staged packs of a store.
+#[derive(Default)]
+pub(super) struct Packs {
+    pub(super) all: Vec<PackInfo>,
+    /// Those that are known to have file contents: they aren't read again to find out.
+    pub(super) contents: HashSet<PackId>,
+    /// Why there may be more.
+    pub(super) defect: Option<Defect>,
+}
+
+impl Packs {
+    /// Lists them.
+    pub(super) async fn list(store: &Arc<dyn Store>) -> Result<Self, StoreError> {
+        let mut packs = Self::default();
+        loop {
+            match store.packs(packs.all.last().map(|last| last.id), 1000).await {
+                Ok(page) if page.is_empty() => return Ok(packs),
+                Ok(page) => packs.all.extend(page),
+                Err(error) => {
+                    packs.defect = Some(damage(error)?);
+                    return Ok(packs);
+                }
+            }
+        }
+    }
+}
+
 impl RunGraph {
-    pub(super) async fn read(store: &Arc<dyn Store>, run: &RunId) -> Result<Self, StoreError> {
+    pub(super) async fn read(store: &Arc<dyn Store>, run: &RunId, packs: &Packs) -> Result<Self, StoreError> {
         let mut graph = Self::default();
         match store.segments(run).await {
             Ok(segments) => graph.segments = segments,
@@ -72,21 +99,12 @@ impl RunGraph {
             }
         }
         graph.read_tail(store, run).await?;
-        let mut after = None;
-        loop {
-            let page = match store.packs(after, 1000).await {
-                Ok(page) => page,
-                Err(error) => {
-                    graph.defects.push(damage(error)?);
-                    break;
-                }
-            };
-            let Some(last) = page.last() else { break };
-            after = Some(last.id);
-            graph.packs.extend(page.iter().filter(|pack| pack.runs.contains(run)).map(|pack| pack.id));
-        }
+        graph.defects.extend(packs.defect.clone());
+        graph.packs.extend(packs.all.iter().filter(|pack| pack.runs.contains(run)).map(|pack| pack.id));
         for pack in graph.packs.clone() {
-            if let Err(error) = graph.read_pack(store, pack).await {
+            if packs.contents.contains(&pack) {
+                graph.contents.insert(pack);
+            } else if let Err(error) = graph.read_pack(store, pack).await {
                 graph.defects.push(damage(error)?);
             }
         }
@@ -103,10 +121,10 @@ impl RunGraph {
         }
         crate::segment::SegmentIndex::open(run, info, &store.section(run, info, Section::Index).await?)?;
         let nodes = SegmentNodes::open(run, info, &store.section(run, info, Section::Nodes).await?)?;
-        for (place, id) in (0..).zip(nodes.ids(hashing)?.to_vec()) {
-            self.nodes.insert(id, Node::of(&nodes.canonical(hashing, place)?)?);
-        }
-        Ok(())
+        nodes.each(hashing, |id, node| {
+            self.nodes.insert(id, Node::of(node)?);
+            Ok(())
+        })
     }
 
     /// One by one where they can't be read together, so that as few as possible are lost.

@@ -1,10 +1,12 @@
 //! Looking after a store: giving back the space of what nobody needs, finding damage, copying runs. What is to be kept
 //! is decided above, by policy; here it is found out what that needs.
 
+mod ahead;
 mod check;
 mod collect;
 mod copy;
 mod graph;
+mod repack;
 mod repair;
 mod thin;
 mod tolerant;
@@ -13,6 +15,7 @@ mod transcribe;
 pub use check::{CheckReport, DamagedCheckpoint, RunReport, Sizes, check, check_run};
 pub use collect::{Collected, Reach, collect};
 pub use copy::{Copied, Copier, copy_run};
+pub use repack::{Repacked, repack};
 pub use repair::{Salvaged, salvage_run};
 pub use thin::{Thinned, drop_removed};
 pub use transcribe::{Transcribed, Transcript};

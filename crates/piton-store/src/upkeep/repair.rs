@@ -10,9 +10,8 @@ use std::sync::Arc;
 use piton_types::{CheckpointRef, EntryKind, PartName, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp, Value};
 
 use super::Reach;
-use super::check::{RunReport, check_run};
+use super::check::{RunReport, read_and_check};
 use super::copy::{Care, copy_log};
-use super::graph::RunGraph;
 use super::tolerant::Tolerant;
 use crate::{Content, Draft, DraftPart, NewRun, PackId, RunLog, RunQuery, SealedEntry, Store, StoreError};
 
@@ -36,8 +35,7 @@ pub async fn salvage_run(
     run: &RunId,
     reach: &dyn Reach,
 ) -> Result<Salvaged, StoreError> {
-    let report = check_run(from, run, reach).await?;
-    let graph = RunGraph::read(from, run).await?;
+    let (report, graph) = read_and_check(from, run, reach).await?;
     let from = &Tolerant::over(from);
     let mut end = None;
     for entry in &graph.entries {

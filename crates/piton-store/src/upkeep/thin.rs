@@ -1,5 +1,6 @@
-//! Dropping what only removed checkpoints had: segments are written anew without the nodes that nothing refers to any
-//! more, and the run lets go of packs that it doesn't need. A pack of which something is needed stays whole.
+//! Dropping what only removed checkpoints had: segments, and packs of state of which less than half is needed, are
+//! written anew without the nodes that nothing refers to any more, and the run lets go of packs that it doesn't need.
+//! Packs of file contents, which other runs may need too, are looked at by [`repack`](super::repack()).
 //!
 //! A crash in between leaves some segments as they were; the next call does the rest. Nothing is dropped that an
 //! entry's body or a checkpoint refers to which wasn't removed, or that the newest entries, which aren't folded,
@@ -7,15 +8,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use piton_types::{BlobId, PartName, RunId};
 
 use super::Reach;
-use super::graph::RunGraph;
+use super::graph::{Packs, RunGraph};
 use crate::codec::references;
+use crate::pack::Pack;
 use crate::run_log::level_of;
 use crate::segment::{self, SegmentEntries, SegmentNodes, Source};
-use crate::state::IdSet;
-use crate::{Defect, Reliance, RunLog, Section, SegmentInfo, Store, StoreError};
+use crate::state::{Fresh, IdSet};
+use crate::{Defect, PackId, Reliance, RunLog, Section, SegmentInfo, Store, StoreError};
 
 /// What was dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     RunLog::open(Arc::clone(store), run).await?.close().await?;
     let log = RunLog::open(Arc::clone(store), run).await?;
     let head = log.head();
-    let mut graph = RunGraph::read(store, run).await?;
+    let mut graph = RunGraph::read(store, run, &Packs::list(store).await?).await?;
     // Damage may hide what something needs: then nothing is dropped.
     if let Some(Defect { what, detail }) = graph.defects.pop() {
         return Err(StoreError::corrupt(what, detail));
@@ -73,17 +76,40 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     if !contents.is_empty() && !snapshots.is_empty() {
         live.extend(reach.reach(store, snapshots).await?);
     }
-    let mut no_more = Vec::new();
+    let mut reliance = Reliance::default();
     for pack in packs {
-        if !store.pack_ids(pack).await?.iter().any(|id| live.contains(id)) {
-            no_more.push(pack);
+        let ids = store.pack_ids(pack).await?;
+        let needed = ids.iter().filter(|id| live.contains(id)).count();
+        if needed == 0 {
+            reliance.no_more.push(pack);
+        } else if needed < ids.len()
+            && !contents.contains(&pack)
+            && let Some(new) = rewrite(store, pack, &live).await?
+        {
+            reliance.also.push(new);
+            reliance.no_more.push(pack);
         }
     }
-    if !no_more.is_empty() {
-        thinned.packs = no_more.len() as u64;
-        store.rely(run, head, Reliance { also: Vec::new(), no_more }).await?;
+    if !reliance.no_more.is_empty() {
+        thinned.packs = reliance.no_more.len() as u64;
+        store.rely(run, head, reliance).await?;
     }
     Ok(thinned)
+}
+
+/// Writes a pack of state anew with what is live of it, if that is less than half.
+async fn rewrite(store: &Arc<dyn Store>, pack: PackId, live: &IdSet) -> Result<Option<PackId>, StoreError> {
+    let nodes = Pack::open(store.pack(pack).await?)?.nodes(|_| None)?;
+    let size = |nodes: &[(BlobId, Bytes)]| nodes.iter().map(|(_, node)| node.len()).sum::<usize>();
+    let whole = size(&nodes);
+    let kept: Vec<_> = nodes.into_iter().filter(|(id, _)| live.contains(id)).collect();
+    if size(&kept) * 2 >= whole {
+        return Ok(None);
+    }
+    let ids: Vec<BlobId> = kept.iter().map(|(id, _)| *id).collect();
+    let kept: Vec<Fresh> = kept.into_iter().map(|(id, node)| Fresh::whole(id, node)).collect();
+    let (_, bytes) = Pack::build(store.hashing(), &kept)?;
+    store.stage(bytes, &ids).await.map(Some)
 }
 
 /// Writes a segment anew with what is live of it; gives how many nodes are gone.

@@ -4,5 +4,6 @@
 mod copies;
 mod executions;
 mod files;
+mod full_disk;
 mod keeping;
 mod repairs;
