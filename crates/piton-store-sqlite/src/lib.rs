@@ -23,6 +23,7 @@ mod errors;
 #[cfg(test)]
 mod fault_tests;
 mod files;
+mod gather;
 mod group;
 mod index;
 mod inspect;
@@ -32,6 +33,7 @@ mod maintenance;
 mod mark;
 mod open;
 mod options;
+mod pages;
 mod pool;
 mod replace;
 mod schema;
@@ -46,6 +48,7 @@ mod writer;
 
 pub use checkpoints::SqliteCheckpointStore;
 pub use counters::Counters;
+pub use gather::gather;
 pub use options::{DamagedWal, SqliteOptions};
 pub use replace::replace;
 pub use store::SqliteStore;

@@ -13,6 +13,7 @@
 //! salts, checksum), then frames of 24 bytes (page number, database size if this ends a commit, the
 //! salts, checksum) and a page. Frames with other salts are leftovers of before the log was restarted.
 
+use std::collections::HashMap;
 use std::io::{self, Read};
 
 use crate::mark::Mark;
@@ -163,6 +164,31 @@ pub(crate) fn scan<R: Read>(mut open: impl FnMut() -> io::Result<R>) -> io::Resu
         }
     }
     Ok(Finding::Whole)
+}
+
+/// Where in a log the newest committed form of each page is, up to the first frame that doesn't fit.
+pub(crate) fn committed<R: Read>(open: impl FnOnce() -> io::Result<R>) -> io::Result<HashMap<u32, u64>> {
+    let (mut log, mut header) = (open()?, [0; LOG_HEADER]);
+    let (mut pages, mut pending) = (HashMap::new(), Vec::new());
+    match log.read_exact(&mut header) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(pages),
+        read => read?,
+    }
+    let big = word(&header[..4], true) & 1 == 1;
+    let mut sums = stored_sums(&header[24..]);
+    let (mut frame, mut at) = (Frame([0; FRAME]), LOG_HEADER as u64);
+    while frame.read(&mut log)? {
+        sums = frame.sums_after(sums, big);
+        if sums != frame.stored() || frame.salts() != header[16..24] {
+            break;
+        }
+        pending.push((word(&frame.0[..4], true), at + FRAME_HEADER as u64));
+        if frame.ends_commit() {
+            pages.extend(pending.drain(..));
+        }
+        at += FRAME as u64;
+    }
+    Ok(pages)
 }
 
 fn scan_frames(log: &mut impl Read, header: &[u8; LOG_HEADER], big: bool) -> io::Result<Finding> {

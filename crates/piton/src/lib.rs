@@ -152,7 +152,7 @@ pub use piton_flow::{
 
 #[cfg(feature = "sqlite")]
 pub use piton_store_sqlite::{
-    DamagedWal, SqliteCheckpointStore, SqliteOptions, SqliteStore, replace as replace_damaged,
+    DamagedWal, SqliteCheckpointStore, SqliteOptions, SqliteStore, gather as gather_damaged, replace as replace_damaged,
 };
 
 /// Snapshots of a working folder, what changed in it, and the way back.

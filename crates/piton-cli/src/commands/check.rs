@@ -6,7 +6,7 @@ use std::sync::Arc;
 use piton::recovery::{validate, whole_at};
 use piton::upkeep::{CheckReport, RunReport, Sizes, check, check_run, salvage_run};
 use piton::workspace::SnapshotReach;
-use piton::{DamagedWal, SqliteOptions, SqliteStore, SystemRandom, replace_damaged};
+use piton::{DamagedWal, SqliteOptions, SqliteStore, SystemRandom, gather_damaged, replace_damaged};
 use piton_store::{EncryptedStore, FileOptions, FileStore, Store, StoreError, replace_files};
 use piton_types::{CheckpointRef, Timestamp};
 use serde_json::{Value as Json, json};
@@ -177,7 +177,7 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         return Err(Failure::fixable("there is no store here"));
     };
     let damaged = Damaged::at(&place.url)?;
-    let below = damaged.open()?;
+    let (below, is_gathered) = damaged.open_or_gather().await?;
     let key = match piton_store::is_encrypted(&*below).await? {
         true => Some(session.surroundings.keys.key()?),
         false => None,
@@ -185,10 +185,13 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     let store = session.unlock_with(Arc::clone(&below), key.as_ref()).await?;
     let checking = check(&store, &SnapshotReach, arguments.deep);
     let report = through_stores(session, "checking", checking).await?;
-    if report.is_whole() {
+    if report.is_whole() && !is_gathered {
         show(session, &report)?;
         store.close().await?;
         return Ok(Exit::Done);
+    }
+    if is_gathered {
+        session.output.note("the store can't be opened as it is: this is what was found of it, page by page");
     }
     if !session.output.is_json() {
         show(session, &report)?;
@@ -199,12 +202,10 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     plan.line(format!("{} and its log are kept beside it as .damaged-N", path.display()));
     if !plan.agreed(session, arguments.consent)? {
         store.close().await?;
-        return Ok(Exit::Done);
+        drop((store, below));
+        return damaged.clear(&damaged.beside("-gathered")).map(|()| Exit::Done);
     }
-    let runs = store.run_ids().await.map_err(|error: StoreError| {
-        Failure::from(error)
-            .hint("the list of runs itself is damaged: nothing was changed. Take a copy of the store from elsewhere.")
-    })?;
+    let runs = store.run_ids().await?;
     damaged.clear(&new)?;
     let target_below = damaged.create(&new)?;
     let target: Arc<dyn Store> = match &key {
@@ -231,6 +232,7 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     store.close().await?;
     drop((store, below, target));
     let aside = damaged.replace(&new)?;
+    damaged.clear(&damaged.beside("-gathered"))?;
     if session.output.is_json() {
         session.output.object(
             &json!({"repaired": path.to_string_lossy(), "set_aside": aside.to_string_lossy(), "notes": said}),
@@ -255,6 +257,28 @@ impl Damaged {
             Some(("file", path)) => Ok(Self { path: path.into(), is_folder: true }),
             _ => Err(Failure::fixable(format!("{url} can't be repaired by piton"))),
         }
+    }
+
+    /// The store, or if it can't be opened or doesn't know its runs, what can be found of it otherwise.
+    async fn open_or_gather(&self) -> Result<(Arc<dyn Store>, bool), Failure> {
+        let error = match self.open() {
+            Ok(store) => match store.run_ids().await {
+                Ok(_) => return Ok((store, false)),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        if self.is_folder || !matches!(error, StoreError::Corrupt { .. } | StoreError::Invalid { .. }) {
+            return Err(error.into());
+        }
+        let gathered = self.beside("-gathered");
+        self.clear(&gathered)?;
+        // A file of which no page is ours is no store of ours.
+        if gather_damaged(&self.path, &gathered)? == 0 {
+            self.clear(&gathered)?;
+            return Err(error.into());
+        }
+        Ok((Arc::new(SqliteStore::open(gathered, SqliteOptions::default().with_create(false))?), true))
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {

@@ -1,0 +1,197 @@
+//! Gathering the rows of a database that can't be read as one any more, because its first page is damaged or one that
+//! leads to many others. Every page says by its checksum whether it is whole, and every leaf has its rows complete, so
+//! they are found without what led to them, and written into a new database.
+//!
+//! What is gathered isn't believed: entries, segments and packs have hashes and checksums of their own, and whoever
+//! repairs a store takes over only what fits them. A row whose page is damaged is missing; which table a row is of is told
+//! by its columns. Pages that aren't in use any more are left out as far as the map of pages says which they are.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use piton_store::StoreError;
+use rusqlite::{Connection, ToSql, params};
+
+use crate::connect::Target;
+use crate::errors::{from_io, translate};
+use crate::files::{self, Files};
+use crate::pages::{Pages, Row, Value};
+use crate::{SqliteOptions, SqliteStore, blobs, vfs, wal_scan};
+
+/// Rows between two commits.
+const BATCH: u64 = 1000;
+
+/// Writes every row that can be found of the database at `path` into a new one at `into`; says how many. The damaged
+/// one isn't changed. `Unavailable` if somebody has it open.
+pub fn gather(path: &Path, into: &Path) -> Result<u64, StoreError> {
+    vfs::register().map_err(|code| StoreError::Unavailable { detail: format!("SQLite can't start: code {code}") })?;
+    let files = Files::of(path, false)?;
+    let _lock = lock(&files)?;
+    let fail = |error: io::Error| from_io(&error, &files.database);
+    let file = files::options().read(true).open(&files.database).map_err(fail)?;
+    let log = match files::options().read(true).open(files.wal()) {
+        Ok(log) => Some(log),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(from_io(&error, &files.wal())),
+    };
+    let newer = match &log {
+        Some(_) => {
+            let open = || Ok(io::BufReader::new(files::options().read(true).open(files.wal())?));
+            wal_scan::committed(open).map_err(|error| from_io(&error, &files.wal()))?
+        }
+        None => HashMap::new(),
+    };
+    let pages = Pages::new(file, log, newer).map_err(fail)?;
+    // Its tables, and nothing in them.
+    drop(SqliteStore::open(into, SqliteOptions::default())?);
+    let conn = Target::new(into, &SqliteOptions::default()).writer().map_err(|error| translate(&error, into))?;
+    let gathered = Gathering::new(&conn).and_then(|mut gathering| {
+        for number in 1..=pages.count() {
+            pages.rows(number, |row| gathering.add(row))?;
+        }
+        gathering.end()
+    });
+    let rows = gathered.map_err(|error| match error {
+        PageError::Io(error) => from_io(&error, &files.database),
+        PageError::Sql(error) => translate(&error, into),
+    })?;
+    conn.close().map_err(|(_, error)| translate(&error, into))?;
+    Ok(rows)
+}
+
+fn lock(files: &Files) -> Result<File, StoreError> {
+    let path = files.beside("-lock");
+    let file = files::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(|error| from_io(&error, &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let detail = format!("{} is open in another process", files.database.display());
+            Err(StoreError::Unavailable { detail })
+        }
+        Err(TryLockError::Error(error)) => Err(from_io(&error, &path)),
+    }
+}
+
+/// Why gathering ends early.
+pub(crate) enum PageError {
+    Io(io::Error),
+    Sql(rusqlite::Error),
+}
+
+impl From<io::Error> for PageError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<rusqlite::Error> for PageError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// Rows on their way into the new database.
+struct Gathering<'a> {
+    conn: &'a Connection,
+    rows: u64,
+    /// Numbers that may be those of a pack and of a run that relies on it.
+    pairs: Vec<(i64, i64)>,
+    /// What an index says of runs: number, id, state, time.
+    listed: Vec<(i64, String, i64, i64)>,
+}
+
+impl<'a> Gathering<'a> {
+    fn new(conn: &'a Connection) -> Result<Self, PageError> {
+        conn.execute_batch("PRAGMA synchronous = OFF; BEGIN")?;
+        Ok(Self { conn, rows: 0, pairs: Vec::new(), listed: Vec::new() })
+    }
+
+    fn add(&mut self, row: &Row) -> Result<(), PageError> {
+        use Value::{Blob, Integer, Null, Text};
+        let key = row.key;
+        let put = |sql: &str, rest: &[&dyn ToSql]| {
+            let mut values: Vec<&dyn ToSql> = vec![&key];
+            values.extend(rest);
+            self.conn.prepare_cached(sql)?.execute(&values[..])
+        };
+        let added = match (key, &row.columns[..]) {
+            (Some(_), [Null, Integer(at), Integer(fence), Blob(hash), Blob(entry), pack @ (Blob(_) | Integer(_))]) => {
+                put("INSERT OR IGNORE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6)", &[at, fence, hash, entry, pack])?
+            }
+            (Some(_), [Null, Blob(bytes)]) => put("INSERT OR IGNORE INTO tail VALUES (?1, ?2)", &[bytes])?,
+            (Some(_), [Null, Integer(last), Blob(entries), Blob(index), Blob(nodes)]) => {
+                put("INSERT OR IGNORE INTO segment VALUES (?1, ?2, ?3, ?4, ?5)", &[last, entries, index, nodes])?
+            }
+            (Some(number), [Null, Integer(state), since @ (Integer(_) | Null), Blob(ids), Blob(bytes)]) => {
+                let added = put("INSERT OR IGNORE INTO pack VALUES (?1, ?2, ?3, ?4, ?5)", &[state, since, ids, bytes])?;
+                if added > 0 {
+                    blobs::list(self.conn, number, ids)?;
+                }
+                added
+            }
+            (
+                Some(_),
+                [
+                    Null,
+                    Text(id),
+                    Integer(status),
+                    Integer(updated),
+                    Integer(as_of),
+                    Integer(created),
+                    Integer(kind),
+                    Text(name),
+                    parent,
+                    folder,
+                ],
+            ) => put(
+                "INSERT OR IGNORE INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                &[id, status, updated, as_of, created, kind, name, parent, folder],
+            )?,
+            (Some(_), [Null]) => put("INSERT OR IGNORE INTO removed VALUES (?1)", &[])?,
+            (None, [Integer(pack), Integer(run)]) => {
+                // Beginnings of ids, which stand in a table like this one, are hardly ever so small.
+                if (1..=i64::from(i32::MAX)).contains(pack) && (1..=i64::from(i32::MAX)).contains(run) {
+                    self.pairs.push((*pack, *run));
+                }
+                0
+            }
+            (None, [Integer(status), Integer(updated), Text(id), Integer(number)]) => {
+                self.listed.push((*number, id.clone(), *status, *updated));
+                0
+            }
+            _ => 0,
+        };
+        self.rows += added as u64;
+        if added > 0 && self.rows.is_multiple_of(BATCH) {
+            self.conn.execute_batch("COMMIT; BEGIN")?;
+        }
+        Ok(())
+    }
+
+    /// What is made of the rest once all rows are there.
+    fn end(self) -> Result<u64, PageError> {
+        // A run whose row is lost has its entries still, and may be in an index.
+        let mut run = self.conn.prepare(
+            "INSERT OR IGNORE INTO run(no, id, status, updated_at, as_of, created_at, kind, name)
+             SELECT ?1, ?2, ?3, ?4, 0, ?4, 0, ?2 WHERE EXISTS (SELECT 1 FROM entry WHERE key >> 32 = ?1)",
+        )?;
+        for (number, id, status, updated) in &self.listed {
+            run.execute(params![number, id, status, updated])?;
+        }
+        let numbers = |sql: &str| {
+            let mut statement = self.conn.prepare(sql)?;
+            let found = statement.query_map((), |row| row.get(0))?;
+            found.collect::<rusqlite::Result<HashSet<i64>>>()
+        };
+        let (packs, runs) = (numbers("SELECT no FROM pack")?, numbers("SELECT no FROM run")?);
+        let mut rely = self.conn.prepare("INSERT OR IGNORE INTO pack_run VALUES (?1, ?2)")?;
+        for (pack, run) in self.pairs.iter().filter(|(pack, run)| packs.contains(pack) && runs.contains(run)) {
+            rely.execute([pack, run])?;
+        }
+        self.conn.execute_batch("COMMIT")?;
+        Ok(self.rows)
+    }
+}
