@@ -18,6 +18,7 @@ use crate::connect::Target;
 use crate::errors::{from_io, translate};
 use crate::files::{self, Files};
 use crate::pages::{Pages, Row, Value};
+use crate::schema::pack_state;
 use crate::{SqliteOptions, SqliteStore, blobs, vfs, wal_scan};
 
 /// Rows between two commits.
@@ -125,12 +126,15 @@ impl<'a> Gathering<'a> {
             (Some(_), [Null, Integer(last), Blob(entries), Blob(index), Blob(nodes)]) => {
                 put("INSERT OR IGNORE INTO segment VALUES (?1, ?2, ?3, ?4, ?5)", &[last, entries, index, nodes])?
             }
-            (Some(number), [Null, Integer(state), since @ (Integer(_) | Null), Blob(ids), Blob(bytes)]) => {
-                let added = put("INSERT OR IGNORE INTO pack VALUES (?1, ?2, ?3, ?4, ?5)", &[state, since, ids, bytes])?;
+            (Some(number), [Null, Blob(ids), Blob(bytes)]) => {
+                let added = put("INSERT OR IGNORE INTO pack VALUES (?1, ?2, ?3)", &[ids, bytes])?;
                 if added > 0 {
                     blobs::list(self.conn, number, ids)?;
                 }
                 added
+            }
+            (Some(_), [Null, Integer(state), since @ (Integer(_) | Null)]) => {
+                put("INSERT OR IGNORE INTO pack_state VALUES (?1, ?2, ?3)", &[state, since])?
             }
             (
                 Some(_),
@@ -181,6 +185,12 @@ impl<'a> Gathering<'a> {
         for (number, id, status, updated) in &self.listed {
             run.execute(params![number, id, status, updated])?;
         }
+        // Nothing says that a pack whose state is lost isn't needed.
+        self.conn.execute_batch(&format!(
+            "DELETE FROM pack_state WHERE no NOT IN (SELECT no FROM pack);
+             INSERT INTO pack_state(no, state) SELECT no, {} FROM pack WHERE no NOT IN (SELECT no FROM pack_state);",
+            pack_state::KEPT
+        ))?;
         let numbers = |sql: &str| {
             let mut statement = self.conn.prepare(sql)?;
             let found = statement.query_map((), |row| row.get(0))?;
