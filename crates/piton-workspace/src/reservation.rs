@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_types::{Holder, Timestamp, from_json, from_value, to_json, to_value};
+use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::workspace::blocking;
@@ -366,13 +367,20 @@ impl Reservations {
     }
 }
 
-/// Puts a whole new content in the place of a file.
+/// Puts a whole new content in the place of a file. The two are exchanged, and the old one goes: a file that is renamed over
+/// another is written out by ext4 at once, which took three quarters of the time.
 fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;
     file.write_all(text)?;
     drop(file);
-    std::fs::rename(&beside, path)
+    match rustix::fs::renameat_with(CWD, &beside, CWD, path, RenameFlags::EXCHANGE) {
+        // One that stays is written over the next time.
+        Ok(()) => drop(std::fs::remove_file(&beside)),
+        // There is none yet, or the file system knows no exchange.
+        Err(_) => std::fs::rename(&beside, path)?,
+    }
+    Ok(())
 }
 
 /// By what right a file is written.
