@@ -4,7 +4,7 @@
 //! clear one away takes longer than most scripts, so both are done beside the call, on another thread.
 //!
 //! Most scripts take less time than to wake a thread for them. So a small one is begun where it is called, and is only
-//! moved to a thread, from its beginning, when it has not come to its end in [`SLICE`]. That can't be seen: a script
+//! moved to a thread, from its beginning, when it has not come to its end within a slice of time. That can't be seen: a script
 //! touches nothing but its own engine.
 
 mod builtins;
