@@ -10,10 +10,13 @@ use crate::CodeError;
 /// Less than the stack of any thread that we are called on.
 const MAX_STACK: usize = 512 << 10;
 
-/// How many are kept ready. There are none before the first script has run.
-const SPARE: usize = 2;
+/// How many are made at a time, when none is ready any more. There are none before the first script has run.
+const SPARE: usize = 4;
 
 static READY: Mutex<Vec<Engine>> = Mutex::new(Vec::new());
+
+/// Held by whoever makes others, so that many scripts at once don't all want to.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// A runtime with its one global scope.
 pub(super) struct Engine {
@@ -22,10 +25,14 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// One in which nothing has run.
-    pub(super) fn take() -> Result<Self, CodeError> {
-        let ready = ready().pop();
-        ready.map_or_else(Self::new, Ok)
+    /// One in which nothing has run; and whether it was the last, so that [others](Self::make_others) should be made
+    /// beside its script.
+    pub(super) fn take() -> Result<(Self, bool), CodeError> {
+        let (found, is_last) = {
+            let mut ready = ready();
+            (ready.pop(), ready.is_empty())
+        };
+        Ok((found.map_or_else(Self::new, Ok)?, is_last))
     }
 
     fn new() -> Result<Self, CodeError> {
@@ -46,16 +53,13 @@ impl Engine {
         self.runtime.set_interrupt_handler(Some(Box::new(is_over)));
     }
 
-    /// Clears it away, with all that its script left, and makes others for those that come next.
-    pub(super) fn retire(self) {
-        drop(self);
+    /// Makes some for the scripts that come next.
+    pub(super) fn make_others() {
+        let Ok(_making) = MAKING.try_lock() else { return };
         while ready().len() < SPARE {
             // What fails here fails again for the next script, which says so.
             let Ok(engine) = Self::new() else { return };
-            let mut ready = ready();
-            if ready.len() < SPARE {
-                ready.push(engine);
-            }
+            ready().push(engine);
         }
     }
 }

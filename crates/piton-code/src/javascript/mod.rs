@@ -1,7 +1,8 @@
 //! JavaScript, by QuickJS in this process.
 //!
-//! Every call has an engine of its own that nothing has run in before and nothing runs in afterwards. To make one and to
-//! clear one away takes longer than most scripts, so both are done beside the call, on another thread.
+//! Every call has an engine of its own that nothing has run in before and nothing runs in afterwards. To make one takes
+//! longer than most scripts, so some are made ahead, on another thread. (To clear them away there as well costs more than
+//! it saves: both threads then want the same memory.)
 //!
 //! Most scripts take less time than to wake a thread for them. So a small one is begun where it is called, and is only
 //! moved to a thread, from its beginning, when it has not come to its end within a slice of time. That can't be seen: a script
@@ -67,7 +68,8 @@ impl JavaScript {
         limits: &CodeLimits,
         surroundings: &Surroundings,
     ) -> Result<Value, CodeError> {
-        run(&Engine::take()?, code, inputs, limits, surroundings)
+        let (engine, _) = Engine::take()?;
+        run(&engine, code, inputs, limits, surroundings)
     }
 
     /// The same for whoever mustn't be held up.
@@ -84,23 +86,27 @@ impl JavaScript {
     ) -> Result<Value, CodeError> {
         if code.len() + size(&inputs) <= SMALL {
             let slice = CodeLimits { time: limits.time.min(SLICE), ..limits };
-            let engine = Engine::take()?;
-            let result = run(&engine, &code, &inputs, &slice, &surroundings);
-            tokio::task::spawn_blocking(|| engine.retire());
-            match result {
+            let (engine, is_last) = Engine::take()?;
+            if is_last {
+                tokio::task::spawn_blocking(Engine::make_others);
+            }
+            match run(&engine, &code, &inputs, &slice, &surroundings) {
                 Err(CodeError::TimedOut { .. }) if slice.time < limits.time => {}
                 result => return result,
             }
         }
         let (answer, answered) = tokio::sync::oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            let engine = match Engine::take() {
-                Ok(engine) => engine,
+            let (engine, is_last) = match Engine::take() {
+                Ok(taken) => taken,
                 Err(error) => return drop(answer.send(Err(error))),
             };
             // Nobody listens any more if the future was dropped.
             drop(answer.send(run(&engine, &code, &inputs, &limits, &surroundings)));
-            engine.retire();
+            drop(engine);
+            if is_last {
+                Engine::make_others();
+            }
         });
         answered.await.unwrap_or_else(|_| Err(CodeError::Engine("the code's thread failed".to_owned())))
     }
