@@ -109,10 +109,13 @@ fn start(output: Output, arguments: Arguments) -> Exit {
             return failure.exit;
         }
     };
-    runtime.block_on(commands::execute(&session, arguments.verb)).unwrap_or_else(|failure| {
+    let exit = runtime.block_on(commands::execute(&session, arguments.verb)).unwrap_or_else(|failure| {
         session.output.failure(&failure);
         failure.exit
-    })
+    });
+    // Whatever still runs was given up by the command; nobody waits for it.
+    runtime.shutdown_background();
+    exit
 }
 
 /// The one place where the environment is read.
