@@ -78,6 +78,8 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
             round += 1;
             let damaged = touch(&files, 1_000, round)?;
             damaged.iter().skip(500).try_for_each(std::fs::remove_file)?;
+            // Nobody pays for what another has left to be written.
+            execute(&mut Command::new("sync"))?;
             std::thread::sleep(Duration::from_millis(50));
             times.entry((peer.name(), "restore")).or_default().of(|| peer.restore())?;
             ensure!(damaged.iter().all(|file| file.exists()), "{} brought not all back", peer.name());

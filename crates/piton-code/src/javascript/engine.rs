@@ -1,6 +1,7 @@
 //! Engines, each for one script. A few in which nothing has run are kept ready, so that a script needn't wait until its
 //! own is made. None is ever used twice.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rquickjs::{Context, Runtime};
@@ -10,13 +11,13 @@ use crate::CodeError;
 /// Less than the stack of any thread that we are called on.
 const MAX_STACK: usize = 512 << 10;
 
-/// How many are made at a time, when none is ready any more. There are none before the first script has run.
+/// How many are kept ready. There are none before the first script has run.
 const SPARE: usize = 4;
 
 static READY: Mutex<Vec<Engine>> = Mutex::new(Vec::new());
 
-/// Held by whoever makes others, so that many scripts at once don't all want to.
-static MAKING: Mutex<()> = Mutex::new(());
+/// Whether a thread makes others at present.
+static MAKING: AtomicBool = AtomicBool::new(false);
 
 /// A runtime with its one global scope.
 pub(super) struct Engine {
@@ -25,14 +26,29 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// One in which nothing has run; and whether it was the last, so that [others](Self::make_others) should be made
-    /// beside its script.
-    pub(super) fn take() -> Result<(Self, bool), CodeError> {
-        let (found, is_last) = {
-            let mut ready = ready();
-            (ready.pop(), ready.is_empty())
-        };
-        Ok((found.map_or_else(Self::new, Ok)?, is_last))
+    /// One in which nothing has run.
+    pub(super) fn take() -> Result<Self, CodeError> {
+        let found = ready().pop();
+        found.map_or_else(Self::new, Ok)
+    }
+
+    /// Clears it away and makes others for the scripts that come next. That is left to a thread, so that nobody waits
+    /// for it, unless one is at it already: where many scripts run in a row, both have their part then.
+    pub(super) fn end(self) {
+        if let Some(making) = Making::begin() {
+            tokio::task::spawn_blocking(move || {
+                drop(self);
+                making.fill();
+            });
+        }
+    }
+
+    /// The same for whoever has a thread of his own.
+    pub(super) fn end_here(self) {
+        drop(self);
+        if let Some(making) = Making::begin() {
+            making.fill();
+        }
     }
 
     fn new() -> Result<Self, CodeError> {
@@ -53,14 +69,28 @@ impl Engine {
         self.runtime.set_interrupt_handler(Some(Box::new(is_over)));
     }
 
-    /// Makes some for the scripts that come next.
-    pub(super) fn make_others() {
-        let Ok(_making) = MAKING.try_lock() else { return };
+}
+
+/// The right to make others, which one thread has at a time.
+struct Making;
+
+impl Making {
+    fn begin() -> Option<Self> {
+        (!MAKING.swap(true, Ordering::AcqRel)).then_some(Self)
+    }
+
+    fn fill(self) {
         while ready().len() < SPARE {
             // What fails here fails again for the next script, which says so.
-            let Ok(engine) = Self::new() else { return };
+            let Ok(engine) = Engine::new() else { return };
             ready().push(engine);
         }
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        MAKING.store(false, Ordering::Release);
     }
 }
 

@@ -1,8 +1,7 @@
 //! JavaScript, by QuickJS in this process.
 //!
-//! Every call has an engine of its own that nothing has run in before and nothing runs in afterwards. To make one takes
-//! longer than most scripts, so some are made ahead, on another thread. (To clear them away there as well costs more than
-//! it saves: both threads then want the same memory.)
+//! Every call has an engine of its own that nothing has run in before and nothing runs in afterwards. To make one and to
+//! clear it away takes longer than most scripts, so some are made ahead, and cleared away, on another thread.
 //!
 //! Most scripts take less time than to wake a thread for them. So a small one is begun where it is called, and is only
 //! moved to a thread, from its beginning, when it has not come to its end within a slice of time. That can't be seen: a script
@@ -68,8 +67,7 @@ impl JavaScript {
         limits: &CodeLimits,
         surroundings: &Surroundings,
     ) -> Result<Value, CodeError> {
-        let (engine, _) = Engine::take()?;
-        run(&engine, code, inputs, limits, surroundings)
+        run(&Engine::take()?, code, inputs, limits, surroundings)
     }
 
     /// The same for whoever mustn't be held up.
@@ -86,27 +84,23 @@ impl JavaScript {
     ) -> Result<Value, CodeError> {
         if code.len() + size(&inputs) <= SMALL {
             let slice = CodeLimits { time: limits.time.min(SLICE), ..limits };
-            let (engine, is_last) = Engine::take()?;
-            if is_last {
-                tokio::task::spawn_blocking(Engine::make_others);
-            }
-            match run(&engine, &code, &inputs, &slice, &surroundings) {
+            let engine = Engine::take()?;
+            let result = run(&engine, &code, &inputs, &slice, &surroundings);
+            engine.end();
+            match result {
                 Err(CodeError::TimedOut { .. }) if slice.time < limits.time => {}
                 result => return result,
             }
         }
         let (answer, answered) = tokio::sync::oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            let (engine, is_last) = match Engine::take() {
-                Ok(taken) => taken,
+            let engine = match Engine::take() {
+                Ok(engine) => engine,
                 Err(error) => return drop(answer.send(Err(error))),
             };
             // Nobody listens any more if the future was dropped.
             drop(answer.send(run(&engine, &code, &inputs, &limits, &surroundings)));
-            drop(engine);
-            if is_last {
-                Engine::make_others();
-            }
+            engine.end_here();
         });
         answered.await.unwrap_or_else(|_| Err(CodeError::Engine("the code's thread failed".to_owned())))
     }
@@ -151,8 +145,11 @@ fn call(
             let mut options = EvalOptions::default();
             options.strict = false;
             ctx.eval_with_options::<(), _>(code, options).catch(&ctx)?;
-            // A `const main` is in the scope of the script and not in its global object.
-            let found: JsValue<'_> = ctx.eval("typeof main === 'function' ? main : undefined").catch(&ctx)?;
+            let mut found: JsValue<'_> = ctx.globals().get("main").catch(&ctx)?;
+            if !found.is_function() {
+                // A `const main` is in the scope of the script and not in its global object.
+                found = ctx.eval("typeof main === 'function' ? main : undefined").catch(&ctx)?;
+            }
             let Some(function) = found.into_function() else { return Ok(Err(CodeError::NoMain)) };
             *main = true;
             let given = convert::to_js(&ctx, inputs).catch(&ctx)?;
