@@ -68,7 +68,6 @@ impl Engine {
         self.runtime.set_memory_limit(usize::try_from(memory).unwrap_or(usize::MAX));
         self.runtime.set_interrupt_handler(Some(Box::new(is_over)));
     }
-
 }
 
 /// The right to make others, which one thread has at a time.
