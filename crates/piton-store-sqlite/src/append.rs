@@ -6,6 +6,7 @@ use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::index::{kind_number, status_number};
+use crate::inspect::is_damage;
 use crate::schema::{INLINE_PACK, INLINE_PACK_OF_NEWEST, MAX_ROW, MAX_RUN, key, seq_of};
 use crate::upkeep;
 use crate::writer::Failure;
@@ -130,9 +131,14 @@ fn insert_row(conn: &Connection, index: &RunSummary) -> Result<i64, Failure> {
     Ok(number)
 }
 
-/// The number of a run, if it exists.
+/// The number of a run, if it exists. Where the index of ids is damaged, the table itself tells: whatever is whole of a
+/// run can be read then.
 pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<i64>> {
-    conn.prepare_cached("SELECT no FROM run WHERE id = ?1")?.query_row([run.as_str()], |row| row.get(0)).optional()
+    let look = |sql| conn.prepare_cached(sql)?.query_row([run.as_str()], |row| row.get(0)).optional();
+    match look("SELECT no FROM run WHERE id = ?1") {
+        Err(error) if is_damage(&error) => look("SELECT no FROM run NOT INDEXED WHERE id = ?1"),
+        found => found,
+    }
 }
 
 /// What is known of a run before an append to it.

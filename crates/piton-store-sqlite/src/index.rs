@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::SqliteStore;
 use crate::append::{fence, head, run_number};
+use crate::inspect::is_damage;
 use crate::list::list;
 use crate::schema::key;
 use crate::writer::Failure;
@@ -55,9 +56,16 @@ impl RunIndex for SqliteStore {
 pub(crate) const COLUMNS: &str = "id, status, updated_at, as_of, created_at, kind, name, parent, folder, no";
 
 fn summary(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<RunSummary>> {
-    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM run WHERE id = ?1"))?
-        .query_row([run.as_str()], |row| summary_of(conn, row))
-        .optional()
+    let look = |how| {
+        conn.prepare_cached(&format!("SELECT {COLUMNS} FROM run {how} WHERE id = ?1"))?
+            .query_row([run.as_str()], |row| summary_of(conn, row))
+            .optional()
+    };
+    match look("") {
+        // As for the number of a run.
+        Err(error) if is_damage(&error) => look("NOT INDEXED"),
+        found => found,
+    }
 }
 
 /// A run's summary from its row.

@@ -81,7 +81,8 @@ pub(crate) fn inspect(target: &Target, checked: &Connection) -> rusqlite::Result
     }
 }
 
-fn is_damage(error: &rusqlite::Error) -> bool {
+/// Whether a page was found to be damaged.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, SystemIoFailure};
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase | SystemIoFailure))
 }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::SqliteStore;
 use crate::append::{fence, hash, head, run_number};
 use crate::counters::Tally;
+use crate::inspect::is_damage;
 use crate::schema::{MAX_ROW, key, seq_of};
 use crate::writer::Failure;
 
@@ -105,6 +106,19 @@ fn read(conn: &Connection, run: &RunId, span: Span) -> rusqlite::Result<Vec<Reco
         (true, false) => sql!(", pack", "ASC"),
         (true, true) => sql!(", pack", "DESC"),
     };
+    match read_by(conn, sql, run, span) {
+        // The index of ids may be what is damaged; the table tells the number too.
+        Err(error) if is_damage(&error) => match run_number(conn, run)? {
+            Some(number) => {
+                read_by(conn, &sql.replace("(SELECT no FROM run WHERE id = ?1)", &number.to_string()), run, span)
+            }
+            None => Ok(Vec::new()),
+        },
+        done => done,
+    }
+}
+
+fn read_by(conn: &Connection, sql: &str, run: &RunId, span: Span) -> rusqlite::Result<Vec<Record>> {
     let limit = i64::try_from(span.limit).unwrap_or(i64::MAX);
     let mut statement = conn.prepare_cached(sql)?;
     let rows = statement.query_map(params![run.as_str(), span.from.0, span.to.0, limit], |row| {

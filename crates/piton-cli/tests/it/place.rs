@@ -23,7 +23,7 @@ fn init_says_where_the_store_is_and_can_be_repeated() {
     insta::assert_snapshot!(world.piton(["init"]).whole(), @r"
     --- stdout
     store  sqlite:[ROOT]/home/.local/state/piton/work-[HASH]/store.db
-    size   74 KB
+    size   78 KB
     runs   0
     --- exit 0
     ");
@@ -77,7 +77,7 @@ fn inside_the_folder_git_ignores_it() {
     insta::assert_snapshot!(world.piton(["init", "--here"]).whole(), @r"
     --- stdout
     store  sqlite:[ROOT]/work/.piton/store.db
-    size   74 KB
+    size   78 KB
     runs   0
     --- stderr
     It is inside the folder: git ignores it, but `git clean -fdx` and `rm -rf` take it away.
