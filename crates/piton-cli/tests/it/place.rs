@@ -29,7 +29,7 @@ fn init_says_where_the_store_is_and_can_be_repeated() {
     ");
     insta::assert_snapshot!(world.piton(["init", "--json"]).whole(), @r#"
     --- stdout
-    {"bytes":73728,"encrypted":false,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/work-[HASH]/store.db"}
+    {"bytes":77824,"encrypted":false,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/work-[HASH]/store.db"}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["log"]).whole(), @r"
