@@ -17,7 +17,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -397,19 +397,17 @@ fn note_synced(log: &mut Layered) {
     log.noted = Some((salts, Instant::now()));
 }
 
-/// Whether a file still has a name. Nothing else is asked for: a file whose times were asked for gets new ones with
-/// the next write, and the sync after that takes longer by a third.
+/// Whether a file still has a name. Nothing else is asked for, where the system can be asked so: a file whose times
+/// were asked for gets new ones with the next write, and the sync after that takes longer by a third.
 fn is_named(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{AtFlags, StatxFlags, statx};
-        statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK).is_ok_and(|stat| stat.stx_nlink > 0)
+        if let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK) {
+            return stat.stx_nlink > 0;
+        }
     }
-    #[cfg(not(target_os = "linux"))]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-        file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
-    }
+    file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
 }
 
 unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use piton_flow::{
     Document, ExecutionStatus, FlowError, FlowOptions, Format, HandleError, Limits, Plugin, PluginContext, PluginError,
-    PluginMetadata, SafeStopSignal, StartFlow, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder, run_durable,
+    PluginMetadata, ResumePolicy, SafeStopSignal, StartFlow, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
+    run_durable,
 };
 use piton_store::{CheckpointStore, MemoryCheckpointStore, MemoryStore, RunLog, RunQuery, Span, Store};
 use piton_types::{Event, RunStatus, Value};
@@ -236,6 +237,35 @@ async fn a_person_in_the_loop() {
         assert!(matches!(told.first(), Some(Event::RunStarted { resumed: false, .. })), "{told:?}");
         assert!(told.iter().any(|event| matches!(event, Event::RunSucceeded { .. })), "{told:?}");
     }
+}
+
+/// F6, V4: a run goes on with another document only if the builder forces it to; a listener hears of it.
+#[tokio::test]
+async fn the_builder_decides_what_a_changed_document_means() {
+    let store = memory();
+    let of = |text: &str| builder(text).store(Arc::clone(&store)).workflow_id("asked");
+    let handle = of(ASK).build().run().await.unwrap();
+    paused(&handle).await;
+    handle.safe_stop().await.unwrap();
+    handle.wait().await;
+    let changed = ASK.replace("template: 'yes'", "template: 'gladly'");
+    let refused = of(&changed).build().run().await.err().map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|refused| refused.contains("document")), "{refused:?}");
+    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let listener = Arc::clone(&heard);
+    let forced = of(&changed)
+        .resume_policy(ResumePolicy::Force)
+        .on_event(move |event: &Event| listener.lock().unwrap().push(event.clone()));
+    let handle = forced.build().run().await.unwrap();
+    paused(&handle).await;
+    handle.resume_with_input(inputs([("approved", true.into())])).await.unwrap();
+    match handle.wait().await {
+        ExecutionStatus::Completed(outputs) => assert_eq!(outputs["yes"], "gladly".into()),
+        other => panic!("{other:?}"),
+    }
+    let heard = heard.lock().unwrap();
+    assert!(matches!(&heard[..2], [Event::ResumeWarning { .. }, Event::RunStarted { resumed: true, .. }]), "{heard:?}");
+    assert!(heard.iter().any(|event| matches!(event, Event::RunSucceeded { .. })), "{heard:?}");
 }
 
 /// Waiting for a person takes nothing of the time that a run or a node may take.
