@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{Blobs, Era, PackId, StoreError};
 use piton_types::BlobId;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::blob::Blob;
+use rusqlite::{Connection, MAIN_DB, OptionalExtension as _, params};
 
 use crate::log::bytes;
 use crate::schema::{MAX_ROW, pack_state};
@@ -68,17 +69,36 @@ impl Blobs for SqliteStore {
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         self.core.read(|conn| {
-            let found = conn
-                .prepare_cached("SELECT bytes FROM pack WHERE no = ?1")?
-                .query_row([pack.0.cast_signed()], |row| bytes(row, 0))
-                .optional()?;
-            found.ok_or_else(|| upkeep::no_pack(pack).into())
+            // Straight into its place: in a row, SQLite would gather it in memory of its own first.
+            let blob = match conn.blob_open(MAIN_DB, "pack", "bytes", pack.0.cast_signed(), true) {
+                Ok(blob) => blob,
+                Err(_) if !is_there(conn, pack)? => return Err(upkeep::no_pack(pack).into()),
+                Err(error) => return Err(error.into()),
+            };
+            Ok(read_whole(&blob)?.into())
         })
     }
 
     async fn era(&self) -> Result<Era, StoreError> {
         self.core.read(|conn| Ok(upkeep::era(conn)?))
     }
+}
+
+/// Reads all of it, into memory that isn't zeroed before: that would take as long as the copy.
+fn read_whole(blob: &Blob<'_>) -> rusqlite::Result<Vec<u8>> {
+    let length = blob.len();
+    let mut bytes = Vec::with_capacity(length);
+    blob.raw_read_at_exact(&mut bytes.spare_capacity_mut()[..length], 0)?;
+    #[expect(unsafe_code, reason = "nothing else tells a vector that it was filled")]
+    // SAFETY: the read has filled exactly so many bytes, or has failed above.
+    unsafe {
+        bytes.set_len(length);
+    }
+    Ok(bytes)
+}
+
+fn is_there(conn: &Connection, pack: PackId) -> rusqlite::Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM pack WHERE no = ?1")?.exists([pack.0.cast_signed()])
 }
 
 fn prefix(id: &[u8]) -> i64 {

@@ -10,7 +10,7 @@ use crate::schema::PAGE;
 use crate::vfs;
 
 /// Bytes that are read in one go.
-const AT_ONCE: usize = 1 << 20;
+const AT_ONCE: usize = 128 << 10;
 
 /// More findings than these say nothing new.
 const MOST: usize = 1000;

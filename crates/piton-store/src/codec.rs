@@ -7,7 +7,7 @@ use piton_types::BlobId;
 use twox_hash::XxHash3_64;
 
 use crate::StoreError;
-use crate::state::grammar::{Malformed, reference_offsets};
+use crate::state::grammar::{Malformed, each_offset};
 
 /// The length of a [`checksum`].
 pub(crate) const CHECKSUM: usize = 8;
@@ -31,8 +31,14 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// The ids that a node refers to.
 pub(crate) fn references(node: &[u8]) -> Result<Vec<BlobId>, StoreError> {
-    let offsets = reference_offsets(node)?;
-    Ok(offsets.into_iter().map(|at| BlobId::new(node[at..at + 32].try_into().expect("32 bytes"))).collect())
+    let mut ids = Vec::new();
+    each_reference(node, |id| ids.push(id))?;
+    Ok(ids)
+}
+
+/// Gives every id that a node refers to.
+pub(crate) fn each_reference(node: &[u8], mut give: impl FnMut(BlobId)) -> Result<(), StoreError> {
+    each_offset(node, |at| give(BlobId::new(node[at..at + 32].try_into().expect("32 bytes"))))
 }
 
 impl<'a> Reader<'a> {

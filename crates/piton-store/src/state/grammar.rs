@@ -240,6 +240,12 @@ impl<'a> Reader<'a> {
 pub(crate) fn reference_offsets(node: &[u8]) -> Result<Vec<usize>, StoreError> {
     // An id takes 32 bytes, and something stands around most.
     let mut offsets = Vec::with_capacity(node.len() / 64);
+    each_offset(node, |at| offsets.push(at))?;
+    Ok(offsets)
+}
+
+/// Reports where the ids in a node start.
+pub(crate) fn each_offset(node: &[u8], mut found: impl FnMut(usize)) -> Result<(), StoreError> {
     let mut reader = Reader::new(node);
     if node.first() == Some(&CHUNK) {
         reader.tag()?;
@@ -247,10 +253,10 @@ pub(crate) fn reference_offsets(node: &[u8]) -> Result<Vec<usize>, StoreError> {
     } else if node.first() == Some(&REFERENCE) {
         return Err(Malformed("a reference stands alone").into());
     } else {
-        skip(&mut reader, 0, &mut |at| offsets.push(at))?;
+        skip(&mut reader, 0, &mut found)?;
     }
     reader.end()?;
-    Ok(offsets)
+    Ok(())
 }
 
 /// Reads over one slot and reports where the ids in it start.

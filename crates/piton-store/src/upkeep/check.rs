@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use super::Reach;
 use super::ahead::Ahead;
-use super::graph::{Node, Packs, RunGraph, damage};
+use super::graph::{Nodes, Packs, RunGraph, damage};
 use super::tolerant::Tolerant;
 use crate::codec::references;
 use crate::framed::{self, FramedPack};
@@ -229,7 +229,7 @@ async fn check_run_with(
         damaged: Vec::new(),
         newest_whole: None,
     };
-    sizes.unique += graph.nodes.values().map(|node| u64::from(node.size)).sum::<u64>();
+    sizes.unique += graph.nodes.size();
     let mut verdicts = IdMap::default();
     let mut removed = BTreeSet::new();
     if let Some(last) = graph.entries.last()
@@ -285,27 +285,27 @@ async fn check_run_with(
 
 /// How many bytes a value has, if everything below its node is there. What occurs twice in it counts twice. Nodes
 /// can't form cycles: each names others by their hashes.
-fn whole_size(root: BlobId, nodes: &IdMap<Node>, verdicts: &mut IdMap<Option<u64>>) -> Option<u64> {
-    let mut stack = vec![(root, 0_usize)];
-    while let Some((id, next)) = stack.pop() {
-        if verdicts.contains_key(&id) {
-            continue;
-        }
-        let Some(node) = nodes.get(&id) else {
+fn whole_size(root: BlobId, nodes: &Nodes, verdicts: &mut IdMap<Option<u64>>) -> Option<u64> {
+    if let Some(known) = verdicts.get(&root) {
+        return *known;
+    }
+    // Nodes that are looked at, how many references of each are done, and the bytes so far.
+    let mut stack = vec![(root, 0_usize, Some(0_u64))];
+    while let Some((id, done, mut sum)) = stack.pop() {
+        let Some((size, refers)) = nodes.get(&id) else {
             verdicts.insert(id, None);
             continue;
         };
-        let unknown = node.refers[next..].iter().position(|child| !verdicts.contains_key(child));
+        let unknown = refers[done..].iter().position(|child| match verdicts.get(child) {
+            Some(known) => {
+                sum = sum.zip(*known).map(|(sum, below)| sum + below);
+                false
+            }
+            None => true,
+        });
         match unknown {
-            Some(ahead) => {
-                stack.push((id, next + ahead));
-                stack.push((node.refers[next + ahead], 0));
-            }
-            None => {
-                let below = node.refers.iter().map(|child| verdicts.get(child).copied().flatten());
-                let whole = below.sum::<Option<u64>>().map(|below| below + u64::from(node.size));
-                verdicts.insert(id, whole);
-            }
+            Some(ahead) => stack.extend([(id, done + ahead, sum), (refers[done + ahead], 0, Some(0))]),
+            None => drop(verdicts.insert(id, sum.map(|below| below + size))),
         }
     }
     verdicts.get(&root).copied().flatten()

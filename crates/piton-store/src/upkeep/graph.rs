@@ -2,12 +2,13 @@
 //! checksums of packs and segments, and the ids of nodes.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use piton_types::{BlobId, RunId, Seq};
 
-use crate::codec::references;
+use crate::codec::{each_reference, references};
 use crate::framed;
 use crate::pack::Pack;
 use crate::run_log::GROUP;
@@ -19,17 +20,35 @@ use crate::{Defect, PackId, PackInfo, Section, SegmentInfo, Span, Store, StoreEr
 /// Reads that fail one after the other before the end of a log is given up.
 const PATIENCE: u32 = 4096;
 
-/// What is known of a node.
-pub(super) struct Node {
-    /// Its bytes, as its values are; stored it may take fewer.
-    pub(super) size: u32,
-    /// The nodes that it refers to.
-    pub(super) refers: Vec<BlobId>,
+/// Nodes, and which ones each refers to.
+#[derive(Default)]
+pub(super) struct Nodes {
+    /// The bytes of each, as its values are (stored it may take fewer), and where its references stand.
+    known: IdMap<(u32, Range<u32>)>,
+    /// What all of them refer to, one after the other.
+    refers: Vec<BlobId>,
 }
 
-impl Node {
-    fn of(bytes: &[u8]) -> Result<Self, StoreError> {
-        Ok(Self { size: u32::try_from(bytes.len()).unwrap_or(u32::MAX), refers: references(bytes)? })
+impl Nodes {
+    /// Takes a node; gives what it refers to.
+    fn insert(&mut self, id: BlobId, bytes: &[u8]) -> Result<&[BlobId], StoreError> {
+        let from = self.refers.len();
+        each_reference(bytes, |id| self.refers.push(id))?;
+        let place = |at| u32::try_from(at).map_err(|_| StoreError::corrupt("the nodes of a run", "there are too many"));
+        let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.known.insert(id, (size, place(from)?..place(self.refers.len())?));
+        Ok(&self.refers[from..])
+    }
+
+    /// How many bytes a node has, and what it refers to.
+    pub(super) fn get(&self, id: &BlobId) -> Option<(u64, &[BlobId])> {
+        let (size, places) = self.known.get(id)?;
+        Some((u64::from(*size), &self.refers[places.start as usize..places.end as usize]))
+    }
+
+    /// The bytes of all of them.
+    pub(super) fn size(&self) -> u64 {
+        self.known.values().map(|(size, _)| u64::from(*size)).sum()
     }
 }
 
@@ -39,7 +58,7 @@ pub(super) struct RunGraph {
     /// Its entries, as far as they can be read.
     pub(super) entries: Vec<SealedEntry>,
     pub(super) segments: Vec<SegmentInfo>,
-    pub(super) nodes: IdMap<Node>,
+    pub(super) nodes: Nodes,
     /// What nodes of entries that aren't folded refer to.
     pub(super) tail: Vec<BlobId>,
     /// The packs that the run says it relies on.
@@ -121,10 +140,7 @@ impl RunGraph {
         }
         crate::segment::SegmentIndex::open(run, info, &store.section(run, info, Section::Index).await?)?;
         let nodes = SegmentNodes::open(run, info, &store.section(run, info, Section::Nodes).await?)?;
-        nodes.each(hashing, |id, node| {
-            self.nodes.insert(id, Node::of(node)?);
-            Ok(())
-        })
+        nodes.each(hashing, |id, node| self.nodes.insert(id, node).map(drop))
     }
 
     /// One by one where they can't be read together, so that as few as possible are lost.
@@ -177,10 +193,10 @@ impl RunGraph {
                 match nodes {
                     Ok(nodes) => {
                         for (id, node) in &nodes {
-                            let node = Node::of(node).map(|known| (known, hashing.blob(node) == *id))?;
-                            self.tail.extend(&node.0.refers);
-                            if node.1 {
-                                self.nodes.insert(*id, node.0);
+                            // One that isn't what its id says is none, and what it refers to is kept all the same.
+                            match hashing.blob(node) == *id {
+                                true => self.tail.extend(self.nodes.insert(*id, node)?),
+                                false => self.tail.extend(references(node)?),
                             }
                         }
                         group.insert(record.seq, nodes.into_iter().map(|(_, node)| node).collect());
@@ -216,7 +232,7 @@ impl RunGraph {
         }
         let nodes = Pack::open(bytes).and_then(|pack| pack.nodes(|_| None)).map_err(named)?;
         for (id, node) in nodes {
-            self.nodes.insert(id, Node::of(&node)?);
+            self.nodes.insert(id, &node)?;
         }
         Ok(())
     }

@@ -62,9 +62,9 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     let mut live = IdSet::default();
     while let Some(id) = open.pop() {
         if live.insert(id)
-            && let Some(node) = graph.nodes.get(&id)
+            && let Some((_, refers)) = graph.nodes.get(&id)
         {
-            open.extend(&node.refers);
+            open.extend(refers);
         }
     }
     let RunGraph { segments, packs, contents, .. } = graph;
