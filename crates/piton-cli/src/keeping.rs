@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past};
+use piton::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past, rules};
 use piton::workspace::{SnapshotReach, Workspace};
 use piton::{Context, Retention};
 use piton_store::{Store, StoreError};
@@ -33,16 +33,16 @@ pub(crate) fn disk_is_full(path: &Path) -> bool {
     })
 }
 
-/// Does something with a keeper of the store.
+/// Does something with a keeper of the store, by these rules.
 pub(crate) async fn with_keeper<T>(
     store: &Arc<dyn Store>,
     workspace: Option<&Workspace>,
+    policy: Retention,
     grace: Duration,
     work: impl AsyncFnOnce(&Keeper<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let context = Context::system(Arc::clone(store));
     let is_live = |run: &RunId| workspace.is_some_and(|workspace| workspace.is_live(run));
-    let policy = Retention::default();
     work(&Keeper { context: &context, policy, grace, reach: &SnapshotReach, is_live: &is_live }).await
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn in_passing(session: &Session, store: &Arc<dyn Store>, worksp
         };
         let bounds = Bounds { time: IN_PASSING, bytes: 64 << 20 };
         let grace = if full { Duration::ZERO } else { GRACE };
-        let kept = with_keeper(store, workspace.or(opened.as_ref()), grace, async |keeper| {
+        let kept = with_keeper(store, workspace.or(opened.as_ref()), rules(&**store).await?, grace, async |keeper| {
             keeper.carry_out(&keeper.plan().await?, bounds).await
         });
         kept.await.map(Some)
@@ -89,7 +89,7 @@ pub(crate) async fn make_room(session: &Session, store: &Arc<dyn Store>, workspa
             return Ok(None);
         }
         let bounds = Bounds { time: FOR_SPACE, ..Bounds::NONE };
-        let kept = with_keeper(store, Some(workspace), Duration::ZERO, async |keeper| {
+        let kept = with_keeper(store, Some(workspace), rules(&**store).await?, Duration::ZERO, async |keeper| {
             let kept = keeper.carry_out(&keeper.plan().await?, bounds).await?;
             if store.usage().await?.bytes + kept.bytes <= used {
                 return Ok(kept);

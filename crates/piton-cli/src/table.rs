@@ -87,6 +87,15 @@ pub(crate) fn took(duration: Duration) -> String {
     }
 }
 
+/// A long time, as people say it.
+pub(crate) fn span(time: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")];
+    let seconds = time.as_secs();
+    let (unit, name) =
+        UNITS.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit)).unwrap_or((1, "second"));
+    count(usize::try_from(seconds / unit).unwrap_or(usize::MAX), name)
+}
+
 /// So many things, as people say it.
 pub(crate) fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
@@ -153,6 +162,15 @@ mod tests {
             (1_000_000_000, "277 h 46 min"),
         ] {
             assert_eq!(took(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn spans() {
+        for (seconds, expected) in
+            [(0, "0 seconds"), (1, "1 second"), (90, "90 seconds"), (7200, "2 hours"), (86400 * 30, "30 days")]
+        {
+            assert_eq!(span(Duration::from_secs(seconds)), expected);
         }
     }
 

@@ -1,8 +1,10 @@
 //! The command line of the verbs that look after a store.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use piton::Retention;
 use piton_types::RunId;
 
 use crate::arguments::Consent;
@@ -13,14 +15,59 @@ use crate::reference::Reference;
 /// Completed runs are kept for 7 days, failed ones for 30, unfinished ones for ever. Of one run 20 checkpoints are kept,
 /// of a folder's files 50: the first, the last, those with a name, and others evenly spread over the time between. The
 /// plan comes first. What is condemned is deleted an hour later, by the next command; --now doesn't wait.
+///
+/// Other rules hold for this once, or with --remember for the store from now on, also for what commands do in passing.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton gc --dry-run\n  piton gc --yes\n  piton gc --now --yes")]
+#[command(after_help = "Examples:\n  piton gc --dry-run\n  piton gc --yes\n  piton gc --now --yes\n  piton gc \
+                        --completed 30d --failed 90d --per-folder 200 --remember --yes")]
 pub(crate) struct Gc {
+    /// Keep completed and cancelled runs for so long: a number and s, m, h, d or w
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) completed: Option<Duration>,
+    /// Keep failed runs for so long
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) failed: Option<Duration>,
+    /// Keep so many checkpoints of a run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) per_run: Option<u32>,
+    /// Keep so many checkpoints of a folder's files
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) per_folder: Option<u32>,
+    /// Let these be the store's rules from now on
+    #[arg(long)]
+    pub(crate) remember: bool,
     /// Delete at once what would have to wait; whoever reads it at the moment may have to begin again
     #[arg(long)]
     pub(crate) now: bool,
     #[command(flatten)]
     pub(crate) consent: Consent,
+}
+
+impl Gc {
+    /// The store's rules with what the command line says instead.
+    pub(crate) fn rules(&self, store: Retention) -> Retention {
+        Retention {
+            completed: self.completed.unwrap_or(store.completed),
+            failed: self.failed.unwrap_or(store.failed),
+            per_run: self.per_run.unwrap_or(store.per_run),
+            per_workspace: self.per_folder.unwrap_or(store.per_workspace),
+        }
+    }
+}
+
+/// A time such as `30d`.
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || "it is a number and one of s, m, h, d and w, as in 30d".to_owned();
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 60 * 60,
+        Some('d') => 24 * 60 * 60,
+        Some('w') => 7 * 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(wrong)
 }
 
 /// Find damage, and what it affects; --repair

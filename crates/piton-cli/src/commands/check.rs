@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton::recovery::{validate, whole_at};
+use piton::retention::{rules, set_rules};
 use piton::upkeep::{CheckReport, RunReport, Sizes, check, check_run, salvage_run};
 use piton::workspace::SnapshotReach;
 use piton::{DamagedWal, SqliteOptions, SqliteStore, SystemRandom, gather_damaged, replace_damaged};
@@ -228,6 +229,10 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         Ok::<_, StoreError>(())
     };
     through_stores(session, "keeping what is whole", salvaging).await?;
+    match rules(&*store).await {
+        Ok(rules) => set_rules(&*target, &rules).await?,
+        Err(_) => said.push("the rules for what is kept are lost: the usual ones hold (`piton gc --help`)".to_owned()),
+    }
     target.close().await?;
     store.close().await?;
     drop((store, below, target));

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use piton::Retention;
+use piton::retention::{rules, set_rules};
 use piton::upkeep::{Copied, Copier};
 use piton::workspace::SnapshotReach;
 use piton_store::{RunQuery, Store, StoreError};
@@ -38,6 +40,11 @@ pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit,
             runs
         }
     };
+    // A copy of a whole store is kept as that was, unless it has rules of its own.
+    let kept = rules(&*from).await?;
+    if arguments.run.is_empty() && kept != Retention::default() && rules(&*to).await? == Retention::default() {
+        set_rules(&*to, &kept).await?;
+    }
     let copied = copy_all(session, &from, &to, &runs).await;
     to.close().await?;
     from.close().await?;

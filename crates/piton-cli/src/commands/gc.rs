@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use piton::retention::{Bounds, GRACE, Keeper, Plan as Retained, Why};
+use piton::Retention;
+use piton::retention::{Bounds, GRACE, Keeper, Plan as Retained, Why, rules, set_rules};
 use serde_json::json;
 
 use crate::arguments::files::Capture;
@@ -28,15 +29,25 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
     let full = keeping::disk_of_is_full(&*store);
     let grace = if arguments.now || over || full { Duration::ZERO } else { GRACE };
     let plan_for = async |keeper: &Keeper<'_>| if over { keeper.plan_for_space().await } else { keeper.plan().await };
-    let planning = with_keeper(&store, workspace.as_ref(), grace, async |keeper| plan_for(keeper).await);
+    let rules = arguments.rules(rules(&*store).await?);
+    let planning = with_keeper(&store, workspace.as_ref(), rules.clone(), grace, async |keeper| plan_for(keeper).await);
     let retained = through_stores(session, "looking for what needn't be kept", planning).await?;
-    let plan = show(&retained, grace, over);
+    let mut plan = show(&retained, grace, over);
+    if rules != Retention::default() {
+        plan.line(words(&rules));
+    }
+    if arguments.remember {
+        plan.line("these are the store's rules from now on");
+    }
     if !plan.agreed(session, arguments.consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }
+    if arguments.remember {
+        set_rules(&*store, &rules).await?;
+    }
     let before = store.usage().await?.bytes;
-    let carrying_out = with_keeper(&store, workspace.as_ref(), grace, async |keeper| {
+    let carrying_out = with_keeper(&store, workspace.as_ref(), rules, grace, async |keeper| {
         // As it is now: a run that went on since the plan was shown stays.
         keeper.carry_out(&retained, Bounds::NONE).await
     });
@@ -70,6 +81,17 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
         session.output.data(&keeping::words(&kept))?;
     }
     Ok(Exit::Done)
+}
+
+/// Rules, for people.
+fn words(rules: &Retention) -> String {
+    format!(
+        "completed runs are kept for {}, failed ones for {}; of a run {} checkpoints, of a folder {}",
+        table::span(rules.completed),
+        table::span(rules.failed),
+        rules.per_run,
+        rules.per_workspace
+    )
 }
 
 fn show(retained: &Retained, grace: Duration, over: bool) -> Plan {

@@ -87,6 +87,46 @@ fn nothing_goes_that_is_kept() {
     assert_eq!(list.stdout.lines().count(), 3, "{}", list.whole());
 }
 
+/// C5: how long things are kept can be said for once, and for the store from then on, which a copy and a repair keep to.
+#[test]
+fn a_store_has_rules_of_its_own() {
+    let (world, store) = world();
+    for n in 0..4 {
+        world.write("more.txt", &format!("{n}\n"));
+        assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    }
+    let gc = |more: &[&str]| {
+        let said = world.piton([&["--store", &store, "gc"], more].concat());
+        assert_eq!(said.code, Some(0), "{}", said.whole());
+        said.whole()
+    };
+    let kept = || world.piton(["--store", &store, "checkpoint", "list", "--json"]).stdout.lines().count();
+    assert!(gc(&["--per-folder", "2", "--remember", "--dry-run"]).contains("of a folder 2"));
+    assert!(!gc(&["--dry-run"]).contains("of a folder 2"), "nothing was done");
+    assert!(gc(&["--completed", "2w", "--remember", "--yes"]).contains("14 days"));
+    assert_eq!(kept(), 7);
+    let copy = format!("sqlite:{}", world.root().join("copy.db").display());
+    assert_eq!(world.piton(["copy", &store, &copy]).code, Some(0));
+    let copied = world.piton(["--store", &copy, "gc", "--dry-run"]).whole();
+    assert!(copied.contains("completed runs are kept for 14 days, failed ones for 30 days"), "{copied}");
+    assert!(gc(&["--per-folder", "2", "--now", "--yes"]).contains("14 days"));
+    assert!(kept() < 7, "for once: {}", kept());
+    assert!(gc(&["--dry-run"]).contains("of a folder 50"));
+    for wrong in ["2", "2y", "-1d", "d", "99999999999999999w"] {
+        assert_eq!(world.piton(["--store", &store, "gc", "--completed", wrong, "--dry-run"]).code, Some(2), "{wrong}");
+    }
+    assert_eq!(world.piton(["--store", &store, "gc", "--per-run", "1", "--dry-run"]).code, Some(2));
+
+    let path = store.split_once(':').unwrap().1;
+    let mut damaged = std::fs::read(path).unwrap();
+    let at = damaged.len() - 4096 + 2000;
+    damaged[at] ^= 1;
+    std::fs::write(path, damaged).unwrap();
+    let repaired = world.piton(["--store", &store, "check", "--repair", "--yes"]);
+    assert_eq!(repaired.code, Some(0), "{}", repaired.whole());
+    assert!(gc(&["--dry-run"]).contains("14 days"));
+}
+
 /// Any two stores, encrypted or not: what is in a plain one gets into an encrypted one, into one with another key, and
 /// back, and the files with it.
 #[test]

@@ -33,7 +33,7 @@ struct Case {
     keys: Vec<&'static str>,
 }
 
-/// The stores: a plain one with a thinned past, an encrypted one, one that is damaged, an export.
+/// The stores: a plain one with a thinned past and the same as files, an encrypted one, one that is damaged, an export.
 fn stores(world: &World) -> Vec<Case> {
     let stores = world.root().join("stores");
     std::fs::create_dir(&stores).unwrap();
@@ -49,6 +49,7 @@ fn stores(world: &World) -> Vec<Case> {
     ok(&["--store", "sqlite:../stores/plain.db", "run", "flow.yml", "-i", "name=Ada", "--id", "x"]);
     ok(&["init", "--store", "sqlite:../stores/secret.db", "--encrypt", "--key-file", "../stores/old.key"]);
     ok(&["copy", "sqlite:../stores/plain.db", "sqlite:../stores/secret.db", "--key-file", "../stores/old.key"]);
+    ok(&["copy", "sqlite:../stores/plain.db", "file:../stores/plain"]);
     ok(&["init", "--store", "file:../stores/files", "--encrypt", "--key-file", "../stores/old.key"]);
     let export = format!("{} --store sqlite:../stores/plain.db export x > ../stores/x.piton", crate::world::BINARY);
     assert!(world.program("sh", ["-c", &export]).status().unwrap().success());
@@ -64,7 +65,13 @@ fn stores(world: &World) -> Vec<Case> {
         keys: keys.to_vec(),
     };
     vec![
-        case("gc", "--store sqlite:../stores/plain.db gc --now --yes", &[PLAIN], &[]),
+        case("gc", "--store sqlite:../stores/plain.db gc --completed 0s --per-folder 2 --now --yes", &[PLAIN], &[]),
+        case(
+            "gc of files",
+            "--store file:../stores/plain gc --completed 0s --per-folder 2 --now --yes",
+            &["file:../stores/plain"],
+            &[],
+        ),
         case(
             "copy",
             "copy sqlite:../stores/plain.db sqlite:../stores/copy.db",

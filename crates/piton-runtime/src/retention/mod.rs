@@ -10,6 +10,7 @@
 mod carry_out;
 mod clock;
 mod plan;
+mod rules;
 mod spread;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::Context;
 pub use carry_out::{Bounds, Kept};
 pub use clock::{is_due, is_past};
 pub use plan::{Plan, Removal, Thinning, Why};
+pub use rules::{rules, set_rules};
 
 /// How long something condemned stays, so that whoever reads it at the moment can finish.
 pub const GRACE: Duration = Duration::from_secs(60 * 60);
