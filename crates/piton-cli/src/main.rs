@@ -101,7 +101,8 @@ fn start(output: Output, arguments: Arguments) -> Exit {
         }
     };
     let session = Session::new(output, surroundings, |name| env::var_os(name));
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let workers = if arguments.verb.drives() { 2 } else { 1 };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             let failure = Failure::fixable("the system gives no threads").because(&error);

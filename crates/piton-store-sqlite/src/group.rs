@@ -45,17 +45,19 @@ impl Queue {
         self.length.load(Ordering::Acquire) == 0
     }
 
-    /// Adds a job; `false` if the queue was stopped.
-    #[must_use]
-    pub(crate) fn push(&self, job: Job) -> bool {
+    /// Adds a job, after `start` has seen to it that somebody serves the queue; `None` if it was stopped.
+    fn push<E>(&self, job: Job, start: impl FnOnce() -> Result<(), E>) -> Option<Result<(), E>> {
         let mut jobs = locked(&self.jobs);
         if self.stopped.load(Ordering::Acquire) {
-            return false;
+            return None;
+        }
+        if let Err(error) = start() {
+            return Some(Err(error));
         }
         jobs.push_back(job);
         self.length.store(jobs.len(), Ordering::Release);
         self.arrived.notify_one();
-        true
+        Some(Ok(()))
     }
 
     /// Takes no more jobs; the thread ends when it has done those that wait.
@@ -111,10 +113,13 @@ impl Core {
             return answer;
         }
         let (answer, answered) = oneshot::channel();
-        if !self.queue.push(Job::Append(Box::new(commit), answer)) {
-            return Err(self.closed());
-        }
+        self.enqueue(Job::Append(Box::new(commit), answer))?;
         answered.await.unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// Lets work wait for the writer.
+    pub(crate) fn enqueue(&self, job: Job) -> Result<(), StoreError> {
+        self.queue.push(job, || self.serving.start(&self.me)).unwrap_or_else(|| Err(self.closed()))
     }
 
     fn append_if_free(&self, commit: &Commit) -> Option<Answer> {

@@ -25,6 +25,7 @@ mod fault_tests;
 mod files;
 mod gather;
 mod group;
+mod helper;
 mod index;
 mod inspect;
 mod list;

@@ -76,7 +76,7 @@ impl Log for SqliteStore {
         let run = run.clone();
         self.core.write(move |conn| fold(conn, &run, &segment)).await?;
         Tally::add(&self.core.tally.folds, 1);
-        self.core.chores.after_fold();
+        self.core.after_fold();
         Ok(())
     }
 }

@@ -71,8 +71,9 @@ impl Chores {
         self.changed.notify_one();
     }
 
-    /// Called after each transaction that committed.
-    pub(crate) fn after_commit(&self, tally: &Tally, appends: u64) {
+    /// Called after each transaction that committed; says whether there is something to do.
+    pub(crate) fn after_commit(&self, tally: &Tally, appends: u64) -> bool {
+        let mut due = false;
         let pages = tally.wal_pages.load(Ordering::Relaxed);
         let backlog = self.backlog.load(Ordering::Relaxed);
         if pages < backlog {
@@ -80,11 +81,14 @@ impl Chores {
         } else if pages >= backlog + LOG_PAGES {
             self.backlog.store(pages, Ordering::Relaxed);
             self.note(|due| due.checkpoint = true);
+            due = true;
         }
         let commits = tally.commits.load(Ordering::Relaxed);
         if commits >= GROW_AFTER && commits - appends < GROW_AFTER && appends > 0 {
             self.note(|due| due.grow = true);
+            due = true;
         }
+        due
     }
 
     pub(crate) fn after_fold(&self) {

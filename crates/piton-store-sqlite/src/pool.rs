@@ -1,8 +1,10 @@
 //! Connections that read. A read takes one, uses it on the calling thread and puts it back; they are
-//! opened as they are needed.
+//! opened as they are needed. The first reads of a handle use the connection that writes, if nobody else does: to open
+//! one more takes as long as a dozen of them, and a short command needs no more.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use piton_store::StoreError;
 use rusqlite::Connection;
@@ -13,17 +15,28 @@ use crate::writer::{Core, Failure, locked};
 /// Connections that are kept for the next read.
 const KEPT: usize = 4;
 
+/// How many reads may use the connection that writes.
+const FEW: u32 = 32;
+
 /// The connections that nobody uses at the moment.
 pub(crate) struct Pool {
     target: Target,
     free: Mutex<Vec<Connection>>,
+    /// Reads so far, up to [`FEW`]; as many from when a connection is opened.
+    reads: AtomicU32,
     closed: AtomicBool,
     keep_log: AtomicBool,
 }
 
 impl Pool {
     pub(crate) fn new(target: Target) -> Self {
-        Self { target, free: Mutex::default(), closed: AtomicBool::new(false), keep_log: AtomicBool::new(false) }
+        Self {
+            target,
+            free: Mutex::default(),
+            reads: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+            keep_log: AtomicBool::new(false),
+        }
     }
 
     /// How its connections reach the database.
@@ -35,7 +48,13 @@ impl Pool {
         if let Some(conn) = locked(&self.free).pop() {
             return Ok(conn);
         }
+        self.reads.store(FEW, Ordering::Relaxed);
         self.target.reader()
+    }
+
+    /// Whether a read may do without a connection of its own.
+    fn is_young(&self) -> bool {
+        self.reads.load(Ordering::Relaxed) < FEW && self.reads.fetch_add(1, Ordering::Relaxed) < FEW
     }
 
     fn put_back(&self, conn: Connection) {
@@ -73,9 +92,23 @@ impl Core {
             return Err(self.closed());
         }
         let fail = |error: rusqlite::Error| crate::errors::translate(&error, &self.files.database);
-        let conn = self.pool.take().map_err(fail)?;
-        let read = op(&conn);
-        self.pool.put_back(conn);
+        let spare = if self.pool.is_young() { self.free_writer() } else { None };
+        let read = match spare.as_deref() {
+            Some(Some(writer)) if writer.conn.is_autocommit() && self.poison.get().is_none() => {
+                // Whoever writes decides himself how long to try; whoever reads waits.
+                writer.conn.busy_timeout(self.options.patience).map_err(fail)?;
+                let read = op(&writer.conn);
+                writer.conn.busy_timeout(Duration::ZERO).map_err(fail)?;
+                read
+            }
+            _ => {
+                drop(spare);
+                let conn = self.pool.take().map_err(fail)?;
+                let read = op(&conn);
+                self.pool.put_back(conn);
+                read
+            }
+        };
         read.map_err(|failure| match failure {
             Failure::Refused(refusal) => refusal,
             Failure::Sql(error) => fail(error),

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use piton_store::{Capabilities, Hashing, Store, StoreError, Usage};
@@ -33,7 +32,6 @@ use crate::{SqliteOptions, connect, maintenance};
 /// ```
 pub struct SqliteStore {
     pub(crate) core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
     /// The shared lock. Let go last.
     lock: Mutex<Option<std::fs::File>>,
 }
@@ -53,22 +51,8 @@ impl SqliteStore {
             )),
             None => None,
         };
-        let read_only = writer.is_none();
-        let core = Arc::new(Core::new(files, options, writer, Pool::new(target), tally));
-        let store = Self { core, threads: Mutex::default(), lock: Mutex::new(lock) };
-        if !read_only {
-            store.start("piton-writer", Core::serve)?;
-            store.start("piton-upkeep", Core::do_chores)?;
-        }
-        Ok(store)
-    }
-
-    fn start(&self, name: &str, work: fn(Arc<Core>)) -> Result<(), StoreError> {
-        let core = Arc::clone(&self.core);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(core));
-        let thread = thread.map_err(|error| StoreError::Unavailable { detail: format!("no thread: {error}") })?;
-        locked(&self.threads).push(thread);
-        Ok(())
+        let core = Core::new(files, options, writer, Pool::new(target), tally);
+        Ok(Self { core, lock: Mutex::new(lock) })
     }
 
     /// The version of SQLite that is built in.
@@ -86,11 +70,8 @@ impl SqliteStore {
     fn shut(&self) -> Result<(), StoreError> {
         self.core.queue.stop();
         self.core.chores.stop();
-        for thread in std::mem::take(&mut *locked(&self.threads)) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the store panicked");
-            }
-        }
+        self.core.serving.join();
+        self.core.doing_chores.join();
         self.core.pool.close();
         let closed = match locked(&self.core.writer).take() {
             Some(Writer { conn, .. }) => {

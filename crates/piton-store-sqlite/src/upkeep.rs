@@ -139,7 +139,7 @@ impl Upkeep for SqliteStore {
         }
         if swept.bytes > 0 {
             Tally::add(&self.core.tally.swept, swept.bytes);
-            self.core.chores.after_fold();
+            self.core.after_fold();
         }
         Ok(swept)
     }

@@ -423,24 +423,26 @@ unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
             return code;
         }
         let ours = &mut *file.cast::<Layered>();
-        let Some(twin) = ours.twin.as_ref().filter(|_| ours.rooted) else {
-            // SQLite's own sync also syncs the folder if the log is new, but takes no notice if that
-            // fails: then a power cut could take the log's name, and all of it. So once more, by us.
-            let code = sync(file, flags);
-            let named = ours.folder.as_ref().is_none_or(|folder| rustix::fs::fsync(folder).is_ok());
-            ours.rooted = code == ffi::SQLITE_OK && named;
-            if ours.rooted {
-                note_synced(ours);
-            }
-            return if named { code } else { ffi::SQLITE_IOERR_DIR_FSYNC };
-        };
+        let Some((twin, folder)) = ours.twin.as_ref().zip(ours.folder.as_ref()) else { return sync(file, flags) };
         // A log that somebody deleted takes data as ever, and nobody would find it again.
-        if is_named(twin) && rustix::io::retry_on_intr(|| rustix::fs::fdatasync(twin)).is_ok() {
-            note_synced(ours);
-            ffi::SQLITE_OK
-        } else {
-            ffi::SQLITE_IOERR_FSYNC
+        if !is_named(twin) {
+            return ffi::SQLITE_IOERR_FSYNC;
         }
+        let synced = match ours.rooted {
+            true => rustix::io::retry_on_intr(|| rustix::fs::fdatasync(twin)),
+            false => rustix::io::retry_on_intr(|| rustix::fs::fsync(twin)),
+        };
+        if synced.is_err() {
+            return ffi::SQLITE_IOERR_FSYNC;
+        }
+        // A power cut could take the name of a new log, and all of it. SQLite's own layer would sync the folder too,
+        // but takes no notice if that fails.
+        if !ours.rooted && rustix::io::retry_on_intr(|| rustix::fs::fsync(folder)).is_err() {
+            return ffi::SQLITE_IOERR_DIR_FSYNC;
+        }
+        ours.rooted = true;
+        note_synced(ours);
+        ffi::SQLITE_OK
     }
 }
 

@@ -5,7 +5,7 @@
 //! its own serves in order (see [`group`](crate::group)).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use piton_store::{Commit, StoreError};
 use piton_types::{RunId, Seq};
@@ -16,6 +16,7 @@ use crate::counters::Tally;
 use crate::errors::{is_busy, poisons, translate};
 use crate::files::Files;
 use crate::group::{Job, Queue};
+use crate::helper::Helper;
 use crate::maintenance::Chores;
 use crate::open::patiently;
 use crate::pool::Pool;
@@ -121,14 +122,17 @@ impl Writer {
 
 /// What all parts of an open store share.
 pub(crate) struct Core {
+    pub(crate) me: Weak<Self>,
     pub(crate) files: Files,
     pub(crate) options: SqliteOptions,
     /// `None` if the store can only be read, or is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     pub(crate) read_only: bool,
     pub(crate) queue: Queue,
+    pub(crate) serving: Helper,
     pub(crate) pool: Pool,
     pub(crate) chores: Chores,
+    pub(crate) doing_chores: Helper,
     pub(crate) tally: Arc<Tally>,
     /// Why no more writes are taken.
     pub(crate) poison: OnceLock<String>,
@@ -152,19 +156,22 @@ impl Core {
         writer: Option<Writer>,
         pool: Pool,
         tally: Arc<Tally>,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             files,
             options,
             read_only: writer.is_none(),
             writer: Mutex::new(writer),
             queue: Queue::default(),
+            serving: Helper::new("piton-writer", Self::serve),
             pool,
             chores: Chores::default(),
+            doing_chores: Helper::new("piton-upkeep", Self::do_chores),
             tally,
             poison: OnceLock::new(),
             runs: Mutex::default(),
-        }
+        })
     }
 
     /// Fails if nothing can be written.
@@ -261,9 +268,7 @@ impl Core {
             // Nobody listens any more if the future was dropped.
             drop(answer.send(core.write_patiently(op)));
         };
-        if !self.queue.push(Job::Task(Box::new(task))) {
-            return Err(self.closed());
-        }
+        self.enqueue(Job::Task(Box::new(task)))?;
         answered.await.unwrap_or_else(|_| Err(self.closed()))
     }
 
@@ -310,6 +315,21 @@ impl Core {
 
     /// Notices what the maintenance thread has to do after a transaction with so many appends.
     pub(crate) fn after_commit(&self, appends: u64) {
-        self.chores.after_commit(&self.tally, appends);
+        if self.chores.after_commit(&self.tally, appends) {
+            self.start_chores();
+        }
+    }
+
+    /// As [`after_commit`](Self::after_commit), after pages were freed.
+    pub(crate) fn after_fold(&self) {
+        self.chores.after_fold();
+        self.start_chores();
+    }
+
+    fn start_chores(&self) {
+        // Nothing is lost without it, and the next one who wants it tries again.
+        if let Err(error) = self.doing_chores.start(&self.me) {
+            tracing::warn!(%error, store = %self.files.database.display(), "maintenance has to wait");
+        }
     }
 }

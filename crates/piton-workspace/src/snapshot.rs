@@ -384,24 +384,15 @@ impl Workspace {
 /// on with the run does so from its newest checkpoint. If somebody writes meanwhile, the entry is refused, and this
 /// is asked again.
 async fn state_of(log: &RunLog) -> Result<Vec<DraftPart<'static>>, WorkspaceError> {
-    let mut to = log.head().seq;
-    loop {
-        let page = log.entries(Span { to, ..Span::newest(16) }).await?;
-        if let Some(newest) = page.iter().find(|entry| !entry.parts.is_empty()) {
-            let others = newest.parts.iter().filter(|(name, _)| **name != PartName::from(PartName::WORKSPACE));
-            let carried = others.map(|(name, part)| DraftPart {
-                name: name.clone(),
-                schema: part.schema.clone(),
-                version: part.version,
-                content: Part::Stored(part.root),
-            });
-            return Ok(carried.collect());
-        }
-        match page.last().and_then(|oldest| oldest.seq.0.checked_sub(1)) {
-            Some(before) => to = Seq(before),
-            None => return Ok(Vec::new()),
-        }
-    }
+    let Some(newest) = log.newest_checkpoint().await? else { return Ok(Vec::new()) };
+    let others = newest.parts.into_iter().filter(|(name, _)| *name != PartName::from(PartName::WORKSPACE));
+    let carried = others.map(|(name, part)| DraftPart {
+        name,
+        schema: part.schema,
+        version: part.version,
+        content: Part::Stored(part.root),
+    });
+    Ok(carried.collect())
 }
 
 fn scanner<'a>(

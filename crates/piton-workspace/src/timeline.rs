@@ -102,8 +102,9 @@ impl Workspace {
             let mut to = log.head().seq;
             // Whatever removes a checkpoint comes after it, and so is met first.
             let mut removed = std::collections::BTreeSet::new();
-            loop {
-                let page = log.entries(Span { to, ..Span::newest(16) }).await?;
+            // Mostly it is the very last, which isn't in a segment yet.
+            for size in std::iter::once(1).chain(std::iter::repeat(16)) {
+                let page = log.entries(Span { to, ..Span::newest(size) }).await?;
                 let oldest = page.last().map(|entry| entry.seq);
                 let mut found = None;
                 removed.extend(log.removed_in(&page).await?.checkpoints);

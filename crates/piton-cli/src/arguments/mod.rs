@@ -182,6 +182,23 @@ pub(crate) enum Verb {
     Completions(Completions),
 }
 
+impl Verb {
+    /// Whether it drives runs, whose steps may have work for more than one thread.
+    pub(crate) const fn drives(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(_)
+                | Self::Resume(_)
+                | Self::Answer(_)
+                | Self::Retry(_)
+                | Self::Fork(_)
+                | Self::Test(_)
+                | Self::Guard(_)
+                | Self::Demo(_)
+        )
+    }
+}
+
 /// What verbs take that change something for good.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Consent {

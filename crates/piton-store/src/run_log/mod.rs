@@ -314,9 +314,9 @@ impl RunLog {
         if let Some(newest) = self.newest.as_ref().filter(|newest| !newest.parts.is_empty()) {
             return Ok(Some(newest.clone()));
         }
-        // Mostly it is among the last few.
+        // Mostly it is the very last, which isn't in a segment yet, or among the last few.
         let mut to = self.head.seq;
-        for size in [4, 32].into_iter().chain(std::iter::repeat(256)) {
+        for size in [1, 4, 32].into_iter().chain(std::iter::repeat(256)) {
             let page = self.entries(Span { to, ..Span::newest(size) }).await?;
             let Some(oldest) = page.last().map(|entry| entry.seq) else { return Ok(None) };
             if let Some(found) = page.into_iter().find(|entry| !entry.parts.is_empty()) {
