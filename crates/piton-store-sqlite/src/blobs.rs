@@ -12,6 +12,7 @@ use rusqlite::{Connection, MAIN_DB, OptionalExtension as _, params};
 
 use crate::log::bytes;
 use crate::schema::{MAX_ROW, pack_state};
+use crate::writer::Failure;
 use crate::{SqliteStore, upkeep};
 
 #[async_trait]
@@ -69,13 +70,16 @@ impl Blobs for SqliteStore {
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         self.core.read(|conn| {
-            // Straight into its place: in a row, SQLite would gather it in memory of its own first.
-            let blob = match conn.blob_open(MAIN_DB, "pack", "bytes", pack.0.cast_signed(), true) {
-                Ok(blob) => blob,
-                Err(_) if !is_there(conn, pack)? => return Err(upkeep::no_pack(pack).into()),
-                Err(error) => return Err(error.into()),
-            };
-            Ok(read_whole(&blob)?.into())
+            let blob = open(conn, pack)?;
+            Ok(read_part(&blob, 0, blob.len())?)
+        })
+    }
+
+    async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
+        self.core.read(|conn| {
+            let blob = open(conn, pack)?;
+            let from = usize::try_from(from).unwrap_or(usize::MAX).min(blob.len());
+            Ok(Some(read_part(&blob, from, length.min(blob.len() - from))?))
         })
     }
 
@@ -84,17 +88,24 @@ impl Blobs for SqliteStore {
     }
 }
 
-/// Reads all of it, into memory that isn't zeroed before: that would take as long as the copy.
-fn read_whole(blob: &Blob<'_>) -> rusqlite::Result<Vec<u8>> {
-    let length = blob.len();
+/// The bytes of a pack, to be read straight into their place: in a row, SQLite would gather all of them first.
+fn open(conn: &Connection, pack: PackId) -> Result<Blob<'_>, Failure> {
+    match conn.blob_open(MAIN_DB, "pack", "bytes", pack.0.cast_signed(), true) {
+        Err(_) if !is_there(conn, pack)? => Err(upkeep::no_pack(pack).into()),
+        opened => Ok(opened?),
+    }
+}
+
+/// Reads a part that is there, into memory that isn't zeroed before: that would take as long as the copy.
+fn read_part(blob: &Blob<'_>, from: usize, length: usize) -> rusqlite::Result<Bytes> {
     let mut bytes = Vec::with_capacity(length);
-    blob.raw_read_at_exact(&mut bytes.spare_capacity_mut()[..length], 0)?;
+    blob.raw_read_at_exact(&mut bytes.spare_capacity_mut()[..length], from)?;
     #[expect(unsafe_code, reason = "nothing else tells a vector that it was filled")]
     // SAFETY: the read has filled exactly so many bytes, or has failed above.
     unsafe {
         bytes.set_len(length);
     }
-    Ok(bytes)
+    Ok(bytes.into())
 }
 
 fn is_there(conn: &Connection, pack: PackId) -> rusqlite::Result<bool> {

@@ -219,6 +219,13 @@ pub trait Blobs: Send + Sync {
     /// A staged pack.
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError>;
 
+    /// A part of a staged pack: `length` bytes from `from` on, or as many as there are. `None` if the store gives packs
+    /// only as a whole, as an encrypted one does.
+    async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
+        let _ = (pack, from, length);
+        Ok(None)
+    }
+
     /// The era of the store.
     async fn era(&self) -> Result<Era, StoreError>;
 }

@@ -5,13 +5,15 @@
 //! by themselves. They must not be called on a thread that drives the store's runtime.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use piton_types::BlobId;
 use tokio::runtime::Handle;
 
-use crate::framed::{self, FrameBuilder, FramedPack};
+use crate::framed::{FrameBuilder, FramedIndex};
 use crate::pack::Pack;
 use crate::state::IdSet;
 use crate::{PackId, Store, StoreError};
@@ -21,6 +23,9 @@ pub(crate) const PACK: usize = 4 << 20;
 
 /// How many opened packs are kept at hand.
 const KEPT: usize = 8;
+
+/// What is read of a pack at first, which mostly has all of its index.
+const INDEX: usize = 32 << 10;
 
 /// The level of compression. A higher one takes longer than reading and hashing the files together, and
 /// gains little: files of a folder are compressed side by side.
@@ -111,8 +116,17 @@ pub struct ContentReader {
 
 /// A staged pack of either form.
 enum Opened {
-    Framed(FramedPack),
+    Framed(Framed),
     Plain(Pack),
+}
+
+/// A pack of file contents, of which only the index was read at first.
+struct Framed {
+    pack: PackId,
+    index: FramedIndex,
+    /// How many bytes of it were read by parts.
+    parts: AtomicUsize,
+    whole: OnceLock<Bytes>,
 }
 
 impl ContentReader {
@@ -137,7 +151,11 @@ impl ContentReader {
         let pack = self.by_pack(&[id])?.first().map(|(pack, _)| *pack).ok_or_else(|| missing(id))?;
         let Opened::Framed(framed) = &*self.open(pack)? else { return self.get(id) };
         let mut found = None;
-        framed.read_frame_of(&id, |near, blob| {
+        let fetch = |place: Range<usize>| {
+            self.expect(framed, place.len())?;
+            self.fetch(framed, place)
+        };
+        framed.index.read_frame_of(&id, fetch, |near, blob| {
             if near == id {
                 found = Some(Bytes::copy_from_slice(&blob));
             }
@@ -185,7 +203,13 @@ impl ContentReader {
             give(id, blob)
         };
         match &*opened {
-            Opened::Framed(framed) => framed.read(&wanted, &mut counted)?,
+            Opened::Framed(framed) => {
+                let frames = framed.index.frames_of(&wanted);
+                self.expect(framed, frames.values().map(Range::len).sum())?;
+                for (frame, place) in frames {
+                    framed.index.read(frame, &self.fetch(framed, place)?, &wanted, &mut counted)?;
+                }
+            }
             Opened::Plain(plain) => {
                 // A node that stands there as a difference is no content.
                 for id in &wanted {
@@ -205,10 +229,9 @@ impl ContentReader {
         if let Some((_, opened)) = locked(&self.opened).iter().find(|(id, _)| *id == pack) {
             return Ok(Arc::clone(opened));
         }
-        let bytes = self.runtime.block_on(self.store.pack(pack))?;
-        let opened = Arc::new(match bytes.first() {
-            Some(&framed::FORM) => Opened::Framed(FramedPack::open(bytes)?),
-            _ => Opened::Plain(Pack::open(bytes)?),
+        let opened = Arc::new(match self.open_index(pack)? {
+            Some(framed) => Opened::Framed(framed),
+            None => Opened::Plain(Pack::open(self.runtime.block_on(self.store.pack(pack))?)?),
         });
         let mut kept = locked(&self.opened);
         if kept.len() == KEPT {
@@ -216,6 +239,53 @@ impl ContentReader {
         }
         kept.push((pack, Arc::clone(&opened)));
         Ok(opened)
+    }
+}
+
+impl ContentReader {
+    /// The index of a pack, or all of it if the store gives no parts; `None` if it has no file contents.
+    fn open_index(&self, pack: PackId) -> Result<Option<Framed>, StoreError> {
+        let mut whole = OnceLock::new();
+        let mut start = match self.runtime.block_on(self.store.pack_part(pack, 0, INDEX))? {
+            Some(start) => start,
+            None => {
+                let bytes = self.runtime.block_on(self.store.pack(pack))?;
+                whole = OnceLock::from(bytes.clone());
+                bytes
+            }
+        };
+        match FramedIndex::end(&start) {
+            None => return Ok(None),
+            Some(end) if end > start.len() && whole.get().is_none() => start = self.part(pack, 0..end)?,
+            Some(_) => {}
+        }
+        Ok(Some(Framed { pack, index: FramedIndex::open(&start)?, parts: AtomicUsize::new(0), whole }))
+    }
+
+    /// So many bytes of a pack will be fetched. If that comes to much of it, it is read as a whole.
+    fn expect(&self, framed: &Framed, bytes: usize) -> Result<(), StoreError> {
+        let so_far = framed.parts.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if framed.whole.get().is_none() && so_far > framed.index.size() / 2 {
+            let whole = self.runtime.block_on(self.store.pack(framed.pack))?;
+            framed.whole.get_or_init(|| whole);
+        }
+        Ok(())
+    }
+
+    /// A part of a pack.
+    fn fetch(&self, framed: &Framed, place: Range<usize>) -> Result<Bytes, StoreError> {
+        match framed.whole.get() {
+            Some(whole) if place.end <= whole.len() => Ok(whole.slice(place)),
+            Some(_) => Err(lacks(framed.pack)),
+            None => self.part(framed.pack, place),
+        }
+    }
+
+    fn part(&self, pack: PackId, place: Range<usize>) -> Result<Bytes, StoreError> {
+        match self.runtime.block_on(self.store.pack_part(pack, place.start as u64, place.len()))? {
+            Some(part) if part.len() == place.len() => Ok(part),
+            _ => Err(lacks(pack)),
+        }
     }
 }
 

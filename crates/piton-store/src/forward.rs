@@ -13,7 +13,7 @@
 ///
 /// #[async_trait]
 /// impl Blobs for Outer {
-///     forward! { stage locate pack era }
+///     forward! { stage locate pack pack_part era }
 /// }
 /// ```
 #[macro_export]
@@ -62,6 +62,11 @@ macro_rules! forward {
         $crate::forward!(@call locate ['a] (ids: &'a [$crate::types::BlobId]) -> Vec<Option<$crate::PackId>>);
     };
     (@ pack) => { $crate::forward!(@call pack [] (pack: $crate::PackId) -> $crate::Bytes); };
+    (@ pack_part) => {
+        $crate::forward!(@call pack_part [] (
+            pack: $crate::PackId, from: u64, length: usize
+        ) -> Option<$crate::Bytes>);
+    };
     (@ era) => { $crate::forward!(@call era [] () -> $crate::Era); };
 
     (@ remove) => { $crate::forward!(@call remove ['a] (run: &'a $crate::types::RunId, head: $crate::Head) -> ()); };

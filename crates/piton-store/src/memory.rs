@@ -206,6 +206,12 @@ impl Blobs for MemoryStore {
         found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) })
     }
 
+    async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
+        let whole = self.pack(pack).await?;
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(whole.len());
+        Ok(Some(whole.slice(from..from + length.min(whole.len() - from))))
+    }
+
     async fn era(&self) -> Result<Era, StoreError> {
         Ok(self.lock()?.era)
     }

@@ -272,6 +272,11 @@ impl Blobs for MeteredStore {
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         self.measure(Call::Pack, self.inner.pack(pack), Bytes::len).await
     }
+
+    async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
+        let size = |part: &Option<Bytes>| part.as_ref().map_or(0, Bytes::len);
+        self.measure(Call::Pack, self.inner.pack_part(pack, from, length), size).await
+    }
 }
 
 #[async_trait]

@@ -225,6 +225,10 @@ impl Blobs for CrashStore {
         self.pass("pack", self.inner.pack(pack)).await
     }
 
+    async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
+        self.pass("pack_part", self.inner.pack_part(pack, from, length)).await
+    }
+
     async fn era(&self) -> Result<Era, StoreError> {
         self.pass("era", self.inner.era()).await
     }

@@ -102,6 +102,11 @@ impl Scanned {
     pub(crate) fn is_cached(&self) -> bool {
         matches!(self.root, FolderScan::Same { .. })
     }
+
+    /// The cache that says what was found; `None` if the old one does, or if there is too much for one.
+    pub(crate) fn to_cache(&self, old: Option<&Arc<Cache>>) -> Option<CacheWriter> {
+        if self.is_cached() { None } else { self.root.to_cache(old).ok() }
+    }
 }
 
 /// A folder and everything below it.
@@ -681,7 +686,7 @@ impl Walk<'_> {
 
 impl FolderScan {
     /// The cache that says all of this: a patch for the old one, or a whole if that is as well.
-    pub(crate) fn to_cache<'a>(&self, old: Option<&'a Cache>) -> Result<CacheWriter<'a>, TooMany> {
+    fn to_cache(&self, old: Option<&Arc<Cache>>) -> Result<CacheWriter, TooMany> {
         if let Some(mut patch) = old.and_then(CacheWriter::patch) {
             self.write(&mut patch)?;
             if !patch.is_too_large() {
@@ -694,7 +699,7 @@ impl FolderScan {
     }
 
     /// Writes it; gives its number, and how many folders it is with all below it.
-    fn write(&self, writer: &mut CacheWriter<'_>) -> Result<(u32, u32), TooMany> {
+    fn write(&self, writer: &mut CacheWriter) -> Result<(u32, u32), TooMany> {
         let new = match self {
             Self::New(new) => new,
             Self::Same { number } => return writer.keep(*number),

@@ -17,10 +17,11 @@ use piton_types::{
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use crate::cache::{Base, Cache, Totals};
+use crate::cache::{Base, Cache, CacheWriter, Totals};
 use crate::content::Sink;
 use crate::record::Record;
 use crate::scan::{Progress, Scanned, Scanner};
+use crate::threads::Threads;
 use crate::workspace::{Inner, Workspace, blocking};
 use crate::{RelPath, WorkspaceError};
 
@@ -92,9 +93,24 @@ impl Stage {
     }
 
     fn finish(self) -> Result<Vec<PackId>, WorkspaceError> {
-        let mut packs = self.contents.finish()?;
-        packs.extend(self.nodes.finish()?);
+        let (contents, nodes) = Threads::both(|| self.contents.finish(), || self.nodes.finish());
+        let mut packs = contents?;
+        packs.extend(nodes?);
         Ok(packs)
+    }
+
+    /// What a scan found, and all of it staged. Meanwhile a cache is made that knows it.
+    fn end(
+        self,
+        inner: &Inner,
+        scanned: Scanned,
+        era: Era,
+        cache: Option<Arc<Cache>>,
+    ) -> Result<Staged, WorkspaceError> {
+        let (packs, next) = inner.threads.run_if(scanned.totals.are_many() && !scanned.is_cached(), || {
+            Threads::both(|| self.finish(), || scanned.to_cache(cache.as_ref()))
+        })?;
+        Ok(Staged { scanned, packs: packs?, era, cache, next })
     }
 }
 
@@ -156,6 +172,8 @@ pub(crate) struct Staged {
     /// When the snapshot was found to be there that unchanged folders are shared with.
     pub(crate) era: Era,
     cache: Option<Arc<Cache>>,
+    /// The cache that knows what the scan found, if it is another one.
+    next: Option<CacheWriter>,
 }
 
 impl Workspace {
@@ -224,8 +242,9 @@ impl Workspace {
         };
         let changed = staged.cache.as_ref().map(|cache| cache.base().tree != snapshot.tree);
         let (unsteady, secrets) = (staged.scanned.unsteady.clone(), staged.scanned.secrets.clone());
-        self.remember(staged, &log).await;
-        log.close().await?;
+        let remembered = self.remember(staged, &log);
+        let ((), closed) = tokio::join!(remembered, log.close());
+        closed?;
         Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets }))
     }
 
@@ -273,7 +292,7 @@ impl Workspace {
         blocking(move || {
             let sink = Stage::new(&inner, &runtime);
             let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, &progress)?.scan()?;
-            Ok(Staged { scanned, packs: sink.finish()?, era, cache })
+            sink.end(&inner, scanned, era, cache)
         })
         .await
     }
@@ -287,7 +306,7 @@ impl Workspace {
         let Scanned { tree, times, taken_at, .. } = staged.scanned;
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
         blocking(move || {
-            let Ok(writer) = staged.scanned.root.to_cache(staged.cache.as_deref()) else { return Ok(None) };
+            let Some(writer) = staged.next else { return Ok(None) };
             let hold = || writer.hold(&inner.binding, &base, taken_at);
             Ok(inner.threads.run_if(staged.scanned.totals.are_many(), hold)?.map(Arc::new))
         })
@@ -308,7 +327,7 @@ impl Workspace {
             let (forced, progress) = (HashSet::new(), Progress::default());
             let sink = Stage::new(&inner, &runtime);
             let scanned = scanner(&inner, Some(&cache), &sink, &forced, Some(&only), &progress)?.scan()?;
-            Ok(Staged { scanned, packs: sink.finish()?, era, cache: Some(cache) })
+            sink.end(&inner, scanned, era, Some(cache))
         })
         .await
     }
@@ -349,24 +368,22 @@ impl Workspace {
 
     /// Lets the cache speak of a snapshot that is the newest entry of `log`. A cache that can't be written
     /// costs time, not safety.
-    pub(crate) async fn remember(&self, staged: Staged, log: &RunLog) {
-        if staged.scanned.is_cached() {
-            return;
-        }
+    pub(crate) fn remember(&self, staged: Staged, log: &RunLog) -> impl Future<Output = ()> + use<> {
         let head = log.head();
-        let Scanned { tree, times, taken_at, .. } = staged.scanned;
+        let Scanned { tree, times, taken_at, totals, .. } = staged.scanned;
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
         let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
-        let written = blocking(move || {
-            if let Ok(writer) = staged.scanned.root.to_cache(staged.cache.as_deref()) {
+        async move {
+            let Some(writer) = staged.next else { return };
+            let written = blocking(move || {
                 let write = || writer.write(&path, &inner.binding, &base, taken_at);
-                if let Err(error) = inner.threads.run_if(staged.scanned.totals.are_many(), write)? {
+                if let Err(error) = inner.threads.run_if(totals.are_many(), write)? {
                     tracing::warn!(%error, "the stat cache can't be written; the next snapshot takes longer");
                 }
-            }
-            Ok(())
-        });
-        drop(written.await);
+                Ok(())
+            });
+            drop(written.await);
+        }
     }
 
     /// The snapshot that an entry carries, if any.

@@ -29,6 +29,11 @@ impl Threads {
         rayon::current_thread_index().is_some()
     }
 
+    /// Does both, side by side if the calling thread is one of them.
+    pub(crate) fn both<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+        if Self::is_one() { rayon::join(a, b) } else { (a(), b()) }
+    }
+
     /// Runs `work` on one of them if there is much to do, and else on the calling thread.
     pub(crate) fn run_if<T: Send>(&self, much: bool, work: impl FnOnce() -> T + Send) -> Result<T, WorkspaceError> {
         if much { self.run(work) } else { Ok(work()) }

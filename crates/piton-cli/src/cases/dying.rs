@@ -116,6 +116,10 @@ impl Blobs for DyingStore {
         self.pass(self.inner.pack(pack)).await
     }
 
+    async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
+        self.pass(self.inner.pack_part(pack, from, length)).await
+    }
+
     async fn era(&self) -> Result<Era, StoreError> {
         self.pass(self.inner.era()).await
     }

@@ -18,6 +18,17 @@ pub async fn staged_packs_are_found(fixture: &dyn Fixture) {
     let three = store.stage(Bytes::from_static(b"three"), &[b, d]).await.unwrap();
     assert_eq!(store.locate(&[a, b]).await.unwrap(), [Some(one), Some(three)], "the newest of several");
     assert_eq!(store.pack(one).await.unwrap(), bytes);
+    let part = async |from, length| store.pack_part(two, from, length).await.unwrap();
+    // Whoever gives parts gives the right ones.
+    if part(0, 2).await.is_some() {
+        assert_eq!(part(0, 2).await.unwrap(), b"tw"[..]);
+        assert_eq!(part(1, 9).await.unwrap(), b"wo"[..]);
+        assert_eq!(part(3, 1).await.unwrap(), b""[..]);
+        assert_eq!(part(u64::MAX, usize::MAX).await.unwrap(), b""[..]);
+        assert_eq!(store.pack_part(one, 1 << 20, 70_000).await.unwrap().unwrap(), bytes.slice(..70_000));
+        let missing = store.pack_part(PackId(u64::MAX >> 1), 0, 1).await;
+        assert!(matches!(missing, Err(StoreError::NotFound { .. })), "{missing:?}");
+    }
     assert!(matches!(store.pack(PackId(u64::MAX >> 1)).await, Err(StoreError::NotFound { .. })));
 }
 

@@ -31,7 +31,7 @@ impl Log for RedactedStore {
 
 #[async_trait]
 impl Blobs for RedactedStore {
-    forward! { stage locate pack era }
+    forward! { stage locate pack pack_part era }
 }
 
 #[async_trait]

@@ -189,8 +189,9 @@ async fn check_pack(store: &Arc<dyn Store>, pack: PackId, deep: bool, sizes: &mu
     let mut ids: Vec<BlobId> = if sizes.has_contents {
         let framed = FramedPack::open(bytes)?;
         sizes.contents = framed.inflated();
-        if deep {
-            framed.verify(hashing)?;
+        match deep {
+            true => framed.verify(hashing)?,
+            false => framed.check()?,
         }
         framed.ids()
     } else {

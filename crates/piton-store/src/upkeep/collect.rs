@@ -75,7 +75,7 @@ pub async fn collect(store: &Arc<dyn Store>, reach: &dyn Reach, now: Timestamp) 
                 break;
             }
             // State that went ahead of its commit is never shared between runs.
-            if store.pack(pack.id).await?.first() == Some(&framed::FORM) {
+            if framed::is_content(&**store, pack.id).await? {
                 wanted.add(pack.id, store.pack_ids(pack.id).await?);
             }
             unclaimed.insert(pack.id);

@@ -225,12 +225,11 @@ impl RunGraph {
             StoreError::Corrupt { detail, .. } => StoreError::corrupt(format!("staged pack {}", pack.0), detail),
             other => other,
         };
-        let bytes = store.pack(pack).await?;
-        if bytes.first() == Some(&framed::FORM) {
+        if framed::is_content(&**store, pack).await? {
             self.contents.insert(pack);
             return Ok(());
         }
-        let nodes = Pack::open(bytes).and_then(|pack| pack.nodes(|_| None)).map_err(named)?;
+        let nodes = Pack::open(store.pack(pack).await?).and_then(|pack| pack.nodes(|_| None)).map_err(named)?;
         for (id, node) in nodes {
             self.nodes.insert(id, &node)?;
         }

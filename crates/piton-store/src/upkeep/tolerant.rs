@@ -62,7 +62,7 @@ impl Log for Tolerant {
 
 #[async_trait]
 impl Blobs for Tolerant {
-    forward! { stage pack era }
+    forward! { stage pack pack_part era }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
         match self.inner.locate(ids).await {

@@ -17,10 +17,10 @@ use crate::tree::Content;
 const LARGE_PATCH: usize = 4;
 
 /// A cache that is being written, each folder before those in it.
-pub(crate) struct CacheWriter<'a> {
+pub(crate) struct CacheWriter {
     parts: Parts,
     /// What there is so far.
-    old: Option<&'a Cache>,
+    old: Option<Arc<Cache>>,
     /// The numbers of the first folder and entry; a patch's are those behind its whole.
     first: (u32, u32),
     is_patch: bool,
@@ -34,28 +34,28 @@ fn index(n: usize) -> Result<u32, TooMany> {
     u32::try_from(n).map_err(|_| TooMany)
 }
 
-impl<'a> CacheWriter<'a> {
+impl CacheWriter {
     /// A patch for the whole of `old`, if a file has that.
-    pub(crate) fn patch(old: &'a Cache) -> Option<Self> {
+    pub(crate) fn patch(old: &Arc<Cache>) -> Option<Self> {
         old.whole.is_on_disk().then(|| Self {
             parts: Parts::default(),
-            old: Some(old),
+            old: Some(Arc::clone(old)),
             first: old.whole.end(),
             is_patch: true,
         })
     }
 
     /// A new whole.
-    pub(crate) fn whole(old: Option<&'a Cache>) -> Self {
+    pub(crate) fn whole(old: Option<&Arc<Cache>>) -> Self {
         let parts = old.map(|old| old.whole.room()).unwrap_or_default();
-        Self { parts, old, first: (0, 0), is_patch: false }
+        Self { parts, old: old.cloned(), first: (0, 0), is_patch: false }
     }
 
     /// Whether it is a patch, and one that isn't worth it.
     pub(crate) fn is_too_large(&self) -> bool {
         let Parts { folders, entries, names } = &self.parts;
         let length = folders.len() + entries.len() + names.len();
-        self.is_patch && self.old.is_some_and(|old| length > old.whole.len() / LARGE_PATCH)
+        self.is_patch && self.old.as_ref().is_some_and(|old| length > old.whole.len() / LARGE_PATCH)
     }
 
     fn next_folder(&self) -> Result<u32, TooMany> {
@@ -137,7 +137,11 @@ impl<'a> CacheWriter<'a> {
 
     /// Keeps a folder of the old cache and everything below it; gives its number and how many folders that are.
     pub(crate) fn keep(&mut self, folder: u32) -> Result<(u32, u32), TooMany> {
-        let old = self.old.ok_or(TooMany)?;
+        let old = Arc::clone(self.old.as_ref().ok_or(TooMany)?);
+        self.keep_of(&old, folder)
+    }
+
+    fn keep_of(&mut self, old: &Cache, folder: u32) -> Result<(u32, u32), TooMany> {
         let cached = old.folder(folder);
         if !old.is_patched(folder) {
             return Ok((
@@ -160,7 +164,7 @@ impl<'a> CacheWriter<'a> {
             }
         }
         for (place, folder) in below {
-            let (number, _) = self.keep(folder)?;
+            let (number, _) = self.keep_of(old, folder)?;
             self.set_folder(place, number);
         }
         Ok((number, cached.folders))
@@ -195,7 +199,7 @@ impl<'a> CacheWriter<'a> {
     }
 
     fn head(&self, base: &Base, taken_at: i64) -> Head {
-        match self.old {
+        match &self.old {
             Some(old) if self.is_patch => old.whole.head_of_patch(base.clone(), taken_at),
             _ => Head { base: base.clone(), taken_at, under: None, first_folder: 0, first_entry: 0 },
         }

@@ -42,6 +42,10 @@ pub(crate) struct Staging<'a> {
     folder: OwnedFd,
 }
 
+/// How many threads remove files, and how many files are worth one.
+const REMOVERS: usize = 8;
+const MANY: usize = 64;
+
 /// How a plan went.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
@@ -269,12 +273,22 @@ pub(crate) fn remove_staging(inner: &Inner, staging: &[u8]) -> Result<(), Worksp
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(fail(error)),
     };
-    for entry in system::names(&folder).map_err(fail)? {
-        match rustix::fs::unlinkat(&folder, name(&entry), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(fail(error)),
-        }
-    }
+    let entries = system::names(&folder).map_err(fail)?;
+    let remove = |entry: &Vec<u8>| match rustix::fs::unlinkat(&folder, name(entry), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(fail(error)),
+    };
+    // Some file systems give the space of each file back to the disk at once, and wait for that: then threads that
+    // wait side by side take a third of the time.
+    let (own, others) = entries.split_at(entries.len().div_ceil(REMOVERS).max(MANY).min(entries.len()));
+    std::thread::scope(|scope| {
+        let others =
+            others.chunks(own.len().max(1)).map(|share| scope.spawn(move || share.iter().try_for_each(remove)));
+        let others: Vec<_> = others.collect();
+        others.into_iter().fold(own.iter().try_for_each(remove), |removed, other| {
+            removed.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    })?;
     rustix::fs::unlinkat(&inner.folder, name(staging), AtFlags::REMOVEDIR).map_err(fail)
 }
 
