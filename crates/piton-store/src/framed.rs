@@ -360,9 +360,16 @@ impl FramedPack {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD_NO_PAD;
+
     use super::*;
 
     const HASHING: Hashing = Hashing::PLAIN;
+
+    const PINNED: &str = "Av5U80Zj2XY2bwAAAAOvE0m59fmhpqBATeo23MlJm8slya3BErfMmpPK5B8yYgDTP7SKta3/JprhcrKaaRP/BPbyZiB6eo6X\
+                          by7NVx1EkgP+Jg+MgvSr+R/db2SbKDZGjz3SLUe0wmDK6NGRqhC35BcBAxY865jOw2iLpyi1L/0gGm0AADhvbmV0d28gAQAn\
+                          zgg";
 
     fn sample() -> (FrameBuilder, Vec<(BlobId, Vec<u8>)>) {
         let mut builder = FrameBuilder::default();
@@ -388,6 +395,22 @@ mod tests {
             .unwrap();
             assert_eq!(given, [(*id, blob.clone())]);
         }
+    }
+
+    /// Pins the format: bytes that were written once are read for ever.
+    #[test]
+    fn the_format_is_pinned() {
+        let bytes = STANDARD_NO_PAD.decode(PINNED).unwrap();
+        let pack = FramedPack::open(bytes.clone().into()).unwrap();
+        pack.verify(&HASHING).unwrap();
+        let mut given = Vec::new();
+        pack.read_all(|_, blob| {
+            given.push(String::from_utf8(blob.to_vec()).unwrap());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(given, ["", "one", "two two two two two two"]);
+        assert_eq!(FramedIndex::end(&bytes), Some(pack.index.frames[0].place.start));
     }
 
     #[test]
