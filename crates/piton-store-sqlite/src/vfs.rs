@@ -34,6 +34,7 @@ pub(crate) const CHECKED: &CStr = c"piton";
 pub(crate) const UNCHECKED: &CStr = c"piton-unchecked";
 
 const CONTENT: usize = PAGE - RESERVED as usize;
+const PAGE_LENGTH: c_int = PAGE as c_int;
 /// What SQLite writes before each page of the log.
 const FRAME_HEADER: c_int = 24;
 /// How often it is noted how far the log was synced. The note isn't synced itself, so the disk has it seconds later
@@ -239,7 +240,7 @@ handed_on! {
     reserved: xCheckReservedLock(out: *mut c_int),
     control: xFileControl(op: c_int, argument: *mut c_void),
     sector: xSectorSize(),
-    own_characteristics: xDeviceCharacteristics(),
+    characteristics: xDeviceCharacteristics(),
     shm_map: xShmMap(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void),
     shm_lock: xShmLock(offset: c_int, count: c_int, flags: c_int),
     shm_unmap: xShmUnmap(delete: c_int),
@@ -265,12 +266,6 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     }
 }
 
-/// What the device can do, except reading parts of pages, which have no checksum.
-unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
-    // SAFETY: as for the functions above.
-    unsafe { own_characteristics(file) & !ffi::SQLITE_IOCAP_SUBPAGE_READ }
-}
-
 /// The number of the page at `offset`, if this is exactly one page.
 fn page_at(length: c_int, offset: i64) -> Option<u64> {
     let offset = u64::try_from(offset).ok()?;
@@ -281,8 +276,17 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, buffer: *mut c_void
     // SAFETY: `file` is from `open`, and SQLite gives `length` bytes at `buffer`, all of which are
     // written if its own layer says that it read them.
     unsafe {
+        let check = (*file.cast::<Layered>()).check;
+        let short = usize::try_from(length).unwrap_or(PAGE);
+        if check
+            && short < PAGE
+            && offset > 0
+            && let Some(number) = page_at(PAGE_LENGTH, offset)
+        {
+            return read_start(file, buffer, short, offset, number);
+        }
         let code = own_read(file, buffer, length, offset);
-        if code != ffi::SQLITE_OK || !(*file.cast::<Layered>()).check {
+        if code != ffi::SQLITE_OK || !check {
             return code;
         }
         let Some(number) = page_at(length, offset) else {
@@ -290,8 +294,32 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, buffer: *mut c_void
             return if header { code } else { ffi::SQLITE_IOERR_DATA };
         };
         let page = std::slice::from_raw_parts(buffer.cast::<u8>(), PAGE);
-        if page[CONTENT..] == checksum(number, &page[..CONTENT]) { code } else { ffi::SQLITE_IOERR_DATA }
+        if fits(number, page) { code } else { ffi::SQLITE_IOERR_DATA }
     }
+}
+
+/// Reads the first bytes of a page, all of which is read for its checksum. SQLite does so with the pages of large
+/// values, past its cache.
+unsafe fn read_start(
+    file: *mut ffi::sqlite3_file,
+    buffer: *mut c_void,
+    length: usize,
+    offset: i64,
+    number: u64,
+) -> c_int {
+    let mut page = [0; PAGE];
+    // SAFETY: `file` is from `open`; the page has its size, and `buffer` at least `length` bytes.
+    unsafe {
+        let code = own_read(file, page.as_mut_ptr().cast(), PAGE_LENGTH, offset);
+        if code != ffi::SQLITE_OK {
+            return code;
+        }
+        if !fits(number, &page) {
+            return ffi::SQLITE_IOERR_DATA;
+        }
+        std::ptr::copy_nonoverlapping(page.as_ptr(), buffer.cast(), length);
+    }
+    ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn write_page(
