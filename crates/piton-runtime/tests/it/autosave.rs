@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_runtime::danger::Operation;
+use piton_runtime::danger::{Classifier, DangerSettings, Operation};
 use piton_runtime::{AgentContext, Autosave, Message, Run, RunError, TriggerPolicy};
 use piton_store::{RunLog, Span, Store};
 use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
@@ -84,6 +84,20 @@ async fn a_dangerous_operation_comes_after_a_durable_checkpoint() {
     let record = records(&store).await.pop().unwrap();
     assert_eq!((record.kind, record.description.as_str()), (CheckpointKind::PreTool, "before: rm deletes"));
     assert_eq!(texts(&store).await, ["tidy up", "I will remove build/"]);
+
+    // What is dangerous here, others may call harmless, and the other way round.
+    let store = memory();
+    let run = Arc::new(Run::open(&process(&store), open()).await.unwrap());
+    let mut agent = AgentContext::open(&run).await.unwrap();
+    let settings = DangerSettings {
+        harmless_programs: vec!["rm".to_owned()],
+        dangerous_programs: vec!["ls".to_owned()],
+        ..DangerSettings::default()
+    };
+    let mut odd = Autosave::new(run, TriggerPolicy::default()).with_classifier(Classifier::new(settings));
+    assert_eq!(odd.before(Operation::Shell("rm -rf build"), &mut agent).await.unwrap(), None);
+    assert!(odd.before(Operation::Shell("ls build"), &mut agent).await.unwrap().is_some());
+    assert_eq!(triggers(&store).await, [Trigger::BeforeDangerous]);
 
     let out = Operation::Http { method: "GET", url: "http://example.org" };
     let store = memory();

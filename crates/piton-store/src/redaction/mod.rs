@@ -319,7 +319,8 @@ mod tests {
         let policy = RedactionPolicy::default()
             .with_secret("CANARY", CANARY)
             .with_secret("pass", "hunter22")
-            .with_pattern("badge", "badge-[0-9]{4}");
+            .with_pattern("badge", "badge-[0-9]{4}")
+            .with_name("shoe_size");
         Redaction::new(&policy).unwrap()
     }
 
@@ -370,6 +371,7 @@ mod tests {
             ("known", Value::from("hunter22")),
             ("client_secret", Value::from("hunter22")),
             ("tokens", Value::from(17)),
+            ("shoe_size", Value::from(45)),
             ("note", Value::from(format!("badge-1234 opens {aws}."))),
             ("list", Value::List(vec![Value::from("hunter22"), Value::Bytes(b"..hunter22..".to_vec())])),
             ("hunter22", Value::Null),
@@ -380,6 +382,7 @@ mod tests {
             ("known", Value::from("secret:pass")),
             ("client_secret", Value::from("secret:pass")),
             ("tokens", Value::from(17)),
+            ("shoe_size", Value::from("secret:shoe_size")),
             ("note", Value::from("secret:badge opens secret:aws-access-key;.")),
             ("list", Value::List(vec![Value::from("secret:pass"), Value::Bytes(b"..secret:pass;..".to_vec())])),
             ("secret:pass", Value::Null),

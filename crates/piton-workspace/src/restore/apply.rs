@@ -274,19 +274,27 @@ pub(crate) fn remove_staging(inner: &Inner, staging: &[u8]) -> Result<(), Worksp
         Err(error) => return Err(fail(error)),
     };
     let entries = system::names(&folder).map_err(fail)?;
-    let remove = |entry: &Vec<u8>| match rustix::fs::unlinkat(&folder, name(entry), AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(fail(error)),
+    let remove_all = |entries: &[Vec<u8>]| {
+        entries.iter().try_for_each(|entry| match rustix::fs::unlinkat(&folder, name(entry), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(fail(error)),
+        })
     };
     // Some file systems give the space of each file back to the disk at once, and wait for that: then threads that
     // wait side by side take a third of the time.
     let (own, others) = entries.split_at(entries.len().div_ceil(REMOVERS).max(MANY).min(entries.len()));
     std::thread::scope(|scope| {
-        let others =
-            others.chunks(own.len().max(1)).map(|share| scope.spawn(move || share.iter().try_for_each(remove)));
-        let others: Vec<_> = others.collect();
-        others.into_iter().fold(own.iter().try_for_each(remove), |removed, other| {
-            removed.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        // A share for which there is no thread is done here.
+        let start = |share| {
+            let work = move || remove_all(share);
+            std::thread::Builder::new().spawn_scoped(scope, work).map_err(|_| share)
+        };
+        let others: Vec<_> = others.chunks(own.len().max(1)).map(start).collect();
+        others.into_iter().fold(remove_all(own), |removed, other| {
+            removed.and(match other {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(share) => remove_all(share),
+            })
         })
     })?;
     rustix::fs::unlinkat(&inner.folder, name(staging), AtFlags::REMOVEDIR).map_err(fail)
