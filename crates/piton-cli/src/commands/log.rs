@@ -58,7 +58,12 @@ pub(crate) async fn execute(session: &Session, arguments: &Log) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-type Entries = Vec<(RunId, SealedEntry)>;
+/// An entry of a run, and whether it is a checkpoint that was given up.
+struct Shown {
+    run: RunId,
+    entry: SealedEntry,
+    is_removed: bool,
+}
 
 /// The newest entries of one run, from `to` back, as long as `wanted` wants more.
 async fn of_run(
@@ -66,19 +71,24 @@ async fn of_run(
     mut to: Seq,
     arguments: &Log,
     wanted: impl Fn(&SealedEntry) -> bool,
-) -> Result<Entries, Failure> {
+) -> Result<Vec<Shown>, Failure> {
     let mut found = Vec::new();
+    // Whatever removes a checkpoint comes after it, and so is met first.
+    let newer = Span { from: Seq(to.0.saturating_add(1)), ..Span::ALL };
+    let newer = if to < log.head().seq { log.entries(newer).await? } else { Vec::new() };
+    let mut removed = log.removed_in(&newer).await?.checkpoints;
     while found.len() < arguments.limit {
         let missing = arguments.limit - found.len();
         let limit = if arguments.checkpoints { PAGE } else { missing };
         let page = log.entries(Span { to, ..Span::newest(limit) }).await?;
         let oldest = page.last().map(|entry| entry.seq);
+        removed.extend(log.removed_in(&page).await?.checkpoints);
         for entry in page {
             if !wanted(&entry) {
                 return Ok(found);
             }
             if (!arguments.checkpoints || !entry.parts.is_empty()) && found.len() < arguments.limit {
-                found.push((log.run().clone(), entry));
+                found.push(Shown { run: log.run().clone(), is_removed: removed.contains(&entry.seq), entry });
             }
         }
         match oldest.and_then(|oldest| oldest.0.checked_sub(1)) {
@@ -90,30 +100,34 @@ async fn of_run(
 }
 
 /// The newest entries of all runs.
-async fn of_store(store: &Arc<dyn Store>, arguments: &Log) -> Result<Entries, Failure> {
-    let mut newest: Entries = Vec::new();
+async fn of_store(store: &Arc<dyn Store>, arguments: &Log) -> Result<Vec<Shown>, Failure> {
+    let mut newest: Vec<Shown> = Vec::new();
     let mut runs = Runs::newest_first(Arc::clone(store));
     while let Some(run) = runs.next().await? {
         // The oldest that would still be shown. No entry is newer than its run, and the runs come newest
         // first, so once a run is older than that, all others are.
-        let last = newest.get(arguments.limit.wrapping_sub(1)).map(|(_, entry)| entry.at);
+        let last = newest.get(arguments.limit.wrapping_sub(1)).map(|last| last.entry.at);
         if arguments.limit == 0 || last.is_some_and(|last| run.updated_at < last) {
             break;
         }
         let log = RunLog::open(Arc::clone(store), &run.id).await?;
         newest.extend(of_run(&log, Seq(u32::MAX), arguments, |entry| last.is_none_or(|last| entry.at >= last)).await?);
         // Stable: entries of one run stay in their order even if the clock stood still.
-        newest.sort_by_key(|(_, entry)| Reverse(entry.at));
+        newest.sort_by_key(|shown| Reverse(shown.entry.at));
         newest.truncate(arguments.limit);
     }
     Ok(newest)
 }
 
-fn show(session: &Session, entries: &Entries) -> Result<(), Failure> {
+fn show(session: &Session, entries: &[Shown]) -> Result<(), Failure> {
     let output = &session.output;
     if output.is_json() {
-        for (run, entry) in entries {
-            output.object(&Json::Object(view::entry_json(run, entry)))?;
+        for Shown { run, entry, is_removed } in entries {
+            let mut json = view::entry_json(run, entry);
+            if *is_removed {
+                json.insert("removed".to_owned(), true.into());
+            }
+            output.object(&Json::Object(json))?;
             if output.is_closed() {
                 break;
             }
@@ -125,13 +139,17 @@ fn show(session: &Session, entries: &Entries) -> Result<(), Failure> {
         return Ok(());
     }
     let mut table = Table::with_heading(&["ID", "WHEN", "WHAT", "STATE", "LABEL"]);
-    for (run, entry) in entries {
+    for Shown { run, entry, is_removed } in entries {
         let parts: Vec<_> = entry.parts.keys().map(|name| clean(&name.0)).collect();
         table.row(vec![
             view::entry_id(run, entry).to_string(),
             session.age(entry.at),
             view::kind_word(entry.kind).to_owned(),
-            if parts.is_empty() { "-".to_owned() } else { parts.join(",") },
+            match (is_removed, parts.is_empty()) {
+                (true, _) => "removed".to_owned(),
+                (false, true) => "-".to_owned(),
+                (false, false) => parts.join(","),
+            },
             clean(&entry.label),
         ]);
     }

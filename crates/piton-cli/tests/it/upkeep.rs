@@ -111,6 +111,9 @@ fn a_store_has_rules_of_its_own() {
     assert!(copied.contains("completed runs are kept for 14 days, failed ones for 30 days"), "{copied}");
     assert!(gc(&["--per-folder", "2", "--now", "--yes"]).contains("14 days"));
     assert!(kept() < 7, "for once: {}", kept());
+    let log = world.piton(["--store", &store, "log", "--checkpoints", "--json"]).stdout;
+    assert_eq!(log.lines().filter(|line| line.contains(r#""removed":true"#)).count(), 7 - kept(), "{log}");
+    assert!(world.piton(["--store", &store, "log"]).stdout.contains("checkpoint  removed"));
     assert!(gc(&["--dry-run"]).contains("of a folder 50"));
     for wrong in ["2", "2y", "-1d", "d", "99999999999999999w"] {
         assert_eq!(world.piton(["--store", &store, "gc", "--completed", wrong, "--dry-run"]).code, Some(2), "{wrong}");
