@@ -40,16 +40,27 @@ pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit,
             runs
         }
     };
-    // A copy of a whole store is kept as that was, unless it has rules of its own.
-    let kept = rules(&*from).await?;
-    if arguments.run.is_empty() && kept != Retention::default() && rules(&*to).await? == Retention::default() {
-        set_rules(&*to, &kept).await?;
+    if arguments.run.is_empty() {
+        copy_rules(session, &*from, &*to).await?;
     }
     let copied = copy_all(session, &from, &to, &runs).await;
     to.close().await?;
     from.close().await?;
     copied?;
     Ok(Exit::Done)
+}
+
+/// A copy of a whole store is kept as that was, unless it has rules of its own. Rules that can't be read are no reason
+/// not to copy what can.
+async fn copy_rules(session: &Session, from: &dyn Store, to: &dyn Store) -> Result<(), Failure> {
+    match rules(from).await {
+        Ok(kept) if kept != Retention::default() && rules(to).await? == Retention::default() => {
+            set_rules(to, &kept).await?;
+        }
+        Ok(_) => {}
+        Err(error) => session.output.warn(&format!("the usual rules hold for what the copy keeps: {error}")),
+    }
+    Ok(())
 }
 
 /// Every run, oldest first.

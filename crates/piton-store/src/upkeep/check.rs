@@ -85,8 +85,8 @@ impl CheckReport {
     }
 }
 
-/// Checks a whole store. `deep` inflates every pack of file contents and hashes every blob; otherwise the checksum over
-/// the pack has to do, which covers the same bytes.
+/// Checks a whole store. `deep` inflates every pack of file contents and hashes every blob; otherwise the checksums of
+/// its index and its frames have to do, which cover the same bytes.
 ///
 /// Packs and runs are read on as many threads as the machine has cores, a few at a time.
 pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
