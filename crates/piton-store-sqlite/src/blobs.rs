@@ -12,8 +12,16 @@ use rusqlite::{Connection, MAIN_DB, OptionalExtension as _, params};
 
 use crate::log::bytes;
 use crate::schema::{MAX_ROW, pack_state};
-use crate::writer::Failure;
+use crate::writer::{Failure, locked};
 use crate::{SqliteStore, upkeep};
+
+/// How many blobs may wait to be listed. Whoever looks for one reads the ids of all of them, once a process.
+const UNLISTED: i64 = 4096;
+/// And how many packs.
+const UNLISTED_PACKS: i64 = 64;
+
+/// How many ids are looked for one by one.
+const FEW: usize = 256;
 
 #[async_trait]
 impl Blobs for SqliteStore {
@@ -31,7 +39,7 @@ impl Blobs for SqliteStore {
             let number = conn.last_insert_rowid();
             conn.prepare_cached("INSERT INTO pack_state(no, state) VALUES (?1, ?2)")?
                 .execute([number, pack_state::PINNED])?;
-            list(conn, number, ids.as_flattened())?;
+            list_in_time(conn, number, ids.as_flattened())?;
             Ok(PackId(number.cast_unsigned()))
         };
         self.core.write(stage).await
@@ -41,28 +49,21 @@ impl Blobs for SqliteStore {
         self.core.read(|conn| {
             // One transaction: each takes and gives back a lock, which takes longer than to find an id.
             let _together = conn.unchecked_transaction()?;
+            let unlisted = self.unlisted(conn)?;
             // Two ids may be made to begin alike, so the pack's own list decides.
-            let mut lists = HashMap::new();
+            let mut lists = Lists { conn, whole: (ids.len() > FEW).then(HashMap::new) };
             let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1 ORDER BY pack DESC")?;
-            let mut list = conn.prepare_cached("SELECT ids FROM pack WHERE no = ?1")?;
             let mut places = Vec::with_capacity(ids.len());
             for id in ids {
-                let mut place = None;
+                let mut place = unlisted.iter().find(|(_, list)| lists_id(list, id)).map(|(number, _)| *number);
                 let mut rows = candidates.query([prefix(id.as_bytes())])?;
-                while let Some(row) = rows.next()? {
-                    let number: i64 = row.get(0)?;
-                    let listed = match lists.entry(number) {
-                        Entry::Occupied(known) => known.into_mut(),
-                        Entry::Vacant(unknown) => {
-                            unknown.insert(list.query_row([number], |row| bytes(row, 0)).optional()?)
-                        }
-                    };
-                    if listed.as_ref().is_some_and(|listed| lists_id(listed, id)) {
-                        place = Some(PackId(number.cast_unsigned()));
-                        break;
-                    }
+                while place.is_none()
+                    && let Some(row) = rows.next()?
+                {
+                    let number = row.get(0)?;
+                    place = lists.has(number, id)?.then_some(number);
                 }
-                places.push(place);
+                places.push(place.map(|number| PackId(number.cast_unsigned())));
             }
             Ok(places)
         })
@@ -116,11 +117,35 @@ fn prefix(id: &[u8]) -> i64 {
     i64::from_be_bytes(id[..8].try_into().expect("an id has 32 bytes"))
 }
 
-/// Lets the blobs of a pack be found.
-pub(crate) fn list(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Result<()> {
+/// Lets the blobs of a pack be found: by its own list until there are so many that it is worth listing them.
+fn list_in_time(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Result<()> {
+    conn.prepare_cached("INSERT INTO unlisted(pack, blobs) VALUES (?1, ?2)")?
+        .execute([number, (ids.len() / 32) as i64])?;
+    let (packs, blobs): (i64, i64) = conn
+        .prepare_cached("SELECT count(*), sum(blobs) FROM unlisted")?
+        .query_row((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if packs <= UNLISTED_PACKS && blobs <= UNLISTED {
+        return Ok(());
+    }
+    let mut packs = Vec::new();
+    let mut unlisted = conn.prepare_cached("SELECT no, ids FROM pack WHERE no IN (SELECT pack FROM unlisted)")?;
+    let mut rows = unlisted.query(())?;
+    while let Some(row) = rows.next()? {
+        packs.push((row.get(0)?, bytes(row, 1)?));
+    }
+    list(conn, packs.iter().map(|(number, ids)| (*number, &ids[..])))?;
+    conn.prepare_cached("DELETE FROM unlisted")?.execute(()).map(drop)
+}
+
+/// Adds the blobs of packs to the table that finds them, in its own order, so that each page of it is changed once.
+pub(crate) fn list<'a>(conn: &Connection, packs: impl Iterator<Item = (i64, &'a [u8])>) -> rusqlite::Result<()> {
+    let mut rows: Vec<(i64, i64)> = packs
+        .flat_map(|(number, ids)| ids.as_chunks::<32>().0.iter().map(move |id| (prefix(id), number)))
+        .collect();
+    rows.sort_unstable();
     let mut blob = conn.prepare_cached("INSERT OR IGNORE INTO blob(prefix, pack) VALUES (?1, ?2)")?;
-    for id in ids.as_chunks::<32>().0 {
-        blob.execute([prefix(id), number])?;
+    for (prefix, number) in rows {
+        blob.execute([prefix, number])?;
     }
     Ok(())
 }
@@ -129,6 +154,75 @@ pub(crate) fn list(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Resu
 fn lists_id(list: &[u8], id: &BlobId) -> bool {
     let (ids, _) = list.as_chunks::<32>();
     ids.binary_search(id.as_bytes()).is_ok()
+}
+
+/// The lists of packs, to look for ids in.
+struct Lists<'a> {
+    conn: &'a Connection,
+    /// Lists that were read as a whole; `None` if few ids are looked for, for which parts have to do.
+    whole: Option<HashMap<i64, Option<Bytes>>>,
+}
+
+impl Lists<'_> {
+    fn has(&mut self, number: i64, id: &BlobId) -> rusqlite::Result<bool> {
+        let list = match &mut self.whole {
+            Some(known) => match known.entry(number) {
+                Entry::Occupied(known) => known.into_mut().as_ref(),
+                Entry::Vacant(unknown) => unknown.insert(ids(self.conn, number)?).as_ref(),
+            },
+            None => return has_near(self.conn, number, id),
+        };
+        Ok(list.is_some_and(|list| lists_id(list, id)))
+    }
+}
+
+/// The list of a pack, if there is one.
+fn ids(conn: &Connection, number: i64) -> rusqlite::Result<Option<Bytes>> {
+    conn.prepare_cached("SELECT ids FROM pack WHERE no = ?1")?.query_row([number], |row| bytes(row, 0)).optional()
+}
+
+/// As [`lists_id`], reading little of the list. Ids are hashes, so where one is in order tells where to look; a list of
+/// others is read as a whole.
+fn has_near(conn: &Connection, number: i64, id: &BlobId) -> rusqlite::Result<bool> {
+    let whole = || Ok(ids(conn, number)?.is_some_and(|list| lists_id(&list, id)));
+    let Ok(list) = conn.blob_open(MAIN_DB, "pack", "ids", number, true) else { return whole() };
+    let count = list.len() / 32;
+    let share = u64::from_be_bytes(id.as_bytes()[..8].try_into().expect("an id has 32 bytes"));
+    let guess = ((u128::from(share) * count as u128) >> 64) as usize;
+    // Eight times what hashes stray by.
+    let stray = 4 * count.isqrt() + 16;
+    let (from, to) = (guess.saturating_sub(stray), (guess + stray).min(count));
+    let part = read_part(&list, from * 32, (to - from) * 32)?;
+    let (ids, _) = part.as_chunks::<32>();
+    match ids.binary_search(id.as_bytes()) {
+        Ok(_) => Ok(true),
+        Err(0) if from > 0 => whole(),
+        Err(end) if end == ids.len() && to < count => whole(),
+        Err(_) => Ok(false),
+    }
+}
+
+impl SqliteStore {
+    /// The packs that aren't listed, newest first, with their lists.
+    fn unlisted(&self, conn: &Connection) -> rusqlite::Result<Vec<(i64, Bytes)>> {
+        let mut statement = conn.prepare_cached("SELECT pack FROM unlisted ORDER BY pack DESC")?;
+        let numbers = statement.query_map((), |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+        let mut known = locked(&self.core.unlisted);
+        known.retain(|number, _| numbers.contains(number));
+        let mut packs = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let list = match known.get(&number) {
+                Some(list) => list.clone(),
+                // One whose row is lost has no blobs.
+                None => match ids(conn, number)? {
+                    Some(list) => known.entry(number).or_insert(list).clone(),
+                    None => continue,
+                },
+            };
+            packs.push((number, list));
+        }
+        Ok(packs)
+    }
 }
 
 /// Removes packs that were staged and never committed. Only to be called while nobody else has the
@@ -153,9 +247,11 @@ pub(crate) fn remove_pinned(conn: &Connection) -> rusqlite::Result<usize> {
 
 /// Deletes a pack with these ids.
 pub(crate) fn delete(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Result<()> {
-    let mut blob = conn.prepare_cached("DELETE FROM blob WHERE prefix = ?1 AND pack = ?2")?;
-    for id in ids.as_chunks::<32>().0 {
-        blob.execute([prefix(id), number])?;
+    if conn.prepare_cached("DELETE FROM unlisted WHERE pack = ?1")?.execute([number])? == 0 {
+        let mut blob = conn.prepare_cached("DELETE FROM blob WHERE prefix = ?1 AND pack = ?2")?;
+        for id in ids.as_chunks::<32>().0 {
+            blob.execute([prefix(id), number])?;
+        }
     }
     conn.prepare_cached("DELETE FROM pack_state WHERE no = ?1")?.execute([number])?;
     conn.prepare_cached("DELETE FROM pack WHERE no = ?1")?.execute([number]).map(drop)

@@ -129,7 +129,7 @@ impl<'a> Gathering<'a> {
             (Some(number), [Null, Blob(ids), Blob(bytes)]) => {
                 let added = put("INSERT OR IGNORE INTO pack VALUES (?1, ?2, ?3)", &[ids, bytes])?;
                 if added > 0 {
-                    blobs::list(self.conn, number, ids)?;
+                    blobs::list(self.conn, [(number, &ids[..])].into_iter())?;
                 }
                 added
             }

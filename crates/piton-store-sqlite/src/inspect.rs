@@ -16,7 +16,7 @@ const AT_ONCE: usize = 128 << 10;
 const MOST: usize = 1000;
 
 /// Rows that lead nowhere, or to which nothing leads.
-const LOOSE: [(&str, &str); 8] = [
+const LOOSE: [(&str, &str); 9] = [
     (
         "SELECT 'entry ' || (key & 4294967295) || ' of run ' || coalesce((SELECT id FROM run WHERE no = key >> 32), key >> 32)
          FROM entry WHERE typeof(pack) = 'integer' AND NOT EXISTS (SELECT 1 FROM tail WHERE no = pack)",
@@ -39,6 +39,7 @@ const LOOSE: [(&str, &str); 8] = [
     ),
     ("SELECT 'staged pack ' || pack FROM pack_run WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
     ("SELECT 'staged pack ' || pack FROM blob WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
+    ("SELECT 'staged pack ' || pack FROM unlisted WHERE pack NOT IN (SELECT no FROM pack)", "it is missing"),
     ("SELECT 'staged pack ' || no FROM pack_state WHERE no NOT IN (SELECT no FROM pack)", "it is missing"),
     ("SELECT 'staged pack ' || no FROM pack WHERE no NOT IN (SELECT no FROM pack_state)", "nothing says whether it is needed"),
 ];

@@ -39,7 +39,8 @@ pub(crate) mod pack_state {
 /// among the entries, which are ordered by run, large rows would split a page in the middle every other
 /// time and write its neighbours too.
 ///
-/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. `pack_run` says
+/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. Those of the newest
+/// packs aren't in it yet (`unlisted`): each would change a page of its own, so many are added at once. `pack_run` says
 /// which runs named the pack in a commit. What becomes of a pack is in `pack_state`, a row for each, because SQLite
 /// reads a row as a whole to change any of it; `since` is when it was condemned.
 ///
@@ -83,6 +84,7 @@ const TABLES: &str = "
     CREATE TABLE pack_run(pack INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY(pack, run)) WITHOUT ROWID;
     CREATE INDEX pack_of_run ON pack_run(run);
     CREATE TABLE blob(prefix INTEGER NOT NULL, pack INTEGER NOT NULL, PRIMARY KEY(prefix, pack)) WITHOUT ROWID;
+    CREATE TABLE unlisted(pack INTEGER PRIMARY KEY, blobs INTEGER NOT NULL);
     CREATE TABLE removed(run INTEGER PRIMARY KEY);
     CREATE TABLE lease(
         run INTEGER PRIMARY KEY,

@@ -17,7 +17,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -37,11 +37,17 @@ const CONTENT: usize = PAGE - RESERVED as usize;
 const PAGE_LENGTH: c_int = PAGE as c_int;
 /// What SQLite writes before each page of the log.
 const FRAME_HEADER: c_int = 24;
+/// Where the salts of the log are in its header, and in that of each frame.
+const LOG_SALTS: u64 = 16;
+const FRAME_SALTS: u64 = 8;
 /// How often it is noted how far the log was synced. The note isn't synced itself, so the disk has it seconds later
 /// at best; to write it with every commit made each sync of the log a fifth longer.
 const NOTED_EVERY: Duration = Duration::from_millis(100);
 /// How many bytes of a commit are collected before they are written. SQLite's own layer takes less than 128 KiB.
 const COLLECTED: usize = 96 << 10;
+/// How many bytes of a large value are read at once.
+const AHEAD: usize = 64 << 10;
+const NOWHERE: i64 = i64::MIN;
 /// The part of the first page that SQLite reads before it knows the size of a page.
 pub(crate) const HEADER: usize = 100;
 
@@ -69,12 +75,20 @@ struct Layered {
     noted: Option<([u8; 8], Instant)>,
     /// The newest frame that was written through here: the log's salts, and where it ends.
     newest: ([u8; 8], u64),
-    /// Whether that frame ends a commit.
+    /// The newest frame when the log was last synced through here.
+    synced: ([u8; 8], u64),
+    /// Whether the newest frame ends a commit.
     commits: bool,
     /// Frames of the commit that is being written.
     collected: Vec<u8>,
     /// Where they belong in the log.
     collected_at: i64,
+    /// Pages of the database that were read ahead.
+    ahead: Vec<u8>,
+    /// Where they are in the file.
+    ahead_at: i64,
+    /// Where the next page of a large value would be.
+    follows: i64,
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -165,9 +179,13 @@ unsafe extern "C" fn open(
             lock: None,
             noted: None,
             newest: ([0; 8], 0),
+            synced: ([0; 8], 0),
             commits: false,
             collected: Vec::new(),
             collected_at: 0,
+            ahead: Vec::new(),
+            ahead_at: NOWHERE,
+            follows: NOWHERE,
         });
         let code = own_open(own, name, inner(file), flags, out);
         if code != ffi::SQLITE_OK {
@@ -242,8 +260,21 @@ handed_on! {
     sector: xSectorSize(),
     characteristics: xDeviceCharacteristics(),
     shm_map: xShmMap(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void),
-    shm_lock: xShmLock(offset: c_int, count: c_int, flags: c_int),
+    own_shm_lock: xShmLock(offset: c_int, count: c_int, flags: c_int),
     shm_unmap: xShmUnmap(delete: c_int),
+}
+
+/// Every reading and writing of the database begins and ends here, and what was read ahead lives no longer than that:
+/// while somebody reads, pages that he finds in the database file are changed by nobody, and those that may be changed
+/// are the ones that he finds in the log.
+unsafe extern "C" fn shm_lock(file: *mut ffi::sqlite3_file, offset: c_int, count: c_int, flags: c_int) -> c_int {
+    // SAFETY: `file` is from `open`, and SQLite doesn't use it from two threads at once.
+    unsafe {
+        let ours = &mut *file.cast::<Layered>();
+        ours.ahead_at = NOWHERE;
+        ours.follows = NOWHERE;
+        own_shm_lock(file, offset, count, flags)
+    }
 }
 
 unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
@@ -299,7 +330,7 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, buffer: *mut c_void
 }
 
 /// Reads the first bytes of a page, all of which is read for its checksum. SQLite does so with the pages of large
-/// values, past its cache.
+/// values, past its cache; where these lie in a row, many are read at once.
 unsafe fn read_start(
     file: *mut ffi::sqlite3_file,
     buffer: *mut c_void,
@@ -307,19 +338,57 @@ unsafe fn read_start(
     offset: i64,
     number: u64,
 ) -> c_int {
-    let mut page = [0; PAGE];
-    // SAFETY: `file` is from `open`; the page has its size, and `buffer` at least `length` bytes.
-    unsafe {
-        let code = own_read(file, page.as_mut_ptr().cast(), PAGE_LENGTH, offset);
-        if code != ffi::SQLITE_OK {
-            return code;
+    // SAFETY: `file` is from `open`, and SQLite doesn't use it from two threads at once.
+    let ours = unsafe { &mut *file.cast::<Layered>() };
+    let is_next = ours.follows == offset;
+    ours.follows = offset + PAGE as i64;
+    if is_next && ours.page_ahead(offset).is_none() {
+        ours.ahead.resize(AHEAD, 0);
+        ours.ahead_at = offset;
+        // SAFETY: the buffer has so many bytes. Behind the end of the file they are zeros, which is no page.
+        let code = unsafe { own_read(file, ours.ahead.as_mut_ptr().cast(), AHEAD as c_int, offset) };
+        if code != ffi::SQLITE_OK && code != ffi::SQLITE_IOERR_SHORT_READ {
+            ours.ahead_at = NOWHERE;
         }
-        if !fits(number, &page) {
-            return ffi::SQLITE_IOERR_DATA;
-        }
-        std::ptr::copy_nonoverlapping(page.as_ptr(), buffer.cast(), length);
     }
+    let mut alone = [0; PAGE];
+    let page = match ours.page_ahead(offset).filter(|page| fits(number, page)) {
+        Some(page) => page,
+        None => {
+            // SAFETY: `file` is from `open`, and the page has its size.
+            let code = unsafe { own_read(file, alone.as_mut_ptr().cast(), PAGE_LENGTH, offset) };
+            if code != ffi::SQLITE_OK {
+                return code;
+            }
+            if !fits(number, &alone) {
+                return ffi::SQLITE_IOERR_DATA;
+            }
+            &alone[..]
+        }
+    };
+    // SAFETY: `buffer` has at least `length` bytes, which are fewer than those of a page.
+    unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), buffer.cast(), length) };
     ffi::SQLITE_OK
+}
+
+impl Layered {
+    /// Whether the log has nothing that wasn't there when it was synced: frames stand in the order in which they were
+    /// written, so what another process has added since would be behind the newest of ours, or has begun the log again.
+    fn is_synced(&self, log: &File) -> bool {
+        let (salts, end) = self.newest;
+        let (mut header, mut next) = ([0; 8], [0; 8]);
+        end > 0
+            && self.synced == self.newest
+            && log.read_exact_at(&mut header, LOG_SALTS).is_ok()
+            && header == salts
+            && log.read_at(&mut next, end + FRAME_SALTS).is_ok_and(|read| read < next.len() || next != salts)
+    }
+
+    /// A page, if it was read ahead.
+    fn page_ahead(&self, offset: i64) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.ahead_at)?).ok()?;
+        self.ahead.get(from..from.checked_add(PAGE)?)
+    }
 }
 
 unsafe extern "C" fn write_page(
@@ -456,6 +525,9 @@ unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
         if !is_named(twin) {
             return ffi::SQLITE_IOERR_FSYNC;
         }
+        if ours.is_synced(twin) {
+            return ffi::SQLITE_OK;
+        }
         let synced = match ours.rooted {
             true => rustix::io::retry_on_intr(|| rustix::fs::fdatasync(twin)),
             false => rustix::io::retry_on_intr(|| rustix::fs::fsync(twin)),
@@ -469,6 +541,7 @@ unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
             return ffi::SQLITE_IOERR_DIR_FSYNC;
         }
         ours.rooted = true;
+        ours.synced = ours.newest;
         note_synced(ours);
         ffi::SQLITE_OK
     }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
+use bytes::Bytes;
 use piton_store::{Commit, StoreError};
 use piton_types::{RunId, Seq};
 use rusqlite::{Connection, FileControl, MAIN_DB};
@@ -136,6 +137,8 @@ pub(crate) struct Core {
     pub(crate) tally: Arc<Tally>,
     /// Why no more writes are taken.
     pub(crate) poison: OnceLock<String>,
+    /// The lists of packs that the table of blobs hasn't got yet. They never change.
+    pub(crate) unlisted: Mutex<HashMap<i64, Bytes>>,
     /// The numbers of runs, which never change and are never used again, for appends.
     runs: Mutex<HashMap<RunId, i64>>,
 }
@@ -170,6 +173,7 @@ impl Core {
             doing_chores: Helper::new("piton-upkeep", Self::do_chores),
             tally,
             poison: OnceLock::new(),
+            unlisted: Mutex::default(),
             runs: Mutex::default(),
         })
     }

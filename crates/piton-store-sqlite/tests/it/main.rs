@@ -3,6 +3,7 @@
 
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 
+mod blobs;
 mod child;
 mod conformance;
 mod crash;
