@@ -139,9 +139,8 @@ fn list_in_time(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Result<
 
 /// Adds the blobs of packs to the table that finds them, in its own order, so that each page of it is changed once.
 pub(crate) fn list<'a>(conn: &Connection, packs: impl Iterator<Item = (i64, &'a [u8])>) -> rusqlite::Result<()> {
-    let mut rows: Vec<(i64, i64)> = packs
-        .flat_map(|(number, ids)| ids.as_chunks::<32>().0.iter().map(move |id| (prefix(id), number)))
-        .collect();
+    let mut rows: Vec<(i64, i64)> =
+        packs.flat_map(|(number, ids)| ids.as_chunks::<32>().0.iter().map(move |id| (prefix(id), number))).collect();
     rows.sort_unstable();
     let mut blob = conn.prepare_cached("INSERT OR IGNORE INTO blob(prefix, pack) VALUES (?1, ?2)")?;
     for (prefix, number) in rows {

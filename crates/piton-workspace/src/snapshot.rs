@@ -370,11 +370,17 @@ impl Workspace {
     /// costs time, not safety.
     pub(crate) fn remember(&self, staged: Staged, log: &RunLog) -> impl Future<Output = ()> + use<> {
         let head = log.head();
-        let Scanned { tree, times, taken_at, totals, .. } = staged.scanned;
+        let Scanned { tree, times, mut taken_at, totals, .. } = staged.scanned;
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
         let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
+        let next = staged.next.or_else(|| {
+            // Nothing has changed. The further its checkpoint is behind, the more has to be read to believe the cache.
+            let old = staged.cache.filter(|old| old.base().run == base.run)?;
+            taken_at = old.taken_at();
+            CacheWriter::again(&old).ok()
+        });
         async move {
-            let Some(writer) = staged.next else { return };
+            let Some(writer) = next else { return };
             let written = blocking(move || {
                 let write = || writer.write(&path, &inner.binding, &base, taken_at);
                 if let Err(error) = inner.threads.run_if(totals.are_many(), write)? {

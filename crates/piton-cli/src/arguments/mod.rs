@@ -139,8 +139,10 @@ pub(crate) struct Global {
     pub(crate) verbose: bool,
 }
 
-/// What to do.
+/// What to do. The options of a verb are put together when it is the one that is called: for all of them that would be a
+/// tenth of what a short command takes.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Verb {
     Guard(Guard),
     Hook(Hook),

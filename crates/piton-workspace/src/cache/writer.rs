@@ -51,6 +51,19 @@ impl CacheWriter {
         Self { parts, old: old.cloned(), first: (0, 0), is_patch: false }
     }
 
+    /// What `old` says, once more, to speak of another checkpoint with the same tree.
+    pub(crate) fn again(old: &Arc<Cache>) -> Result<Self, TooMany> {
+        if let Some(mut patch) = Self::patch(old) {
+            patch.repeat(old, old.root())?;
+            if !patch.is_too_large() {
+                return Ok(patch);
+            }
+        }
+        let mut whole = Self::whole(Some(old));
+        whole.keep(old.root())?;
+        Ok(whole)
+    }
+
     /// Whether it is a patch, and one that isn't worth it.
     pub(crate) fn is_too_large(&self) -> bool {
         let Parts { folders, entries, names } = &self.parts;
@@ -149,6 +162,12 @@ impl CacheWriter {
                 cached.folders,
             ));
         }
+        self.repeat(old, folder)
+    }
+
+    /// Writes a folder of the old cache again, and of what is below it what a patch has.
+    fn repeat(&mut self, old: &Cache, folder: u32) -> Result<(u32, u32), TooMany> {
+        let cached = old.folder(folder);
         let (number, first) = (self.next_folder()?, self.next_entry()?);
         let start = self.parts.folders.len();
         self.parts.folders.extend_from_slice(old.folder_bytes(folder));

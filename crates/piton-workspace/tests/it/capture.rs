@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use piton_store::{Call, MemoryStore, MeteredStore};
 use piton_workspace::{
     Progress, Reason, Record, RelPath, ReserveMode, Saved, Side, Take, Workspace, WorkspaceError, WorkspaceOptions,
 };
@@ -28,6 +29,40 @@ async fn files_read(world: &World) -> u64 {
 
 fn settle() {
     std::thread::sleep(Duration::from_millis(40));
+}
+
+/// A save of what didn't change reads as little after hundreds of such saves as after the first, and an edit is found all
+/// the same: in a folder whose cache is written as a whole, and in one whose cache is patched.
+#[tokio::test(flavor = "multi_thread")]
+async fn saves_without_changes_stay_cheap() {
+    for files in [3, 2_000] {
+        let store = Arc::new(MeteredStore::new(Arc::new(MemoryStore::default())));
+        let metrics = store.metrics();
+        let world = World::with_store(store);
+        for number in 0..files {
+            world.write(&format!("{}/{number}", number % 7), number.to_string());
+        }
+        settle();
+        world.save("").await;
+        let read = || metrics.of(Call::Read).bytes + metrics.of(Call::Section).bytes;
+        let mut of_each = Vec::new();
+        for _ in 0..100 {
+            let before = read();
+            assert_eq!(files_read(&world).await, 0);
+            of_each.push(read() - before);
+        }
+        // Now and then one folds what the others wrote.
+        let median = |of_some: &[u64]| {
+            let mut sorted = of_some.to_vec();
+            sorted.sort_unstable();
+            sorted[sorted.len() / 2]
+        };
+        assert!(median(&of_each[80..]) <= median(&of_each[..20]) * 2, "{of_each:?}");
+        world.write("3/3", "another");
+        settle();
+        assert_eq!(files_read(&world).await, 1);
+        assert_eq!(files_read(&world).await, 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
