@@ -1,16 +1,16 @@
-//! The way from a call of the program to the workspace of its folder: the store's files that must stay out
-//! of it, and git's ignore rules from outside the folder.
+//! The way from a call of the program to the workspace of its folder, and the store's files that must stay out of it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use piton::SystemClock;
-use piton::workspace::{OuterRules, Progress, Workspace, WorkspaceError, WorkspaceOptions};
+use piton::workspace::{Progress, Workspace, WorkspaceError, WorkspaceOptions};
 use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
 
 use crate::arguments::files::Capture;
 use crate::failure::{Exit, Failure, REPORT};
+use crate::ignored::outer_rules;
 use crate::output::clean;
 use crate::progress::showing;
 use crate::session::Session;
@@ -38,7 +38,7 @@ pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Cap
     let options = WorkspaceOptions {
         state,
         own,
-        outer: outer_rules(root),
+        outer: outer_rules(session),
         include_ignored: capture.include_ignored,
         home: session.surroundings.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
         wide: capture.force,
@@ -66,43 +66,6 @@ fn watching(session: &Session, store: &Arc<dyn Store>) -> Result<Arc<dyn Store>,
     let redaction = Redaction::new(&policy)
         .map_err(|error| Failure::internal("the formats of secrets can't be searched for").because(&error))?;
     Ok(Arc::new(RedactedStore::new(Arc::clone(store), Arc::new(redaction))))
-}
-
-/// git's rules from outside the folder: of the folders above it in the same repository, of the repository,
-/// of the user.
-fn outer_rules(root: &Path) -> OuterRules {
-    let mut sources = Vec::new();
-    let mut add = |base: &Path, file: PathBuf| {
-        if let Ok(text) = std::fs::read(file) {
-            sources.push((base.to_owned(), text));
-        }
-    };
-    let top = root.ancestors().find(|folder| folder.join(".git").exists());
-    if let Some(top) = top {
-        for folder in root.ancestors().skip(1).take_while(|folder| folder.starts_with(top)) {
-            add(folder, folder.join(".gitignore"));
-        }
-        if let Some(git) = git_folder(&top.join(".git")) {
-            add(top, git.join("info/exclude"));
-        }
-    }
-    if let Some(global) = ignore::gitignore::gitconfig_excludes_path() {
-        add(top.unwrap_or(root), global);
-    }
-    OuterRules { sources }
-}
-
-/// The repository behind `.git`, which is a file in a worktree.
-fn git_folder(path: &Path) -> Option<PathBuf> {
-    if path.is_dir() {
-        return Some(path.to_owned());
-    }
-    let text = std::fs::read_to_string(path).ok()?;
-    let folder = path.parent()?.join(text.strip_prefix("gitdir:")?.trim());
-    match std::fs::read_to_string(folder.join("commondir")) {
-        Ok(common) => Some(folder.join(common.trim())),
-        Err(_) => Some(folder),
-    }
 }
 
 /// Does something that may take long, and shows how far it has come.

@@ -14,6 +14,7 @@ mod drift_watch;
 mod drive;
 mod failure;
 mod files;
+mod ignored;
 mod keeping;
 mod keys;
 mod live;

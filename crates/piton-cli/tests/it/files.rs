@@ -211,6 +211,39 @@ fn a_folder_that_is_too_much_is_refused() {
     assert!(said.stderr.contains("is your home folder"), "{}", said.stderr);
 }
 
+/// The user's own ignore rules are found where git finds them, whichever of its files names them.
+#[test]
+fn the_users_own_rules_are_those_of_git() {
+    let world = repository();
+    let home = world.root().join("home");
+    std::fs::create_dir_all(home.join(".config/git")).unwrap();
+    for (name, rule) in [(".config/git/ignore", "usual"), ("mine", "named"), ("other", "local"), ("third", "only")] {
+        std::fs::write(home.join(name), format!("{rule}/\n")).unwrap();
+        std::fs::create_dir(world.work().join(rule)).unwrap();
+        world.write(&format!("{rule}/file"), "x");
+    }
+    let hidden = |variables: &[(&str, &Path)]| -> (Vec<&str>, i64) {
+        let with = |mut command: std::process::Command| command.envs(variables.iter().copied()).output().unwrap();
+        let ignored = |rule: &&str| {
+            let said = with(world.program("git", ["check-ignore", "-q", &format!("{rule}/file")]));
+            said.status.success()
+        };
+        let by_git = ["usual", "named", "local", "only"].into_iter().filter(ignored).collect();
+        let said = with(world.command(["save", "--json"]));
+        let saved: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+        // Besides `.git` and `target`.
+        (by_git, saved["excluded"].as_i64().unwrap() - 2)
+    };
+    assert_eq!(hidden(&[]), (vec!["usual"], 1));
+    std::fs::write(home.join(".config/git/config"), "[core]\n\texcludesFile = ~/third\n").unwrap();
+    assert_eq!(hidden(&[]), (vec!["only"], 1));
+    std::fs::write(home.join(".gitconfig"), "[core] excludesfile = \"~/mine\" # ours\n").unwrap();
+    assert_eq!(hidden(&[]), (vec!["named"], 1));
+    assert_eq!(hidden(&[("GIT_CONFIG_GLOBAL", &home.join(".config/git/config"))]), (vec!["only"], 1));
+    git(&world, &["config", "core.excludesFile", home.join("other").to_str().unwrap()]);
+    assert_eq!(hidden(&[]), (vec!["local"], 1));
+}
+
 /// No unchanged file is opened, neither by a save nor by a restore.
 #[test]
 fn unchanged_files_are_not_opened() {
