@@ -64,6 +64,7 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
     }
     let mut times: BTreeMap<(&'static str, &'static str), Cost> = BTreeMap::new();
     let mut round = 0;
+    // In turns: nothing has changed, ten have, nothing has again.
     for _ in 0..ROUNDS {
         settle()?;
         for peer in &mut peers {
@@ -71,17 +72,10 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
             times.entry((peer.name(), "add")).or_default().of(|| peer.add())?;
             times.entry((peer.name(), "status")).or_default().of(|| peer.status())?;
         }
+        save_changes(&mut peers, &files, "10", &mut round, &mut times)?;
     }
-    for (what, count, rounds) in [("10", 10, ROUNDS), ("1000", 1_000, 3)] {
-        for _ in 0..rounds {
-            round += 1;
-            settle()?;
-            touch(&files, count, round)?;
-            std::thread::sleep(Duration::from_millis(50));
-            for peer in &mut peers {
-                times.entry((peer.name(), what)).or_default().of(|| peer.save())?;
-            }
-        }
+    for _ in 0..3 {
+        save_changes(&mut peers, &files, "1000", &mut round, &mut times)?;
     }
     // Each brings back the same: 500 edited, 500 deleted.
     for _ in 0..3 {
@@ -132,6 +126,24 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
     }
     memory(scratch, &tree, files.len())?;
     tiny(scratch)
+}
+
+/// Changes so many files as `count` says, and has everybody save them.
+fn save_changes(
+    peers: &mut [Box<dyn Peer>],
+    files: &[PathBuf],
+    count: &'static str,
+    round: &mut usize,
+    times: &mut BTreeMap<(&'static str, &'static str), Cost>,
+) -> anyhow::Result<()> {
+    *round += 1;
+    settle()?;
+    touch(files, count.parse()?, *round)?;
+    std::thread::sleep(Duration::from_millis(50));
+    for peer in peers {
+        times.entry((peer.name(), count)).or_default().of(|| peer.save())?;
+    }
+    Ok(())
 }
 
 /// How long something takes.
