@@ -3,19 +3,25 @@
 //! are not read.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use piton::workspace::OuterRules;
 
 use crate::session::Session;
 
-/// The rules that reach the folder `root`.
+/// A larger file has no rules that anybody wrote.
+const MOST: u64 = 4 << 20;
+
+/// The rules that reach the folder of a session.
 pub(crate) fn outer_rules(session: &Session) -> OuterRules {
     let root = &*session.surroundings.folder;
     let mut sources = Vec::new();
     let mut add = |base: &Path, file: PathBuf| {
-        if let Ok(text) = std::fs::read(file) {
+        if let Some(text) = read(&file) {
             sources.push((base.to_owned(), text));
         }
     };
@@ -41,29 +47,45 @@ fn git_folder(path: &Path) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path.to_owned());
     }
-    let text = std::fs::read_to_string(path).ok()?;
-    let folder = path.parent()?.join(text.strip_prefix("gitdir:")?.trim());
-    match std::fs::read_to_string(folder.join("commondir")) {
-        Ok(common) => Some(folder.join(common.trim())),
-        Err(_) => Some(folder),
+    let text = read(path)?;
+    let folder = path.parent()?.join(OsStr::from_bytes(text.strip_prefix(b"gitdir:")?.trim_ascii()));
+    match read(&folder.join("commondir")) {
+        Some(common) => Some(folder.join(OsStr::from_bytes(common.trim_ascii()))),
+        None => Some(folder),
     }
+}
+
+/// A file as a whole, if it is one and not too large. Its name may come from a repository of anybody's, and must not
+/// lead to a pipe that is never written to or a device that never ends.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let file = File::options().read(true).custom_flags(i32::try_from(flags.bits()).ok()?).open(path).ok()?;
+    let length = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+    let mut text = Vec::new();
+    (length <= MOST).then_some(())?;
+    file.take(MOST).read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 /// Where the user's own rules are: as the last of git's configuration files says that speaks of it.
 fn users_rules(session: &Session, top: &Path, git: Option<&Path>) -> Option<PathBuf> {
     let home = session.surroundings.home.as_deref();
-    let named = |name: &str| session.lookup()(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let given = |name: &str| session.lookup()(name).map(PathBuf::from);
+    let named = |name: &str| given(name).filter(|value| !value.as_os_str().is_empty());
     let own = named("XDG_CONFIG_HOME").or_else(|| Some(home?.join(".config"))).map(|folder| folder.join("git"));
     let system = (named("GIT_CONFIG_NOSYSTEM").is_none())
         .then(|| named("GIT_CONFIG_SYSTEM").unwrap_or_else(|| PathBuf::from("/etc/gitconfig")));
-    let global = match named("GIT_CONFIG_GLOBAL") {
+    // An empty name is that of no file.
+    let global = match given("GIT_CONFIG_GLOBAL") {
         Some(only) => vec![only],
         None => own.iter().map(|own| own.join("config")).chain(home.map(|home| home.join(".gitconfig"))).collect(),
     };
     let local = git.map(|git| git.join("config"));
     let files = local.into_iter().chain(global.into_iter().rev()).chain(system);
-    let said = files.filter_map(|file| std::fs::read(file).ok()).find_map(|text| excludes_file(&text));
+    let said = files.filter_map(|file| read(&file)).find_map(|text| excludes_file(&text));
     match said {
+        // Said to be none.
+        Some(path) if path.is_empty() => None,
         Some(path) => match path.strip_prefix(b"~/") {
             Some(below) => Some(home?.join(OsStr::from_bytes(below))),
             None => Some(top.join(OsStr::from_bytes(&path))),
@@ -76,7 +98,8 @@ fn users_rules(session: &Session, top: &Path, git: Option<&Path>) -> Option<Path
 fn excludes_file(text: &[u8]) -> Option<Vec<u8>> {
     let mut found = None;
     let mut in_core = false;
-    for line in text.split(|byte| *byte == b'\n') {
+    let mut lines = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).split(|byte| *byte == b'\n');
+    while let Some(line) = lines.next() {
         let mut line = line.trim_ascii();
         if let Some(header) = line.strip_prefix(b"[") {
             let end = header.iter().position(|byte| *byte == b']').unwrap_or(header.len());
@@ -84,12 +107,25 @@ fn excludes_file(text: &[u8]) -> Option<Vec<u8>> {
             // The first key may stand behind it.
             line = header.get(end + 1..).unwrap_or_default().trim_ascii();
         }
-        let Some(at) = line.iter().position(|byte| *byte == b'=').filter(|_| in_core) else { continue };
-        if line[..at].trim_ascii().eq_ignore_ascii_case(b"excludesfile") {
-            found = Some(value(line[at + 1..].trim_ascii_start()));
+        let Some(at) = line.iter().position(|byte| *byte == b'=') else { continue };
+        let is_comment = line.starts_with(b"#") || line.starts_with(b";");
+        let mut written = line[at + 1..].trim_ascii_start().to_vec();
+        // A value may go on in the next line.
+        while !is_comment && goes_on(&written) {
+            written.pop();
+            let Some(more) = lines.next() else { break };
+            written.extend_from_slice(more.strip_suffix(b"\r").unwrap_or(more));
+        }
+        if in_core && line[..at].trim_ascii().eq_ignore_ascii_case(b"excludesfile") {
+            found = Some(value(&written));
         }
     }
-    found.filter(|path| !path.is_empty())
+    found
+}
+
+/// Whether a value ends with a backslash that nothing protects.
+fn goes_on(written: &[u8]) -> bool {
+    written.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
 /// A value as it is written: quotes around any part of it, what a backslash protects, a comment behind it.
@@ -148,7 +184,6 @@ mod tests {
             "[core]\n# excludesfile = /a\n",
             "[core]\nexcludesfiles = /a\n",
             "[core]\nexcludesfile\n",
-            "[core]\nexcludesfile =\n",
             "[core",
         ] {
             assert_eq!(said(text), None, "{text:?}");

@@ -10,6 +10,7 @@ use piton_types::BlobId;
 use rusqlite::blob::Blob;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension as _, params};
 
+use crate::inspect::is_damage;
 use crate::log::bytes;
 use crate::schema::{MAX_ROW, pack_state};
 use crate::writer::{Failure, locked};
@@ -33,23 +34,35 @@ impl Blobs for SqliteStore {
         let mut ids: Vec<[u8; 32]> = ids.iter().map(|id| *id.as_bytes()).collect();
         ids.sort_unstable();
         ids.dedup();
+        let list = Bytes::from(ids.into_flattened());
+        let listed = list.clone();
         let stage = move |conn: &Connection| {
             conn.prepare_cached("INSERT INTO pack(ids, bytes) VALUES (?1, ?2)")?
-                .execute(params![ids.as_flattened(), &pack[..]])?;
+                .execute(params![&list[..], &pack[..]])?;
             let number = conn.last_insert_rowid();
             conn.prepare_cached("INSERT INTO pack_state(no, state) VALUES (?1, ?2)")?
                 .execute([number, pack_state::PINNED])?;
-            list_in_time(conn, number, ids.as_flattened())?;
-            Ok(PackId(number.cast_unsigned()))
+            conn.prepare_cached("INSERT INTO unlisted(pack, blobs) VALUES (?1, ?2)")?
+                .execute([number, (list.len() / 32) as i64])?;
+            let (packs, blobs): (i64, i64) = conn
+                .prepare_cached("SELECT count(*), sum(blobs) FROM unlisted")?
+                .query_row((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok((number, packs > UNLISTED_PACKS || blobs > UNLISTED))
         };
-        self.core.write(stage).await
+        let (number, is_time) = self.core.write(stage).await?;
+        locked(&self.core.unlisted).insert(number, listed);
+        if is_time && let Err(error) = self.list_waiting().await {
+            // They are found all the same, and the next pack brings it up again.
+            tracing::warn!(%error, store = %self.core.files.database.display(), "blobs can't be listed");
+        }
+        Ok(PackId(number.cast_unsigned()))
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
         self.core.read(|conn| {
             // One transaction: each takes and gives back a lock, which takes longer than to find an id.
             let _together = conn.unchecked_transaction()?;
-            let unlisted = self.unlisted(conn)?;
+            let Unlisted { packs: unlisted, mut damage } = self.unlisted(conn)?;
             // Two ids may be made to begin alike, so the pack's own list decides.
             let mut lists = Lists { conn, whole: (ids.len() > FEW).then(HashMap::new) };
             let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1 ORDER BY pack DESC")?;
@@ -62,6 +75,10 @@ impl Blobs for SqliteStore {
                 {
                     let number = row.get(0)?;
                     place = lists.has(number, id)?.then_some(number);
+                }
+                // It may be in a pack whose list can't be read.
+                if let (None, Some(error)) = (place, damage.take_if(|_| place.is_none())) {
+                    return Err(error.into());
                 }
                 places.push(place.map(|number| PackId(number.cast_unsigned())));
             }
@@ -115,26 +132,6 @@ fn is_there(conn: &Connection, pack: PackId) -> rusqlite::Result<bool> {
 
 fn prefix(id: &[u8]) -> i64 {
     i64::from_be_bytes(id[..8].try_into().expect("an id has 32 bytes"))
-}
-
-/// Lets the blobs of a pack be found: by its own list until there are so many that it is worth listing them.
-fn list_in_time(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Result<()> {
-    conn.prepare_cached("INSERT INTO unlisted(pack, blobs) VALUES (?1, ?2)")?
-        .execute([number, (ids.len() / 32) as i64])?;
-    let (packs, blobs): (i64, i64) = conn
-        .prepare_cached("SELECT count(*), sum(blobs) FROM unlisted")?
-        .query_row((), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    if packs <= UNLISTED_PACKS && blobs <= UNLISTED {
-        return Ok(());
-    }
-    let mut packs = Vec::new();
-    let mut unlisted = conn.prepare_cached("SELECT no, ids FROM pack WHERE no IN (SELECT pack FROM unlisted)")?;
-    let mut rows = unlisted.query(())?;
-    while let Some(row) = rows.next()? {
-        packs.push((row.get(0)?, bytes(row, 1)?));
-    }
-    list(conn, packs.iter().map(|(number, ids)| (*number, &ids[..])))?;
-    conn.prepare_cached("DELETE FROM unlisted")?.execute(()).map(drop)
 }
 
 /// Adds the blobs of packs to the table that finds them, in its own order, so that each page of it is changed once.
@@ -201,26 +198,69 @@ fn has_near(conn: &Connection, number: i64, id: &BlobId) -> rusqlite::Result<boo
     }
 }
 
+/// Packs that aren't listed yet.
+struct Unlisted {
+    /// Their numbers and lists, the newest first.
+    packs: Vec<(i64, Bytes)>,
+    /// Why there may be more.
+    damage: Option<rusqlite::Error>,
+}
+
 impl SqliteStore {
-    /// The packs that aren't listed, newest first, with their lists.
-    fn unlisted(&self, conn: &Connection) -> rusqlite::Result<Vec<(i64, Bytes)>> {
+    /// The packs that aren't listed. What can't be read of them is left out: everything else is found all the same.
+    fn unlisted(&self, conn: &Connection) -> rusqlite::Result<Unlisted> {
+        let mut damage = None;
+        let mut or_nothing = |error: rusqlite::Error| match is_damage(&error) {
+            true => {
+                damage = Some(error);
+                Ok(())
+            }
+            false => Err(error),
+        };
+        let mut numbers: Vec<i64> = Vec::new();
         let mut statement = conn.prepare_cached("SELECT pack FROM unlisted ORDER BY pack DESC")?;
-        let numbers = statement.query_map((), |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+        for number in statement.query_map((), |row| row.get(0))? {
+            match number {
+                Ok(number) => numbers.push(number),
+                Err(error) => or_nothing(error)?,
+            }
+        }
         let mut known = locked(&self.core.unlisted);
         known.retain(|number, _| numbers.contains(number));
         let mut packs = Vec::with_capacity(numbers.len());
         for number in numbers {
             let list = match known.get(&number) {
                 Some(list) => list.clone(),
-                // One whose row is lost has no blobs.
-                None => match ids(conn, number)? {
-                    Some(list) => known.entry(number).or_insert(list).clone(),
-                    None => continue,
+                None => match ids(conn, number) {
+                    Ok(Some(list)) => known.entry(number).or_insert(list).clone(),
+                    // One whose row is lost has no blobs.
+                    Ok(None) => continue,
+                    Err(error) => {
+                        or_nothing(error)?;
+                        continue;
+                    }
                 },
             };
             packs.push((number, list));
         }
-        Ok(packs)
+        Ok(Unlisted { packs, damage })
+    }
+
+    /// Lists the packs that wait for it. They are read before: damage that is met while something is being written
+    /// takes that back.
+    async fn list_waiting(&self) -> Result<(), StoreError> {
+        let packs = self.core.read(|conn| Ok(self.unlisted(conn)?.packs))?;
+        let listing = move |conn: &Connection| {
+            let mut listed = conn.prepare_cached("DELETE FROM unlisted WHERE pack = ?1")?;
+            let mut waiting = Vec::with_capacity(packs.len());
+            for (number, list) in &packs {
+                if listed.execute([number])? > 0 {
+                    waiting.push((*number, &list[..]));
+                }
+            }
+            Ok(list(conn, waiting.into_iter())?)
+        };
+        self.core.write(listing).await
     }
 }
 

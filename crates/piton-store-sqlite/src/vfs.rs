@@ -444,6 +444,7 @@ unsafe extern "C" fn write_log(
             ours.commits = bytes[4..8] != [0; 4];
             ours.newest.0.copy_from_slice(&bytes[8..16]);
             ours.newest.1 = (offset + i64::from(FRAME_HEADER)).cast_unsigned() + PAGE as u64;
+            ours.synced = ([0; 8], 0);
         } else if ours.commits || ours.collected.len() >= COLLECTED {
             ours.commits = false;
             return write_collected(file);

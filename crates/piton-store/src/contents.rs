@@ -69,7 +69,11 @@ impl ContentWriter {
 
     fn stage(&self, mut builder: FrameBuilder) -> Result<(), StoreError> {
         let ids = builder.ids();
-        let places = self.runtime.block_on(self.store.locate(&ids))?;
+        let places = match self.runtime.block_on(self.store.locate(&ids)) {
+            // Some may be there and not be found; they are stored again.
+            Err(StoreError::Corrupt { .. }) => vec![None; ids.len()],
+            found => found?,
+        };
         let known: HashMap<BlobId, PackId> =
             ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
         builder.retain(|id| !known.contains_key(id));

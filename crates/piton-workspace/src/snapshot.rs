@@ -373,12 +373,14 @@ impl Workspace {
         let Scanned { tree, times, mut taken_at, totals, .. } = staged.scanned;
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
         let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
-        let next = staged.next.or_else(|| {
-            // Nothing has changed. The further its checkpoint is behind, the more has to be read to believe the cache.
-            let old = staged.cache.filter(|old| old.base().run == base.run)?;
-            taken_at = old.taken_at();
-            CacheWriter::again(&old).ok()
-        });
+        let next = match staged.scanned.is_cached() {
+            false => staged.next,
+            // The further its checkpoint is behind, the more has to be read to believe the cache.
+            true => staged.cache.filter(|old| old.is_far_behind(&base)).and_then(|old| {
+                taken_at = old.taken_at();
+                CacheWriter::again(&old).ok()
+            }),
+        };
         async move {
             let Some(writer) = next else { return };
             let written = blocking(move || {

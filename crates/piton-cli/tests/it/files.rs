@@ -8,7 +8,7 @@ use std::time::Duration;
 use piton_testing::strace;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::world::{World, without_ages};
+use crate::world::{BINARY, World, without_ages};
 
 /// Everything below a folder, as it is: the bytes of a file, where a link leads, the mode.
 pub(crate) fn look(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
@@ -242,6 +242,21 @@ fn the_users_own_rules_are_those_of_git() {
     assert_eq!(hidden(&[("GIT_CONFIG_GLOBAL", &home.join(".config/git/config"))]), (vec!["only"], 1));
     git(&world, &["config", "core.excludesFile", home.join("other").to_str().unwrap()]);
     assert_eq!(hidden(&[]), (vec!["local"], 1));
+    git(&world, &["config", "core.excludesFile", ""]);
+    assert_eq!(hidden(&[]), (vec![], 0));
+}
+
+/// What a repository says of the user's rules may lead anywhere; the command neither waits there nor reads without end.
+#[test]
+fn rules_that_are_no_file_are_none() {
+    let world = repository();
+    let fifo = world.root().join("fifo");
+    assert!(world.program("mkfifo", [&fifo]).status().unwrap().success());
+    for path in [&*fifo, Path::new("/dev/zero"), &world.root(), &world.root().join("missing")] {
+        git(&world, &["config", "core.excludesFile", path.to_str().unwrap()]);
+        let said = world.program("timeout", ["20", BINARY, "save"]).output().unwrap();
+        assert_eq!(said.status.code(), Some(0), "{}: {}", path.display(), String::from_utf8_lossy(&said.stderr));
+    }
 }
 
 /// No unchanged file is opened, neither by a save nor by a restore.

@@ -206,10 +206,12 @@ async fn check_pack(store: &Arc<dyn Store>, pack: PackId, deep: bool, sizes: &mu
     if ids != store.pack_ids(pack).await? {
         return Err(corrupt("it doesn't have the blobs that are listed for it"));
     }
-    if store.locate(&ids).await?.iter().any(Option::is_none) {
-        return Err(corrupt("a blob of it isn't found"));
+    match store.locate(&ids).await {
+        Ok(places) if places.iter().any(Option::is_none) => Err(corrupt("a blob of it isn't found")),
+        Ok(_) => Ok(()),
+        // What finds blobs is damaged, which is another defect: the pack has all of its own.
+        Err(error) => damage(error).map(drop),
     }
-    Ok(())
 }
 
 async fn check_run_with(

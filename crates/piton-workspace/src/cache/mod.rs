@@ -135,6 +135,9 @@ impl From<&Stat> for FileStat {
     }
 }
 
+/// How many entries are read to believe a cache before it is written again.
+const FAR: u32 = 16;
+
 const FILE: u8 = 1;
 const LARGE: u8 = 2;
 const LINK: u8 = 3;
@@ -161,6 +164,12 @@ impl Cache {
     /// The checkpoint whose tree it has.
     pub(crate) fn base(&self) -> &Base {
         &self.newest().head.base
+    }
+
+    /// Whether many entries have come since its checkpoint, up to another one with the same tree in the same log.
+    pub(crate) fn is_far_behind(&self, base: &Base) -> bool {
+        let own = self.base();
+        own.run == base.run && base.seq.0.saturating_sub(own.seq.0) >= FAR
     }
 
     /// When the scan began, by the clock that files are stamped with. What the whole has and no patch replaces

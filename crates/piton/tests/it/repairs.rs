@@ -163,6 +163,63 @@ async fn every_seeded_damage_is_found_and_nothing_whole_is_lost() {
     assert!(tally.repaired > rounds * 3 / 4, "{tally:?}");
 }
 
+/// Promise 7: what one damaged page costs is what stands in it. Each page in turn, of a store whose checkpoints have nothing
+/// in common: one of them is lost at most, unless the page leads to others, of which there are few; and files can be saved
+/// as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_damaged_page_costs_what_stands_in_it() {
+    const SAVES: u64 = 12;
+    let scratch = Scratch::in_memory();
+    let original = scratch.path().join("original.db");
+    let root = scratch.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let root = root.canonicalize().unwrap();
+    let workspace = |store: &Arc<dyn Store>| {
+        let options = WorkspaceOptions { state: scratch.path().join("state"), budget: Some(0), ..Default::default() };
+        Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), &root, options).unwrap()
+    };
+    let write = |round: u64| {
+        for file in 0..250 {
+            fs::write(root.join(format!("{file}")), format!("{round} of {file}")).unwrap();
+        }
+    };
+    {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&original, SqliteOptions::default()).unwrap());
+        let workspace = workspace(&store);
+        for round in 0..SAVES {
+            write(round);
+            workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
+        }
+        assert_eq!(whole_checkpoints(&store).await, SAVES, "the negative control");
+        store.close().await.unwrap();
+    }
+    write(SAVES);
+    let bytes = fs::read(&original).unwrap();
+    let pages = bytes.len() / 4096;
+    let path = scratch.path().join("damaged.db");
+    let (mut costly, mut unsaved) = (Vec::new(), Vec::new());
+    for page in 0..pages {
+        let mut damaged = bytes.clone();
+        damaged[page * 4096 + 2000] ^= 4;
+        fs::write(&path, &damaged).unwrap();
+        // What leads to everything is gathered: see above.
+        let Ok(store) = open(&path).await else { continue };
+        if check(&store, &SnapshotReach, false).await.map_or(0, |found| found.runs.iter().map(|run| run.whole).sum())
+            < SAVES - 1
+        {
+            costly.push(page + 1);
+        }
+        fs::remove_dir_all(scratch.path().join("state")).ok();
+        if workspace(&store).save(Record::manual(""), &Arc::default()).await.is_err() {
+            unsaved.push(page + 1);
+        }
+        store.close().await.unwrap();
+    }
+    println!("{pages} pages, {costly:?} cost more than a checkpoint, {unsaved:?} keep files from being saved");
+    assert!(pages >= 90, "{pages}");
+    assert!(costly.len() <= 15 && unsaved.len() <= 20, "{costly:?}, {unsaved:?} of {pages}");
+}
+
 /// Gathers what is left of a database; gives how many runs have less than they had.
 async fn gathered(path: &Path, wanted: &[RunReport]) -> usize {
     let into = path.with_file_name("gathered.db");
