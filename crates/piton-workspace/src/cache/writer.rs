@@ -13,8 +13,9 @@ use super::{
 use crate::system::Stat;
 use crate::tree::Content;
 
-/// A patch that has more than this part of its whole makes a new whole.
-const LARGE_PATCH: usize = 4;
+/// A patch that has more than this part of its whole makes a new whole. Each save writes all of the patch again, so with a
+/// larger one the patches cost more than a whole now and then.
+const LARGE_PATCH: usize = 12;
 
 /// A cache that is being written, each folder before those in it.
 pub(crate) struct CacheWriter {
