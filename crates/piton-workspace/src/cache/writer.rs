@@ -13,9 +13,12 @@ use super::{
 use crate::system::Stat;
 use crate::tree::Content;
 
-/// A patch that has more than this part of its whole makes a new whole. Each save writes all of the patch again, so with a
-/// larger one the patches cost more than a whole now and then.
-const LARGE_PATCH: usize = 12;
+/// A patch that has more than this part of its whole makes a new whole.
+const LARGE_PATCH: usize = 4;
+
+/// The same for one that takes long to write: each save writes all of it again.
+const LONG_PATCH: usize = 12;
+const LONG: usize = 256 << 10;
 
 /// A cache that is being written, each folder before those in it.
 pub(crate) struct CacheWriter {
@@ -69,7 +72,8 @@ impl CacheWriter {
     pub(crate) fn is_too_large(&self) -> bool {
         let Parts { folders, entries, names } = &self.parts;
         let length = folders.len() + entries.len() + names.len();
-        self.is_patch && self.old.as_ref().is_some_and(|old| length > old.whole.len() / LARGE_PATCH)
+        let part = if length > LONG { LONG_PATCH } else { LARGE_PATCH };
+        self.is_patch && self.old.as_ref().is_some_and(|old| length > old.whole.len() / part)
     }
 
     fn next_folder(&self) -> Result<u32, TooMany> {
