@@ -62,7 +62,7 @@ impl Blobs for SqliteStore {
         self.core.read(|conn| {
             // One transaction: each takes and gives back a lock, which takes longer than to find an id.
             let _together = conn.unchecked_transaction()?;
-            let Unlisted { packs: unlisted, mut damage } = self.unlisted(conn)?;
+            let Unlisted { packs: unlisted, damage } = self.unlisted(conn)?;
             // Two ids may be made to begin alike, so the pack's own list decides.
             let mut lists = Lists { conn, whole: (ids.len() > FEW).then(HashMap::new) };
             let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1 ORDER BY pack DESC")?;
@@ -77,7 +77,9 @@ impl Blobs for SqliteStore {
                     place = lists.has(number, id)?.then_some(number);
                 }
                 // It may be in a pack whose list can't be read.
-                if let (None, Some(error)) = (place, damage.take_if(|_| place.is_none())) {
+                if place.is_none()
+                    && let Some(error) = damage
+                {
                     return Err(error.into());
                 }
                 places.push(place.map(|number| PackId(number.cast_unsigned())));
