@@ -2,14 +2,14 @@
 
 use piton_store::{Commit, Head, StoreError};
 use piton_types::{EntryHash, Fence, RunId, RunStatus, RunSummary, Seq};
-use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use crate::hot::{EntryRow, PackColumn};
 use crate::index::{kind_number, status_number};
 use crate::inspect::is_damage;
 use crate::schema::{INLINE_PACK, INLINE_PACK_OF_NEWEST, MAX_ROW, MAX_RUN, key, seq_of};
 use crate::upkeep;
-use crate::writer::Failure;
+use crate::writer::{Failure, Writer};
 
 /// What can be said of a commit without looking at the store.
 pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
@@ -30,7 +30,8 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 ///
 /// An append to a run in progress writes one row, and one more if its pack is large. The index row is left alone
 /// then: its time is that of the newest entry.
-pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Known) -> Result<Tip, Failure> {
+pub(crate) fn apply(writer: &Writer, commit: &Commit, known: Known) -> Result<Tip, Failure> {
+    let conn = &writer.conn;
     let (number, found) = match known {
         Known::Tip(tip) => (Some(tip.number), Some(tip)),
         Known::Number(number) => match look(conn, number)? {
@@ -67,19 +68,18 @@ pub(crate) fn apply(conn: &Connection, commit: &Commit, known: Known) -> Result<
     let is_newest = found.as_ref().is_none_or(|found| found.is_newest);
     let pack = if commit.pack.len() > if is_newest { INLINE_PACK_OF_NEWEST } else { INLINE_PACK } {
         conn.prepare_cached("INSERT INTO tail(bytes) VALUES (?1)")?.execute([&commit.pack[..]])?;
-        ToSqlOutput::from(conn.last_insert_rowid())
+        PackColumn::InTail(conn.last_insert_rowid())
     } else {
-        ToSqlOutput::from(&commit.pack[..])
+        PackColumn::Here(&commit.pack)
     };
-    conn.prepare_cached("INSERT INTO entry(key, at, fence, hash, entry, pack) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-        .execute(params![
-            key(number, commit.seq),
-            commit.at.as_millis(),
-            commit.fence.0.cast_signed(),
-            &commit.hash.as_bytes()[..],
-            &commit.entry[..],
-            pack,
-        ])?;
+    writer.hot.append(&EntryRow {
+        key: key(number, commit.seq),
+        at: commit.at.as_millis(),
+        fence: commit.fence.0.cast_signed(),
+        hash: commit.hash.as_bytes(),
+        entry: &commit.entry,
+        pack,
+    })?;
     let head = Head { seq: commit.seq, fence: commit.fence, hash: commit.hash };
     let status = match (&commit.index, found) {
         (Some(index), _) => status_number(index.status),

@@ -184,8 +184,8 @@ impl Core {
                 Err(Failure::Sql(error)) => return self.fail_all(writer, commits, &error, false),
             }
         }
-        let end = if applied.is_empty() { "ROLLBACK" } else { "COMMIT" };
-        if let Err(error) = writer.run(end) {
+        let ended = if applied.is_empty() { writer.run("ROLLBACK") } else { writer.hot.commit() };
+        if let Err(error) = ended {
             return self.fail_all(writer, commits, &error, true);
         }
         if applied.is_empty() {
@@ -211,14 +211,14 @@ impl Core {
     /// One member. A refused one leaves nothing behind.
     fn apply(&self, writer: &Writer, commit: &Commit, alone: bool) -> Result<Tip, Failure> {
         if alone && let Some(tip) = writer.tip(&commit.run) {
-            return append::apply(&writer.conn, commit, Known::Tip(tip));
+            return append::apply(writer, commit, Known::Tip(tip));
         }
         let known = self.known_run(&commit.run).map_or(Known::Nothing, Known::Number);
         if alone {
-            return append::apply(&writer.conn, commit, known);
+            return append::apply(writer, commit, known);
         }
         writer.run("SAVEPOINT member")?;
-        let applied = append::apply(&writer.conn, commit, known);
+        let applied = append::apply(writer, commit, known);
         if let Err(Failure::Refused(_)) = applied {
             writer.run("ROLLBACK TO member")?;
         }

@@ -26,6 +26,7 @@ mod files;
 mod gather;
 mod group;
 mod helper;
+mod hot;
 mod index;
 mod inspect;
 mod list;

@@ -193,7 +193,7 @@ impl Core {
         // The rest, with every writer of every process kept out.
         let mut guard = locked(&self.writer);
         let Some(writer) = guard.as_mut() else { return Ok(()) };
-        match writer.begin(false) {
+        match writer.begin_at_the_end() {
             Err(error) if is_busy(&error) => return Ok(()),
             begun => begun?,
         }

@@ -45,12 +45,8 @@ impl SqliteStore {
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let Opened { files, target, writer, lock } = open::open(path.as_ref(), &options)?;
         let tally = Arc::new(Tally::default());
-        let writer = match writer {
-            Some(conn) => Some(Writer::new(
-                watch_log(conn, &tally).map_err(|error| crate::errors::translate(&error, &files.database))?,
-            )),
-            None => None,
-        };
+        let writer = writer.map(|conn| watch_log(conn, &tally).and_then(Writer::new)).transpose();
+        let writer = writer.map_err(|error| crate::errors::translate(&error, &files.database))?;
         let core = Core::new(files, options, writer, Pool::new(target), tally);
         Ok(Self { core, lock: Mutex::new(lock) })
     }
@@ -74,7 +70,8 @@ impl SqliteStore {
         self.core.doing_chores.join();
         self.core.pool.close();
         let closed = match locked(&self.core.writer).take() {
-            Some(Writer { conn, .. }) => {
+            Some(Writer { conn, hot, .. }) => {
+                drop(hot);
                 if self.core.poison.get().is_some() {
                     connect::keep_log(&conn);
                 } else {

@@ -1,4 +1,4 @@
-//! A thin layer between SQLite and its own file layer, for three things that SQLite doesn't do:
+//! A thin layer between SQLite and its own file layer, for what SQLite doesn't do:
 //!
 //! - Each page of the database file carries a checksum over its number and content, in eight bytes
 //!   that SQLite leaves free at its end. It is written with the page and compared when the page is
@@ -7,6 +7,7 @@
 //! - The log is synced with `fdatasync`, which doesn't write the file's times. SQLite as it is built
 //!   for Rust uses `fsync`, and then every durable commit waits for the file system's journal too.
 //! - The frames of a commit are written to the log in one call instead of two for each frame.
+//! - A connection that writes doesn't mark with every transaction how far the log was when it began; see [`Marks`].
 //!
 //! Frames of the log are not changed: their own checksums protect them, and the checkpoint that moves
 //! a page from the log to the database goes through here. All other files are handed to SQLite's own
@@ -89,6 +90,49 @@ struct Layered {
     ahead_at: i64,
     /// Where the next page of a large value would be.
     follows: i64,
+    marks: Marks,
+}
+
+/// How often a connection that writes raises a mark in the log's index.
+const RAISED_EVERY: u32 = 16;
+/// The first of the locks on those marks, in SQLite's numbers.
+const FIRST_MARK: c_int = 4;
+const EXCLUSIVELY: c_int = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE;
+const SHARED: c_int = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED;
+
+/// Which marks a connection raises. A transaction holds a mark: beyond that, the log isn't moved into the database
+/// meanwhile. SQLite raises one to the log's end whenever a transaction begins and the log has grown, which takes two
+/// system calls, a seventh of a commit that waits for no disk. An older mark serves a short transaction as well, so a
+/// writer is told that all of them are in use, which SQLite knows how to deal with.
+#[derive(Default)]
+struct Marks {
+    /// Whether older ones are good enough.
+    spared: bool,
+    /// How many transactions went without since the last.
+    since: u32,
+    /// The last attempts were refused, and none of the older marks was taken since.
+    refused: bool,
+}
+
+impl Marks {
+    /// Whether an attempt to raise the mark with this lock is refused. They come in order, until one succeeds.
+    fn refuses(&mut self, lock: c_int) -> bool {
+        if lock == FIRST_MARK {
+            // Without an older one there is nothing else to do.
+            let needed = std::mem::take(&mut self.refused) || self.since >= RAISED_EVERY;
+            self.since = if needed { 0 } else { self.since + 1 };
+        }
+        self.refused = self.spared && self.since > 0;
+        self.refused
+    }
+}
+
+/// Lets a connection do with older marks, or not. Not inside a transaction.
+pub(crate) fn spare_marks(conn: &Connection, spared: bool) -> rusqlite::Result<()> {
+    let file = file_of(conn)?;
+    // SAFETY: the file is one of this layer, and the connection isn't used by anybody else now.
+    unsafe { (*file.cast::<Layered>()).marks.spared = spared };
+    Ok(())
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -130,19 +174,25 @@ pub(crate) fn header(conn: &Connection) -> Option<[u8; HEADER]> {
 /// Through SQLite's own descriptor, because closing another one would drop the locks that this process
 /// has on the file.
 pub(crate) fn read_raw(conn: &Connection, at: i64, buffer: &mut [u8]) -> c_int {
-    let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
-    let Ok(length) = c_int::try_from(buffer.len()) else { return ffi::SQLITE_TOOBIG };
-    // SAFETY: the connection is open, and the file that it gives is valid as long as it is.
+    let (Ok(file), Ok(length)) = (file_of(conn), c_int::try_from(buffer.len())) else { return ffi::SQLITE_CANTOPEN };
+    // SAFETY: the connection is open, and so is its file; the buffer has its length.
     unsafe {
-        let op = ffi::SQLITE_FCNTL_FILE_POINTER;
-        let code = ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), op, (&raw mut file).cast());
-        if code != ffi::SQLITE_OK || file.is_null() {
-            return ffi::SQLITE_CANTOPEN;
-        }
         match (*file).pMethods.as_ref().and_then(|methods| methods.xRead) {
             Some(read) => read(file, buffer.as_mut_ptr().cast(), length, at),
             None => ffi::SQLITE_CANTOPEN,
         }
+    }
+}
+
+/// The database file of a connection, which is valid as long as that is.
+fn file_of(conn: &Connection) -> rusqlite::Result<*mut ffi::sqlite3_file> {
+    let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
+    let op = ffi::SQLITE_FCNTL_FILE_POINTER;
+    // SAFETY: the connection is open, and this operation writes a pointer.
+    let code = unsafe { ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), op, (&raw mut file).cast()) };
+    match code {
+        ffi::SQLITE_OK if !file.is_null() => Ok(file),
+        _ => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CANTOPEN), None)),
     }
 }
 
@@ -186,6 +236,7 @@ unsafe extern "C" fn open(
             ahead: Vec::new(),
             ahead_at: NOWHERE,
             follows: NOWHERE,
+            marks: Marks::default(),
         });
         let code = own_open(own, name, inner(file), flags, out);
         if code != ffi::SQLITE_OK {
@@ -273,6 +324,12 @@ unsafe extern "C" fn shm_lock(file: *mut ffi::sqlite3_file, offset: c_int, count
         let ours = &mut *file.cast::<Layered>();
         ours.ahead_at = NOWHERE;
         ours.follows = NOWHERE;
+        if flags == EXCLUSIVELY && count == 1 && offset >= FIRST_MARK && ours.marks.refuses(offset) {
+            return ffi::SQLITE_BUSY;
+        }
+        if flags == SHARED && offset >= FIRST_MARK {
+            ours.marks.refused = false;
+        }
         own_shm_lock(file, offset, count, flags)
     }
 }

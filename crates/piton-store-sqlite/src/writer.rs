@@ -18,10 +18,11 @@ use crate::errors::{is_busy, poisons, translate};
 use crate::files::Files;
 use crate::group::{Job, Queue};
 use crate::helper::Helper;
+use crate::hot::Hot;
 use crate::maintenance::Chores;
 use crate::open::patiently;
 use crate::pool::Pool;
-use crate::{SqliteOptions, connect, mark};
+use crate::{SqliteOptions, connect, mark, vfs};
 
 /// Why a transaction was not committed.
 pub(crate) enum Failure {
@@ -45,6 +46,8 @@ impl From<StoreError> for Failure {
 
 /// The connection that writes.
 pub(crate) struct Writer {
+    /// Before the connection, which outlives it.
+    pub(crate) hot: Hot,
     pub(crate) conn: Connection,
     /// Whether commits wait for the disk at present.
     durable: bool,
@@ -63,8 +66,9 @@ impl Writer {
     /// How many runs' ends are remembered.
     const TIPS: usize = 1 << 10;
 
-    pub(crate) fn new(conn: Connection) -> Self {
-        Self { conn, durable: true, tips: Tips::default() }
+    pub(crate) fn new(conn: Connection) -> rusqlite::Result<Self> {
+        vfs::spare_marks(&conn, true)?;
+        Ok(Self { hot: Hot::new(&conn)?, conn, durable: true, tips: Tips::default() })
     }
 
     /// Forgets the ends of runs if anybody else wrote since. At the begin of a transaction that has the database's
@@ -112,7 +116,15 @@ impl Writer {
     /// Begins a transaction and takes the database's write lock with it.
     pub(crate) fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
         self.set_durable(durable)?;
-        self.run("BEGIN IMMEDIATE")
+        self.hot.begin()
+    }
+
+    /// Begins a transaction during which the whole log can be moved.
+    pub(crate) fn begin_at_the_end(&mut self) -> rusqlite::Result<()> {
+        vfs::spare_marks(&self.conn, false)?;
+        let begun = self.begin(false);
+        vfs::spare_marks(&self.conn, true)?;
+        begun
     }
 
     /// Executes a statement that takes and gives nothing.
@@ -302,7 +314,7 @@ impl Core {
 
     fn finish<T>(&self, writer: &Writer, op: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, StoreError> {
         match op(&writer.conn) {
-            Ok(value) => match writer.run("COMMIT") {
+            Ok(value) => match writer.hot.commit() {
                 Ok(()) => {
                     self.after_commit(0);
                     Ok(value)
