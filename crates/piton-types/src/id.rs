@@ -211,7 +211,7 @@ macro_rules! hash_id {
 
         impl Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(&hex(&self.0))
             }
         }
 
@@ -240,11 +240,12 @@ impl EntryHash {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .flat_map(|b| [b >> 4, b & 15])
-        .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
-        .collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = Vec::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    String::from_utf8(text).expect("digits are ASCII")
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {

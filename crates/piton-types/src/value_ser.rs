@@ -171,9 +171,14 @@ impl ValueSerializer {
         Ok(ListBuilder { items: Vec::with_capacity(len.min(1024)), inner: outer.enter_in(variant)?, variant })
     }
 
-    fn map(self, variant: Option<&'static str>) -> Result<MapBuilder, ValueError> {
+    fn map(self, len: usize, variant: Option<&'static str>) -> Result<MapBuilder, ValueError> {
         let outer = if variant.is_some() { self.enter()? } else { self };
-        Ok(MapBuilder { entries: BTreeMap::new(), key: None, inner: outer.enter_in(variant)?, variant })
+        Ok(MapBuilder {
+            entries: Vec::with_capacity(len.min(1024)),
+            key: None,
+            inner: outer.enter_in(variant)?,
+            variant,
+        })
     }
 
     fn enter_in(self, variant: Option<&'static str>) -> Result<Self, ValueError> {
@@ -287,12 +292,12 @@ impl ser::Serializer for ValueSerializer {
         self.list(len, Some(variant))
     }
 
-    fn serialize_map(self, _: Option<usize>) -> Result<MapBuilder, ValueError> {
-        self.map(None)
+    fn serialize_map(self, len: Option<usize>) -> Result<MapBuilder, ValueError> {
+        self.map(len.unwrap_or(0), None)
     }
 
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<MapBuilder, ValueError> {
-        self.map(None)
+    fn serialize_struct(self, _: &'static str, len: usize) -> Result<MapBuilder, ValueError> {
+        self.map(len, None)
     }
 
     fn serialize_struct_variant(
@@ -300,9 +305,9 @@ impl ser::Serializer for ValueSerializer {
         _: &'static str,
         _: u32,
         variant: &'static str,
-        _: usize,
+        len: usize,
     ) -> Result<MapBuilder, ValueError> {
-        self.map(Some(variant))
+        self.map(len, Some(variant))
     }
 }
 
@@ -346,7 +351,8 @@ list_builder! {
 }
 
 struct MapBuilder {
-    entries: BTreeMap<String, Value>,
+    /// As they come; to put them into a map one by one would move them about.
+    entries: Vec<(String, Value)>,
     /// The key whose value comes next.
     key: Option<String>,
     inner: ValueSerializer,
@@ -355,16 +361,20 @@ struct MapBuilder {
 
 impl MapBuilder {
     fn insert<T: Serialize + ?Sized>(&mut self, key: String, value: &T) -> Result<(), ValueError> {
-        let value = if self.entries.contains_key(&key) {
-            Err(ValueError::DuplicateKey { path: Path::root() })
-        } else {
-            value.serialize(self.inner)
-        };
-        match value {
-            Ok(value) => self.entries.insert(key, value),
+        match value.serialize(self.inner) {
+            Ok(value) => self.entries.push((key, value)),
             Err(error) => return Err(in_variant(error.inside(Segment::Key(key)), self.variant)),
-        };
+        }
         Ok(())
+    }
+
+    fn finish(mut self) -> Result<Value, ValueError> {
+        self.entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if let Some(pair) = self.entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let twice = ValueError::DuplicateKey { path: Path::root() }.inside(Segment::Key(pair[0].0.clone()));
+            return Err(in_variant(twice, self.variant));
+        }
+        Ok(tagged(Value::Map(BTreeMap::from_iter(self.entries)), self.variant))
     }
 }
 
@@ -383,7 +393,7 @@ impl ser::SerializeMap for MapBuilder {
     }
 
     fn end(self) -> Result<Value, ValueError> {
-        Ok(Value::Map(self.entries))
+        self.finish()
     }
 }
 
@@ -398,7 +408,7 @@ macro_rules! struct_builder {
             }
 
             fn end(self) -> Result<Value, ValueError> {
-                Ok(tagged(Value::Map(self.entries), self.variant))
+                self.finish()
             }
         }
     )*};

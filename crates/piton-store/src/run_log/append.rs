@@ -11,7 +11,7 @@ use piton_types::{
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{Fresh, IdSet, State, encode};
+use crate::state::{Fresh, IdSet, State, encode, encode_inside};
 use crate::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -105,8 +105,8 @@ pub(super) struct Accepted {
 /// Appends entry 0 of a new run.
 pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &NewRun) -> Result<Head, StoreError> {
     let (fence, durability) = (new.fence, new.durability);
-    let mut nodes = whole(encode(store.hashing(), &incoming(&**store, &new.body))?.nodes);
-    let top = nodes.pop().expect("the root comes last").node;
+    let (below, top) = encode_inside(store.hashing(), &incoming(&**store, &new.body))?;
+    let mut nodes = whole(below);
     let mut parts = Parts::new();
     for (name, part) in &new.parts {
         let encoded = encode(store.hashing(), &incoming(&**store, &part.value))?;
@@ -250,8 +250,8 @@ impl RunLog {
         let (hashing, home) = (self.store.hashing(), self.home());
         let group = group(&*self.store, self.head.seq.next());
         let redaction = self.store.redaction();
-        let mut nodes = whole(encode(hashing, &incoming(&*self.store, &draft.body))?.nodes);
-        let top = nodes.pop().expect("the root comes last").node;
+        let (below, top) = encode_inside(hashing, &incoming(&*self.store, &draft.body))?;
+        let mut nodes = whole(below);
         let (mut parts, mut saved) = (Parts::new(), Vec::new());
         let mut unlimited = 0;
         for part in &mut draft.parts {

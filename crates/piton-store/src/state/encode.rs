@@ -7,7 +7,7 @@ use fastcdc::v2020::{FastCDC, Normalization};
 use piton_types::{BlobId, Value};
 
 use super::cache::IdSet;
-use super::cut::{Cutter, Sink, write_reference};
+use super::cut::{Cutter, Sink, Top, write_reference};
 use super::grammar::{
     BYTES, CHUNK, FALSE, FLOAT, INLINE_MAX, Kind, LONG, MAX_DEPTH, NATURAL, NEGATIVE, NULL, REFERENCE, STRING, TRUE,
     write_varint,
@@ -49,6 +49,30 @@ pub fn encode(hashing: &Hashing, value: &Value) -> Result<Encoded, StoreError> {
     let root = encoder.root(&slot);
     Ok(Encoded { root, nodes: encoder.finish() })
 }
+
+/// Encodes a value whose top node stands somewhere else as it is, so that nobody asks for its id. Gives the nodes
+/// below it, each after those it refers to, and the top.
+pub(crate) fn encode_inside(hashing: &Hashing, value: &Value) -> Result<(Vec<(BlobId, Bytes)>, Bytes), StoreError> {
+    let mut encoder = Encoder::new(hashing);
+    let mut out = Vec::with_capacity(ROOM);
+    let top = match value {
+        Value::List(items) => encoder.list(items, inside(0)?)?,
+        Value::Map(entries) => encoder.map(entries, inside(0)?)?,
+        _ => {
+            encoder.slot(value, 0, &mut out)?;
+            let mut nodes = encoder.finish();
+            // One that is too large for a slot is the last node.
+            let top = if out.first() == Some(&REFERENCE) { nodes.pop().map(|(_, node)| node) } else { None };
+            return Ok((nodes, top.unwrap_or_else(|| out.into())));
+        }
+    };
+    top.head.write(&mut out);
+    out.extend_from_slice(&top.body);
+    Ok((encoder.finish(), out.into()))
+}
+
+/// Room for a small value.
+const ROOM: usize = 256;
 
 /// Collects nodes in one buffer, which they share. (Several of bounded size would save the copying when
 /// it grows, but an allocator that hands many middling buffers back to the system and asks for them
@@ -120,13 +144,19 @@ impl<'h> Encoder<'h> {
             }
             Value::String(text) => write_blob(self.hashing, Kind::Text, text.as_bytes(), out, self),
             Value::Bytes(bytes) => write_blob(self.hashing, Kind::Bytes, bytes, out, self),
-            Value::List(items) => self.list(items, inside(depth)?, out)?,
-            Value::Map(entries) => self.map(entries, inside(depth)?, out)?,
+            Value::List(items) => {
+                let top = self.list(items, inside(depth)?)?;
+                self.place(top, out);
+            }
+            Value::Map(entries) => {
+                let top = self.map(entries, inside(depth)?)?;
+                self.place(top, out);
+            }
         }
         Ok(())
     }
 
-    fn list(&mut self, items: &[Value], depth: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
+    fn list(&mut self, items: &[Value], depth: usize) -> Result<Top, StoreError> {
         let mut cutter = Cutter::new(self.hashing, Kind::List, 0, self.spare());
         for item in items {
             cutter.make_room(self);
@@ -134,11 +164,10 @@ impl<'h> Encoder<'h> {
             self.slot(item, depth, &mut cutter.open)?;
             cutter.close_entry(start, (start, start), 1);
         }
-        self.place(cutter, out);
-        Ok(())
+        Ok(cutter.finish(self))
     }
 
-    fn map(&mut self, entries: &BTreeMap<String, Value>, depth: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
+    fn map(&mut self, entries: &BTreeMap<String, Value>, depth: usize) -> Result<Top, StoreError> {
         let mut cutter = Cutter::new(self.hashing, Kind::Map, 0, self.spare());
         for (key, value) in entries {
             cutter.make_room(self);
@@ -149,19 +178,17 @@ impl<'h> Encoder<'h> {
             self.slot(value, depth, &mut cutter.open)?;
             cutter.close_entry(start, (at, at + key.len()), 1);
         }
-        self.place(cutter, out);
-        Ok(())
+        Ok(cutter.finish(self))
     }
 
-    fn place(&mut self, cutter: Cutter<'_>, out: &mut Vec<u8>) {
-        let mut top = cutter.finish(self);
+    fn place(&mut self, mut top: Top, out: &mut Vec<u8>) {
         top.place(out, self);
         top.body.clear();
         self.spare.push(top.body);
     }
 
     fn spare(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(ROOM))
     }
 }
 

@@ -25,6 +25,7 @@ mod tests;
 
 pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
+pub(crate) use encode::encode_inside;
 pub use encode::{Encoded, encode};
 pub use load::{NodeSource, load};
 pub use state::State;
