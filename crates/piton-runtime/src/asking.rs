@@ -44,7 +44,7 @@ impl Run {
         drop(writer);
         if is_new {
             let (run, prompt) = (core.id.clone(), question.prompt.clone());
-            core.events.tell(&Event::RunPaused { run, step: Some(path.clone()), prompt });
+            core.events.tell(|| Event::RunPaused { run, step: Some(path.clone()), prompt });
         }
         Ok(())
     }

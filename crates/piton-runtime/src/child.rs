@@ -164,7 +164,7 @@ impl Core {
                 }
                 drop(writer);
                 let (run, step, prompt) = (self.id.clone(), step.clone(), prompt.clone());
-                self.events.tell(&Event::RunPaused { run, step: Some(step), prompt });
+                self.events.tell(|| Event::RunPaused { run, step: Some(step), prompt });
                 self.release().await;
                 Ending::Left(error)
             }

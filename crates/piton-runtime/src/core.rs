@@ -167,9 +167,9 @@ impl Core {
         }
         if request.order == Order::Cancel {
             self.commit(&mut writer, Fact::State(RunState::Cancelled { at, reason: reason.clone() })).await?;
-            self.events.tell(&Event::RunCancelled { run: self.id.clone(), reason });
+            self.events.tell(|| Event::RunCancelled { run: self.id.clone(), reason });
         } else if !waiting {
-            self.events.tell(&Event::RunPaused { run: self.id.clone(), step: None, prompt: reason });
+            self.events.tell(|| Event::RunPaused { run: self.id.clone(), step: None, prompt: reason });
         }
         self.release().await;
         Ok(())
@@ -383,7 +383,7 @@ pub(crate) fn draft(run: &RunId, fact: &Fact) -> Result<Draft<'static>, RunError
         Fact::Created(..) | Fact::Checkpoint => unreachable!("a run is created by `create`, a checkpoint by `save`"),
     };
     let mut draft = Draft::new(kind, piton_types::Timestamp::default());
-    draft.body = body.map_err(RunError::value(format!("an entry of run {run}")))?;
+    draft.body = body.map_err(|error| RunError::value(format!("an entry of run {run}"))(error))?;
     draft.label = label;
     Ok(draft)
 }

@@ -278,7 +278,7 @@ impl Core {
         let mut writer = self.writer.lock().await;
         self.commit(&mut writer, Fact::Intent(intent)).await?;
         drop(writer);
-        self.events.tell(&Event::StepStarted { run: run.clone(), step: path.clone(), title: None });
+        self.events.tell(|| Event::StepStarted { run: run.clone(), step: path.clone(), title: None });
         let started = self.context.clock.monotonic();
         let ended = self.attempt(call(key), options.timeout).await;
         let (status, output, error) = match ended {
@@ -319,7 +319,7 @@ impl Core {
             duration_ms: millis(self.context.clock.monotonic().saturating_sub(started)),
         };
         self.put_receipt(receipt).await?;
-        self.events.tell(&match error {
+        self.events.tell(|| match error {
             None => {
                 let duration = self.context.clock.monotonic().saturating_sub(started);
                 Event::StepFinished { run, step: path, duration, usage: TokenUsage::default() }

@@ -32,11 +32,23 @@ impl Listener {
         })
     }
 
-    /// Tells an event.
-    pub fn tell(&self, event: &Event) {
+    /// Tells an event, which is put together only if somebody listens.
+    pub fn tell(&self, event: impl FnOnce() -> Event) {
+        if let Some(listen) = &self.0 {
+            listen(&event());
+        }
+    }
+
+    /// Tells an event that is there already.
+    pub fn pass_on(&self, event: &Event) {
         if let Some(listen) = &self.0 {
             listen(event);
         }
+    }
+
+    /// Whether anybody listens.
+    pub fn listens(&self) -> bool {
+        self.0.is_some()
     }
 }
 

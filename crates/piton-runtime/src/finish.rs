@@ -90,7 +90,7 @@ impl Run {
         };
         core.finish(RunState::Completed(completed)).await?;
         let (run, outputs) = (core.id.clone(), output);
-        core.events.tell(&match (recovered_from, exceptions) {
+        core.events.tell(|| match (recovered_from, exceptions) {
             (Some(error), _) => Event::RunRecovered { run, outputs, error },
             (None, 0) => Event::RunSucceeded { run, outputs },
             (None, exceptions) => Event::RunPartial { run, outputs, exceptions },
@@ -108,7 +108,7 @@ impl Run {
         let core = self.core();
         let paused = core.paused(&*core.writer.lock().await, reason.to_owned());
         core.finish(paused).await?;
-        core.events.tell(&Event::RunPaused { run: core.id.clone(), step: None, prompt: reason.to_owned() });
+        core.events.tell(|| Event::RunPaused { run: core.id.clone(), step: None, prompt: reason.to_owned() });
         Ok(())
     }
 }
@@ -125,7 +125,7 @@ impl Core {
             step: failure.step,
         };
         self.finish(RunState::Failed(failed)).await?;
-        self.events.tell(&Event::RunFailed { run: self.id.clone(), error: failure.message });
+        self.events.tell(|| Event::RunFailed { run: self.id.clone(), error: failure.message });
         Ok(())
     }
 

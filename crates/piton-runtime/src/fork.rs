@@ -3,7 +3,7 @@
 //! Everything that it needs comes along in its entry 0, in one commit: it doesn't depend on its parent's
 //! log afterwards, and a crash leaves it whole or not there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use piton_store::{NewPart, NewRun, RunLog, StoreError};
@@ -153,7 +153,7 @@ pub async fn fork_into(
 }
 
 /// Steps in the order in which they ended, which engines go by.
-fn in_order(steps: BTreeMap<StepPath, StepRecord>, order: &BTreeMap<StepPath, u64>) -> Vec<StepRecord> {
+fn in_order(steps: BTreeMap<StepPath, StepRecord>, order: &HashMap<StepPath, u64>) -> Vec<StepRecord> {
     let mut steps: Vec<_> = steps.into_values().collect();
     steps.sort_by_key(|step| order.get(&step.path).copied());
     steps

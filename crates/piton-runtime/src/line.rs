@@ -112,15 +112,15 @@ pub(crate) struct Line {
     /// The newest attempt at every step.
     pub(crate) steps: BTreeMap<StepPath, StepRecord>,
     /// The order in which those attempts ended.
-    pub(crate) order: BTreeMap<StepPath, u64>,
+    pub(crate) order: HashMap<StepPath, u64>,
     /// What the engine had counted when the newest of them ended.
     pub(crate) tally: Value,
     /// Every effect.
     pub(crate) effects: BTreeMap<StepPath, EffectRecord>,
     /// Every question.
     pub(crate) questions: BTreeMap<StepPath, Asked>,
-    /// Which call each scope made at which place, and with which input.
-    places: HashMap<(String, u32), StepPath>,
+    /// Which call each scope made at which place.
+    places: HashMap<String, BTreeMap<u32, StepPath>>,
     /// Failed calls that are to be tried again since the run was, and how many attempts there were then.
     pub(crate) reopened: BTreeMap<StepPath, u32>,
     /// What whoever drives it was asked to do, and hasn't yet.
@@ -138,8 +138,7 @@ pub(crate) struct Line {
 impl Line {
     /// Which call a scope made at a place.
     pub(crate) fn at(&self, scope: &str, place: u32) -> Option<&StepPath> {
-        // Two words of a key can't be borrowed apart; scopes are short.
-        self.places.get(&(scope.to_owned(), place))
+        self.places.get(scope)?.get(&place)
     }
 
     /// Takes in the next entry that counts.
@@ -196,8 +195,10 @@ impl Line {
     }
 
     fn put(&mut self, path: &StepPath, place: Option<u32>) {
-        if let Some(place) = place {
-            self.places.insert((scope_of(path).to_owned(), place), path.clone());
+        let (Some(place), scope) = (place, scope_of(path)) else { return };
+        match self.places.get_mut(scope) {
+            Some(calls) => drop(calls.insert(place, path.clone())),
+            None => drop(self.places.insert(scope.to_owned(), BTreeMap::from([(place, path.clone())]))),
         }
     }
 
@@ -265,9 +266,8 @@ impl Line {
     pub(crate) fn reopen(&mut self) {
         let named = self.failed_of.take();
         let is_last = |line: &Self, path: &StepPath, place: Option<u32>| {
-            let Some(place) = place else { return true };
-            let scope = scope_of(path);
-            !line.places.keys().any(|(other, at)| other == scope && *at > place)
+            let (Some(place), Some(calls)) = (place, line.places.get(scope_of(path))) else { return true };
+            calls.last_key_value().is_none_or(|(last, _)| *last <= place)
         };
         let failed: Vec<_> = self
             .steps

@@ -237,7 +237,7 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
                     core.restore(target, &at, usage_back).await?;
                 }
                 crate::watch::start(&core, ttl);
-                core.events.tell(&Event::RunStarted { run: core.id.clone(), resumed });
+                core.events.tell(|| Event::RunStarted { run: core.id.clone(), resumed });
                 return Ok(Run { scope: crate::Scope::outermost(core) });
             }
             Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) if races < RACES => {

@@ -68,7 +68,7 @@ pub struct StepRecord {
     /// How many steps this process had begun before it.
     pub index: u32,
     /// How many durable calls its scope had made before it; nothing if the engine names its steps itself.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<u32>,
     /// The hash of the input, plain in every store so that a copy of the run still fits.
     pub input_hash: BlobId,
@@ -77,12 +77,13 @@ pub struct StepRecord {
     /// What it gave out; null if it failed.
     pub output: Value,
     /// Why it failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// In which way it failed, if it did.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureKind>,
     /// When it is tried again, if it failed and is.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Deadline>,
     /// When it began.
     pub started_at: Timestamp,
@@ -91,10 +92,10 @@ pub struct StepRecord {
     /// Which attempt it was, from 1.
     pub attempt: u32,
     /// The run that did the work, if it was one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
     /// What was logged since the entry before.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<LogLine>,
     /// What an engine that counts had counted for the whole run when this ended; null if it doesn't.
     #[serde(default, skip_serializing_if = "Value::is_null")]

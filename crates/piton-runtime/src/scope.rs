@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::core::Core;
+use crate::line::{Line, scope_of};
 use crate::record::StepRecord;
 use crate::{Call, RunError};
 
@@ -74,8 +75,9 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn new(what: &StepPath, input: &impl Serialize) -> Result<Self, RunError> {
-        let value = to_value(input).map_err(RunError::value(format!("the input of step {what}")))?;
-        crate::size::check(&value, || format!("the input of step {what}"))?;
+        let named = || format!("the input of step {what}");
+        let value = to_value(input).map_err(|error| RunError::value(named())(error))?;
+        crate::size::check(&value, named)?;
         Ok(Self { hash: hash(&value)?, value })
     }
 }
@@ -123,7 +125,10 @@ impl Scope {
             _ => format!("{}{slash}{name}#{uses}", self.path),
         };
         let path = path.parse()?;
-        self.uses.insert(name.to_owned(), uses);
+        match self.uses.get_mut(name) {
+            Some(known) => *known = uses,
+            None => drop(self.uses.insert(name.to_owned(), uses)),
+        }
         Ok(path)
     }
 
@@ -177,7 +182,7 @@ impl Scope {
         self.core.check_ready()?;
         let found = find();
         let output = to_value(&found).map_err(what())?;
-        let mut record = self.core.blank(&place, input);
+        let mut record = self.core.blank(&place, input, 0);
         record.output = output;
         self.core.put_down(record, Vec::new(), piton_types::Durability::Relaxed).await?;
         Ok(found)
@@ -197,41 +202,48 @@ impl Core {
     /// The newest attempt at the step of this place, if there was one. What the log has at this place must
     /// be this very call.
     pub(crate) fn find(&self, place: &Place, input: &Input) -> Result<Option<StepRecord>, RunError> {
-        self.check_place(place, input)?;
         let known = self.known();
-        let Some(record) = known.line.steps.get(&place.path) else { return Ok(None) };
-        // A failed step that is to be tried again may take something else.
-        let tried_again = known.line.reopened.contains_key(&place.path);
-        if record.input_hash != input.hash && !tried_again {
-            let expected = Call { step: record.path.clone(), input: Some(record.input.clone()) };
-            return Err(self.changed(expected, place, input));
-        }
-        Ok(Some(record.clone()))
+        let record = known.line.steps.get(&place.path);
+        let other = match (misplaced(&known.line, place, record), record) {
+            (Some(other), _) => other,
+            (None, None) => return Ok(None),
+            // A failed step that is to be tried again may take something else.
+            (None, Some(record))
+                if record.input_hash == input.hash || known.line.reopened.contains_key(&place.path) =>
+            {
+                return Ok(Some(record.clone()));
+            }
+            (None, Some(record)) => Call { step: record.path.clone(), input: Some(record.input.clone()) },
+        };
+        drop(known);
+        Err(self.changed(other, place, input))
     }
 
     /// That the log has nothing else at this place, and this call nowhere else.
     pub(crate) fn check_place(&self, place: &Place, input: &Input) -> Result<(), RunError> {
-        let known = self.known();
-        let line = &known.line;
-        let found = match line.at(crate::line::scope_of(&place.path), place.number) {
-            Some(found) if *found != place.path => found,
-            Some(_) => return Ok(()),
-            // The log has it at another place.
-            None if line.steps.get(&place.path).is_some_and(|step| step.place.is_some()) => &place.path,
-            None => return Ok(()),
+        let other = {
+            let line = &self.known().line;
+            misplaced(line, place, line.steps.get(&place.path))
         };
-        let input_of = |path| line.steps.get(path).map(|step| step.input.clone());
-        let expected = Call { step: found.clone(), input: input_of(found) };
-        let expected = Call {
-            input: expected.input.or_else(|| line.effects.get(found).map(|effect| effect.intent.input.clone())),
-            ..expected
-        };
-        drop(known);
-        Err(self.changed(expected, place, input))
+        other.map_or(Ok(()), |other| Err(self.changed(other, place, input)))
     }
 
     pub(crate) fn changed(&self, expected: Call, place: &Place, input: &Input) -> RunError {
         let got = Call { step: place.path.clone(), input: Some(input.value.clone()) };
         RunError::Changed { run: self.id.clone(), expected: Box::new(expected), got: Box::new(got) }
     }
+}
+
+/// The call that the log has at this place if it is another one, or at another place if it is this one. `record` is
+/// what it has of this step.
+fn misplaced(line: &Line, place: &Place, record: Option<&StepRecord>) -> Option<Call> {
+    let found = match line.at(scope_of(&place.path), place.number) {
+        Some(found) if *found != place.path => found,
+        Some(_) => return None,
+        None if record.is_some_and(|step| step.place.is_some()) => &place.path,
+        None => return None,
+    };
+    let input = line.steps.get(found).map(|step| &step.input);
+    let input = input.or_else(|| line.effects.get(found).map(|effect| &effect.intent.input));
+    Some(Call { step: found.clone(), input: input.cloned() })
 }

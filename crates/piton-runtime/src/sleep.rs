@@ -24,7 +24,7 @@ impl Scope {
                 core.check_ready()?;
                 core.check_alone(&place.path)?;
                 let until = Deadline::after(&core.context, duration);
-                let mut record = core.blank(&place, input);
+                let mut record = core.blank(&place, input, 0);
                 record.output = to_value(&until).map_err(what())?;
                 core.put_down(record, Vec::new(), core.durability).await?;
                 until

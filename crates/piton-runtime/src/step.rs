@@ -243,10 +243,11 @@ impl Core {
         let mut last = self.find(place, &input)?;
         loop {
             let base = self.known().line.reopened.get(&step).copied();
+            let attempts = last.as_ref().map_or(0, |record| record.attempt);
             match last {
                 Some(record) if record.is_finished() => {
                     let output = decode(&step, record.output)?;
-                    self.events.tell(&Event::StepSkipped { run, step });
+                    self.events.tell(|| Event::StepSkipped { run, step });
                     return Ok(output);
                 }
                 Some(record) => match (&record.retry, base) {
@@ -261,10 +262,10 @@ impl Core {
             }
             self.check_alone(&step)?;
             let busy = self.begin().await?;
-            self.events.tell(&Event::StepStarted { run: run.clone(), step: step.clone(), title: None });
+            self.events.tell(|| Event::StepStarted { run: run.clone(), step: step.clone(), title: None });
             let (started_at, started) = (self.context.clock.now(), self.context.clock.monotonic());
             let ended = attempt().await;
-            let mut record = self.blank(place, input.clone());
+            let mut record = self.blank(place, input.clone(), attempts);
             record.started_at = started_at;
             record.duration_ms = millis(self.context.clock.monotonic().saturating_sub(started));
             record.child.clone_from(&child);
@@ -291,33 +292,34 @@ impl Core {
                     None
                 }
             };
-            self.put_down(record.clone(), Vec::new(), self.durability).await?;
+            let duration = Duration::from_millis(record.duration_ms);
+            // What failed is looked at again; what is done goes into the log as it is.
+            last = done.is_none().then(|| record.clone());
+            self.put_down(record, Vec::new(), self.durability).await?;
             if self.alone.is_some() {
                 self.known().ran_alone = Some(step.clone());
             }
-            match (done, &record.error) {
-                (Some(value), _) => {
-                    let (duration, usage) = (Duration::from_millis(record.duration_ms), TokenUsage::default());
-                    self.events.tell(&Event::StepFinished { run, step, duration, usage });
-                    self.end(busy).await?;
-                    return Ok(value);
-                }
-                (None, error) => {
-                    let error = error.clone().unwrap_or_default();
-                    let (run, step) = (run.clone(), step.clone());
-                    self.events.tell(&match record.retry {
-                        Some(_) => Event::StepRetried { run, step, attempt: record.attempt, error },
-                        None => Event::StepFailed { run, step, error },
-                    });
-                    self.end(busy).await?;
-                }
+            if let Some(value) = done {
+                let usage = TokenUsage::default();
+                self.events.tell(|| Event::StepFinished { run, step, duration, usage });
+                self.end(busy).await?;
+                return Ok(value);
             }
-            last = Some(record);
+            if let Some(StepRecord { attempt, error, retry, .. }) = &last {
+                self.events.tell(|| {
+                    let (run, step, error) = (run.clone(), step.clone(), error.clone().unwrap_or_default());
+                    match retry {
+                        Some(_) => Event::StepRetried { run, step, attempt: *attempt, error },
+                        None => Event::StepFailed { run, step, error },
+                    }
+                });
+            }
+            self.end(busy).await?;
         }
     }
 
-    /// A record of the next attempt at a step, without what came of it.
-    pub(crate) fn blank(&self, place: &Place, input: Input) -> StepRecord {
+    /// A record of the next attempt at a step after so many, without what came of it.
+    pub(crate) fn blank(&self, place: &Place, input: Input, attempts: u32) -> StepRecord {
         let mut known = self.known();
         let index = known.begun;
         known.begun += 1;
@@ -332,7 +334,7 @@ impl Core {
             retry: None,
             started_at: self.context.clock.now(),
             duration_ms: 0,
-            attempt: known.line.steps.get(&place.path).map_or(0, |last| last.attempt) + 1,
+            attempt: attempts + 1,
             path: place.path.clone(),
             child: None,
             log: Vec::new(),
@@ -428,7 +430,8 @@ impl Run {
     pub async fn record(&self, done: StepDone, parts: Vec<DraftPart<'_>>) -> Result<Recorded, RunError> {
         let core = self.core();
         let input = Input { hash: hash(&done.input)?, value: done.input };
-        let mut record = core.blank(&Place { path: done.path, number: 0 }, input);
+        let attempts = core.known().line.steps.get(&done.path).map_or(0, |last| last.attempt);
+        let mut record = core.blank(&Place { path: done.path, number: 0 }, input, attempts);
         record.place = None;
         record.started_at = done.started_at;
         record.duration_ms = millis(done.duration);

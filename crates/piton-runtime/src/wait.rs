@@ -187,7 +187,7 @@ impl Core {
         self.commit(&mut writer, Fact::Asked(record)).await?;
         drop(writer);
         let (run, prompt) = (self.id.clone(), question.prompt.clone());
-        self.events.tell(&Event::RunPaused { run, step: Some(path.clone()), prompt });
+        self.events.tell(|| Event::RunPaused { run, step: Some(path.clone()), prompt });
         if self.waits == Waits::Leave {
             self.release().await;
         }

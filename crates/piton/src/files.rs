@@ -146,7 +146,7 @@ impl TellingAsk {
 impl Ask for TellingAsk {
     fn ask(&self, conflict: &Conflict) -> ConflictResolution {
         let (path, reason) = (conflict.path.to_string(), conflict.reason.clone());
-        self.events.tell(&Event::ConflictAsked { run: self.run.clone(), path, reason });
+        self.events.tell(|| Event::ConflictAsked { run: self.run.clone(), path, reason });
         self.ask.ask(conflict)
     }
 }

@@ -295,7 +295,8 @@ impl Driven {
         let journal =
             RunJournal::new(run, flow, &self.options.services, run.clock()).begun_with(self.body.fingerprint.clone());
         let ids = RandomIds(&*run.context().random);
-        let tell = |event: &Event| self.options.events.tell(event);
+        let tell = |event: &Event| self.options.events.pass_on(event);
+        let events = if self.options.events.listens() { EventSink::Call(&tell) } else { EventSink::Nobody };
         let control = Control::default();
         control.put_updates(updates::recorded(run)?);
         loop {
@@ -304,7 +305,7 @@ impl Driven {
             }
             let inbox = RunInbox::new(run, &self.options.events, commands.questions.clone());
             let host = Host {
-                events: EventSink::Call(&tell),
+                events,
                 folder: self.body.folder.as_deref().map(Path::new),
                 services: &self.options.services,
                 limits: self.options.limits.clone(),

@@ -78,7 +78,7 @@ impl Inbox for RunInbox<'_> {
         let form = to_value(&question.form)?;
         self.run.ask(path, &wait, &form).await?;
         let answer = self.answered(path, waiting).await?;
-        self.events.tell(&Event::RunResumed { run: self.run.id().clone(), step: Some(path.clone()) });
+        self.events.tell(|| Event::RunResumed { run: self.run.id().clone(), step: Some(path.clone()) });
         Ok(if answer.timed_out { Answered::Late } else { Answered::Given(answer.value) })
     }
 }

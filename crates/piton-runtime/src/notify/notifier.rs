@@ -103,7 +103,7 @@ impl Notifier {
         let (queue, on) = (self.queue.clone(), self.on);
         let (clock, counts) = (Arc::clone(&self.clock), Arc::clone(&self.counts));
         Listener::new(move |event| {
-            next.tell(event);
+            next.pass_on(event);
             let Some(notice) = notice(event, on, &*clock) else { return };
             if let Err(error) = queue.try_send(notice) {
                 counts.dropped.fetch_add(1, Ordering::Relaxed);
