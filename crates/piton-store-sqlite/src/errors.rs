@@ -60,6 +60,8 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
             StoreError::Unavailable { detail: format!("{} is in use by another process", path.display()) }
         }
         ErrorCode::TooBig => StoreError::TooLarge { what: "a row".to_owned(), size: 0, limit: crate::schema::MAX_ROW },
+        // The statements are fixed: one that doesn't fit the tables found others than those that were made.
+        ErrorCode::Unknown if failure.extended_code == ffi::SQLITE_ERROR => StoreError::corrupt(what(), detail),
         _ => StoreError::Unavailable { detail: format!("{}: {detail}", path.display()) },
     }
 }

@@ -105,10 +105,12 @@ fn read_base(reader: &mut Reader<'_>) -> Result<Base, Malformed> {
     Ok(Base { seq: Seq(number()?), place: number()? })
 }
 
-/// The node, from its difference and its base. `near` gives the id of the node so far before this one.
+/// The node, from its difference and its base. `length` is how long it will be, if that is known; `near` gives the id
+/// of the node so far before this one.
 pub(crate) fn apply(
     difference: &[u8],
     base: &[u8],
+    length: Option<usize>,
     near: impl Fn(u64) -> Option<BlobId>,
 ) -> Result<Vec<u8>, Malformed> {
     let mut reader = Reader::new(difference);
@@ -128,7 +130,7 @@ pub(crate) fn apply(
     let (Some(_), Ok(front), Ok(back)) = (kept, usize::try_from(front), usize::try_from(back)) else {
         return Err(Malformed("a difference keeps more than its base has"));
     };
-    let mut node = Vec::with_capacity(head.len() + front + back + difference.len());
+    let mut node = Vec::with_capacity(length.unwrap_or(head.len() + front + back + difference.len()));
     node.extend_from_slice(head);
     node.extend_from_slice(&old[..front]);
     loop {
@@ -168,10 +170,10 @@ mod tests {
         }
         assert_eq!(super::base(&out), Ok(at));
         let found = |distance: u64| near.get(usize::try_from(distance).unwrap() - 1).map(|n| BlobId::new([*n; 32]));
-        assert_eq!(apply(&out, base, found).unwrap(), node);
+        assert_eq!(apply(&out, base, None, found).unwrap(), node);
         for cut in 0..out.len() {
             // What is left of a difference is refused or makes another node; it never panics.
-            assert_ne!(apply(&out[..cut], base, found).ok().as_deref(), Some(node));
+            assert_ne!(apply(&out[..cut], base, None, found).ok().as_deref(), Some(node));
         }
         Some(out)
     }
@@ -201,7 +203,7 @@ mod tests {
         let difference = |rest: &[u8]| {
             let mut out = vec![0, 0];
             out.extend(rest);
-            apply(&out, &base, |_| None)
+            apply(&out, &base, None, |_| None)
         };
         assert!(difference(&[]).is_err());
         assert!(difference(&[LIST, 1, 200, 1, 0, 0]).is_err(), "more than the base has");

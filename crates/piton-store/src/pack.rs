@@ -87,7 +87,7 @@ impl Pack {
         let pack = Self { body: bytes.slice(HEADER..), nodes: stored.collect(), places };
         for (place, fresh) in (0..).zip(nodes) {
             if let (false, Some((_, base))) = (pack.is_whole(place), &fresh.base) {
-                pack.complete(place, base)?;
+                pack.put_together(place, base, Some(fresh.node.len()))?;
             }
             if hashing.blob(pack.node(place)) != fresh.id {
                 return Err(StoreError::corrupt(format!("blob {}", fresh.id), "its content doesn't have that hash"));
@@ -167,13 +167,17 @@ impl Pack {
 
     /// Puts a node together.
     pub(crate) fn complete(&self, place: u32, base: &[u8]) -> Result<(), StoreError> {
+        self.put_together(place, base, None)
+    }
+
+    fn put_together(&self, place: u32, base: &[u8], length: Option<usize>) -> Result<(), StoreError> {
         let stored = &self.nodes[place as usize];
         if let Some(whole) = &stored.whole {
             let near = |distance: u64| {
                 let near = u64::from(place).checked_sub(distance)?;
                 Some(self.nodes[usize::try_from(near).ok()?].id).filter(|_| distance > 0)
             };
-            let node = difference::apply(&self.body[stored.range.clone()], base, near)?;
+            let node = difference::apply(&self.body[stored.range.clone()], base, length, near)?;
             whole.get_or_init(|| node.into());
         }
         Ok(())

@@ -70,20 +70,36 @@ pub(crate) fn seal(hashing: &Hashing, run: &RunId, seq: Seq, fields: &Fields<'_>
 }
 
 fn hash(hashing: &Hashing, run: &RunId, seq: Seq, entry: &[u8]) -> EntryHash {
+    hash_bare(hashing, run, seq, (&[], &[]), entry)
+}
+
+/// The hash of an entry that comes in pieces: its version, its parent and the rest.
+pub(crate) fn hash_bare(
+    hashing: &Hashing,
+    run: &RunId,
+    seq: Seq,
+    (version, parent): (&[u8], &[u8]),
+    rest: &[u8],
+) -> EntryHash {
     let run = run.as_str().as_bytes();
     let length = [u8::try_from(run.len()).expect("run ids have at most 64 bytes")];
-    hashing.entry(&[b"piton entry", &length, run, &seq.0.to_le_bytes(), entry])
+    hashing.entry(&[b"piton entry", &length, run, &seq.0.to_le_bytes(), version, parent, rest])
 }
 
 /// Checks a stored entry against the place that it was read from, and takes it apart.
 pub(crate) fn open(hashing: &Hashing, run: &RunId, record: &Record) -> Result<SealedEntry, StoreError> {
+    unseal(run, record, || hash(hashing, run, record.seq, &record.entry) == record.hash)
+}
+
+/// Takes a stored entry apart, if its hash fits.
+fn unseal(run: &RunId, record: &Record, fits: impl Fn() -> bool) -> Result<SealedEntry, StoreError> {
     let seq = record.seq;
     let corrupt = |detail: &str| StoreError::corrupt(format!("entry {seq} of run {run}"), detail);
     // Version first: a newer format may hash differently.
     match record.entry.first() {
         None => return Err(corrupt("it is empty")),
         Some(&VERSION) => {}
-        Some(&found) if found > VERSION && hash(hashing, run, seq, &record.entry) == record.hash => {
+        Some(&found) if found > VERSION && fits() => {
             return Err(StoreError::TooNew {
                 what: format!("entry {seq} of run {run}"),
                 found: found.into(),
@@ -92,7 +108,7 @@ pub(crate) fn open(hashing: &Hashing, run: &RunId, record: &Record) -> Result<Se
         }
         Some(_) => return Err(corrupt("its version is not one that was ever written")),
     }
-    if hash(hashing, run, seq, &record.entry) != record.hash {
+    if !fits() {
         return Err(corrupt("its hash doesn't fit its content"));
     }
     let entry = parse(seq, record).map_err(|Malformed(detail)| corrupt(detail))?;
@@ -135,6 +151,7 @@ pub(crate) fn reopen(
         reader.bytes(33)?;
         record.fence = Fence(reader.varint()?);
     }
-    let sealed = open(hashing, run, &record)?;
+    // It was computed just now.
+    let sealed = unseal(run, &record, || true)?;
     Ok((record, sealed))
 }

@@ -1,38 +1,39 @@
 //! Sealing what lies beside an encrypted store: caches that say what the store does, names of files for instance.
 //!
 //! They are written anew as a whole, again and again, by whoever has the store open, and there is nothing of them in
-//! the store to tell their versions apart. So a file's salt isn't random but the keyed hash of its place and content:
-//! two different contents never have the same key, and equal ones give equal bytes, which tells that nothing changed.
+//! the store to tell their versions apart. So a file's nonce isn't random but the keyed hash of its place and content:
+//! two different contents never have the same nonce, and equal ones give equal bytes, which tells that nothing changed.
 
 use bytes::Bytes;
 use zeroize::Zeroizing;
 
-use super::cipher::{self, SALT};
+use super::cipher;
 use crate::Hashing;
 
+/// What the keys are derived for.
+const FILES: &str = "piton 1 what lies beside an encrypted store";
+const NONCES: &str = "piton 1 nonces of what lies beside an encrypted store";
+
 impl Hashing {
-    fn beside(&self) -> Option<Zeroizing<[u8; 32]>> {
-        let key = self.key()?;
-        Some(Zeroizing::new(blake3::derive_key("piton 1 what lies beside an encrypted store", key)))
+    fn beside(&self, context: &str) -> Option<Zeroizing<[u8; 32]>> {
+        Some(Zeroizing::new(blake3::derive_key(context, self.key()?)))
     }
 
     /// Seals a file that is kept beside the store, if the store is encrypted. `name` says which, so that one doesn't
     /// open in another's place.
     pub fn seal_beside(&self, name: &str, plain: &[&[u8]]) -> Option<Bytes> {
-        let key = self.beside()?;
-        let mut hasher = blake3::Hasher::new_keyed(&key);
-        hasher.update(b"salt").update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        let mut hasher = blake3::Hasher::new_keyed(&*self.beside(NONCES)?);
+        hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
         for part in plain {
             hasher.update(part);
         }
-        let mut salt = [0; SALT];
-        salt.copy_from_slice(&hasher.finalize().as_bytes()[..SALT]);
-        Some(cipher::seal_with(&key, &salt, &bound(name), plain))
+        let nonce = hasher.finalize();
+        Some(cipher::seal_with(&*self.beside(FILES)?, nonce.as_bytes(), &bound(name), plain))
     }
 
     /// What [`seal_beside`](Self::seal_beside) sealed under that name; `None` if it isn't exactly that.
     pub fn open_beside(&self, name: &str, sealed: Bytes) -> Option<Bytes> {
-        cipher::open(&*self.beside()?, &bound(name), sealed)
+        cipher::open(&*self.beside(FILES)?, &bound(name), sealed)
     }
 }
 

@@ -1,25 +1,24 @@
-//! Sealing bytes: encrypted and authenticated by AES-256-GCM, and bound to the place they are stored at, so that a
+//! Sealing bytes: encrypted and authenticated by AEGIS-256X2, and bound to the place they are stored at, so that a
 //! record which is changed, moved or taken from another store doesn't open.
 //!
-//! Invariant: no two records are sealed under the same key. Each has 24 random bytes of its own (its *salt*), and its
-//! key is the keyed BLAKE3 hash of them under the store's; so GCM's nonce, which must never be used twice with a key,
-//! is always zero. 24 random bytes don't repeat in any number of records that a store can have.
+//! Invariant: no two contents are sealed with the same nonce under one key. A nonce has 32 bytes, random or the hash of
+//! the content: they don't repeat in any number of records that a store can have.
 
 use std::sync::Arc;
 
+use aegis::aegis256x2::Aegis256X2;
 use bytes::{Bytes, BytesMut};
 use piton_types::{Random, RunId, Seq};
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
 use crate::{Hashing, Section, SegmentInfo, StoreError};
 
 /// First byte of everything sealed.
 const FORM: u8 = 0xe1;
-pub(super) const SALT: usize = 24;
+const NONCE: usize = 32;
 const TAG: usize = 16;
 /// What sealing adds.
-pub(crate) const OVERHEAD: usize = 1 + SALT + TAG;
+pub(crate) const OVERHEAD: usize = 1 + NONCE + TAG;
 
 /// The secret that everything in a store depends on.
 pub(crate) type DataKey = Zeroizing<[u8; 32]>;
@@ -115,48 +114,38 @@ impl Cipher {
     }
 }
 
-/// The key of one record.
-fn key_of(key: &[u8; 32], salt: &[u8]) -> LessSafeKey {
-    let record = Zeroizing::new(*blake3::keyed_hash(key, salt).as_bytes());
-    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &*record).expect("a key of 32 bytes"))
-}
-
-/// It is used once with each key.
-fn nonce() -> Nonce {
-    Nonce::assume_unique_for_key([0; 12])
-}
-
-/// Seals under a salt of random bytes.
+/// Seals with a random nonce.
 pub(crate) fn seal(key: &[u8; 32], random: &dyn Random, bound: &[u8], plain: &[u8]) -> Bytes {
-    let mut salt = [0; SALT];
-    random.fill(&mut salt);
-    seal_with(key, &salt, bound, &[plain])
+    let mut nonce = [0; NONCE];
+    random.fill(&mut nonce);
+    seal_with(key, &nonce, bound, &[plain])
 }
 
-/// Form, salt, ciphertext, tag. The salt must be one that no other content has.
-pub(super) fn seal_with(key: &[u8; 32], salt: &[u8; SALT], bound: &[u8], plain: &[&[u8]]) -> Bytes {
+/// Form, nonce, ciphertext, tag. The nonce must be one that no other content has under this key.
+pub(super) fn seal_with(key: &[u8; 32], nonce: &[u8; NONCE], bound: &[u8], plain: &[&[u8]]) -> Bytes {
     let length: usize = plain.iter().map(|part| part.len()).sum();
     let mut out = Vec::with_capacity(length + OVERHEAD);
     out.push(FORM);
-    out.extend_from_slice(salt);
+    out.extend_from_slice(nonce);
     plain.iter().for_each(|part| out.extend_from_slice(part));
-    let tag = key_of(key, salt).seal_in_place_separate_tag(nonce(), Aad::from(bound), &mut out[1 + SALT..]);
-    out.extend_from_slice(tag.expect("far less than the cipher's limit").as_ref());
+    let tag = Aegis256X2::<TAG>::new(key, nonce).encrypt_in_place(&mut out[1 + NONCE..], bound);
+    out.extend_from_slice(&tag);
     out.into()
 }
 
 /// What was sealed; `None` if it isn't exactly that. It is opened where it is, if nobody else has it.
 pub(crate) fn open(key: &[u8; 32], bound: &[u8], sealed: Bytes) -> Option<Bytes> {
-    if sealed.len() < OVERHEAD || sealed[0] != FORM {
-        return None;
-    }
+    let (head, text) = sealed.split_at_checked(1 + NONCE)?;
+    let (&[FORM], nonce) = head.split_first_chunk()? else { return None };
+    let (_, tag) = text.split_last_chunk::<TAG>()?;
+    let (cipher, tag) = (Aegis256X2::<TAG>::new(key, nonce.try_into().ok()?), *tag);
     let mut bytes = match sealed.try_into_mut() {
         Ok(own) => own,
         Err(shared) => BytesMut::from(&shared[..]),
     };
-    let (head, text) = bytes.split_at_mut(1 + SALT);
-    let length = key_of(key, &head[1..]).open_in_place(nonce(), Aad::from(bound), text).ok()?.len();
-    Some(bytes.freeze().slice(1 + SALT..1 + SALT + length))
+    let end = bytes.len() - TAG;
+    cipher.decrypt_in_place(&mut bytes[1 + NONCE..end], &tag, bound).ok()?;
+    Some(bytes.freeze().slice(1 + NONCE..end))
 }
 
 impl std::fmt::Debug for Cipher {

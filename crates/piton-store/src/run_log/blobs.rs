@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_types::{BlobId, RunId, Seq};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::append::GROUP;
 use crate::pack::Pack;
@@ -52,6 +54,8 @@ struct Cache {
     tail: Tail,
     segments: Option<Vec<(SegmentInfo, Arc<SegmentIndex>)>>,
     nodes: HashMap<SegmentInfo, Arc<SegmentNodes>>,
+    /// Segments that are being opened ahead.
+    ahead: HashMap<SegmentInfo, JoinHandle<Result<Option<SegmentNodes>, StoreError>>>,
     staged: HashMap<PackId, Arc<Pack>>,
 }
 
@@ -67,6 +71,9 @@ enum Tail {
 
 /// How often a node is looked for whose neighbours were folded meanwhile.
 const RETRIES: u32 = 3;
+
+/// How many segments are opened ahead at a time.
+const AHEAD: usize = 2;
 
 /// How many entries are read in one go on the way back through the tail, at most.
 const TAIL_STEP: usize = 256;
@@ -325,16 +332,64 @@ impl RunBlobs {
 
     /// An opened segment, or `None` if it has been merged meanwhile.
     async fn segment(&self, info: SegmentInfo) -> Result<Option<Arc<SegmentNodes>>, StoreError> {
-        if let Some(nodes) = self.cache().nodes.get(&info) {
-            return Ok(Some(Arc::clone(nodes)));
-        }
-        let bytes = match self.store.section(&self.run, info, Section::Nodes).await {
-            Err(StoreError::NotFound { .. }) => return Ok(None),
-            other => other?,
+        let ahead = {
+            let mut cache = self.cache();
+            if let Some(nodes) = cache.nodes.get(&info) {
+                return Ok(Some(Arc::clone(nodes)));
+            }
+            cache.ahead.remove(&info)
         };
-        let nodes = Arc::new(SegmentNodes::open(&self.run, info, &bytes)?);
+        let opened = match ahead {
+            Some(ahead) => ahead.await.unwrap_or_else(|panic| {
+                Err(StoreError::Invalid {
+                    what: format!("segment {info} of run {}", self.run),
+                    detail: panic.to_string(),
+                })
+            }),
+            None => {
+                self.open_ahead(info);
+                open_segment(&*self.store, &self.run, info).await
+            }
+        };
+        let Some(nodes) = opened?.map(Arc::new) else { return Ok(None) };
         self.cache().keep_segment(info, &nodes);
         Ok(Some(nodes))
+    }
+
+    /// Begins to open segments before this one that are most likely needed with it, on another thread: those that ended
+    /// with a state of which they have much.
+    fn open_ahead(&self, info: SegmentInfo) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut cache = self.cache();
+        let likely: Vec<_> = cache
+            .segments
+            .iter()
+            .flatten()
+            .rev()
+            .filter(|(older, index)| older.last < info.first && index.len() as u64 > 2 * older.len())
+            .map(|(older, _)| *older)
+            .filter(|older| !cache.nodes.contains_key(older) && !cache.ahead.contains_key(older))
+            .take(AHEAD.saturating_sub(cache.ahead.len()))
+            .collect();
+        for info in likely {
+            let (store, run) = (Arc::clone(&self.store), self.run.clone());
+            cache.ahead.insert(info, runtime.spawn(async move { open_segment(&*store, &run, info).await }));
+        }
+    }
+}
+
+/// Opens a segment; `None` if it has been merged meanwhile.
+async fn open_segment(store: &dyn Store, run: &RunId, info: SegmentInfo) -> Result<Option<SegmentNodes>, StoreError> {
+    match store.section(run, info, Section::Nodes).await {
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        bytes => SegmentNodes::open(run, info, &bytes?).map(Some),
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        // Nobody waits for them any more, and they hold on to the store.
+        self.ahead.values().for_each(JoinHandle::abort);
     }
 }
 

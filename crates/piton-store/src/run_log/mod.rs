@@ -258,8 +258,7 @@ impl RunLog {
                     }
                     other => other?,
                 };
-                let mut part = SegmentEntries::open(hashing, &self.run, info, &bytes)?;
-                part.retain(|(record, _)| (span.from..=span.to).contains(&record.seq));
+                let mut part = SegmentEntries::open_some(hashing, &self.run, info, &bytes, span.from..=span.to)?;
                 if span.newest_first {
                     part.reverse();
                 }

@@ -1,6 +1,8 @@
 //! The entries of a segment. Parents are left out: they are the hashes of the entries before, computed
 //! again on the way, and the last one is checked against the hash that was written down.
 
+use std::ops::RangeInclusive;
+
 use bytes::Bytes;
 use piton_types::{EntryHash, RunId, Seq};
 
@@ -31,6 +33,18 @@ impl SegmentEntries {
         info: SegmentInfo,
         bytes: &[u8],
     ) -> Result<Vec<(Record, SealedEntry)>, StoreError> {
+        Self::open_some(hashing, run, info, bytes, info.first..=info.last)
+    }
+
+    /// Those entries of the section that are wanted, oldest first. The hashes of all of them are computed, which leads
+    /// to the last.
+    pub(crate) fn open_some(
+        hashing: &Hashing,
+        run: &RunId,
+        info: SegmentInfo,
+        bytes: &[u8],
+        wanted: RangeInclusive<Seq>,
+    ) -> Result<Vec<(Record, SealedEntry)>, StoreError> {
         let corrupt = |detail: &str| StoreError::corrupt(format!("segment {info} of run {run} (Entries)"), detail);
         let body = unwrap(run, info, Section::Entries, bytes)?;
         let mut reader = Reader::new(&body);
@@ -41,9 +55,13 @@ impl SegmentEntries {
         if places.len() as u64 != info.len() {
             return Err(corrupt("it doesn't have an entry for each number"));
         }
-        let mut out = Vec::with_capacity(places.len());
+        let mut out = Vec::new();
         for (seq, place) in (info.first.0..).map(Seq).zip(places) {
             let Some((version, rest)) = body[place].split_first() else { return Err(corrupt("an entry is empty")) };
+            if !wanted.contains(&seq) {
+                parent = sealed::hash_bare(hashing, run, seq, (&[*version], parent.as_bytes()), rest);
+                continue;
+            }
             let entry = Bytes::from([&[*version], parent.as_bytes().as_slice(), rest].concat());
             let (record, entry) = sealed::reopen(hashing, run, seq, entry)?;
             parent = entry.hash;

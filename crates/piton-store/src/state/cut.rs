@@ -21,6 +21,9 @@ const CHANCE_PER_KEY: u32 = 1 << 28;
 /// How many entries a node of a map has at most.
 const MAP_MAX: u64 = 64;
 
+/// The most bytes that stand before the entries of a node.
+pub(super) const HEAD_MAX: usize = 12;
+
 /// Takes finished nodes. The bytes come in two parts so that nobody has to join them first.
 pub(super) trait Sink {
     fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId;
@@ -164,6 +167,7 @@ impl<'h> Cutter<'h> {
             return;
         }
         self.head.clear();
+        self.head.reserve(HEAD_MAX);
         Head { kind: self.kind, level: self.level, count: self.count }.write(&mut self.head);
         let id = sink.put(&self.head, &self.open);
         let key = (self.kind == Kind::Map).then(|| &self.open[self.key.0..self.key.1]);

@@ -90,6 +90,10 @@ pub(super) struct Encoder<'h> {
 impl Sink for Encoder<'_> {
     fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId {
         let start = self.buffer.len();
+        if start == 0 {
+            // Where there is one there is most often another.
+            self.buffer.reserve(2 * (head.len() + body.len()) + ROOM);
+        }
         self.buffer.extend_from_slice(head);
         self.buffer.extend_from_slice(body);
         let id = self.hashing.blob(&self.buffer[start..]);

@@ -238,8 +238,9 @@ impl<'a> Reader<'a> {
 /// Where the 32-byte ids in `node` start, in order, those in containers inside it too. The whole node
 /// is checked on the way.
 pub(crate) fn reference_offsets(node: &[u8]) -> Result<Vec<usize>, StoreError> {
-    // An id takes 32 bytes, and something stands around most.
-    let mut offsets = Vec::with_capacity(node.len() / 64);
+    // An id takes 32 bytes, and something stands around most. Where there are no entries, there are none.
+    let has_entries = node.first().is_some_and(|tag| (LIST..=LONG_BYTES).contains(tag));
+    let mut offsets = Vec::with_capacity(if has_entries { node.len() / 33 } else { 0 });
     each_offset(node, |at| offsets.push(at))?;
     Ok(offsets)
 }

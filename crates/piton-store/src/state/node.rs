@@ -37,6 +37,9 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// The most bytes that a number takes.
+const VARINT_MAX: usize = 10;
+
 /// Entries one after the other, with their marks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entries {
@@ -49,24 +52,34 @@ impl Entries {
     pub(super) fn push_slot(&mut self, slot: &[u8]) {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(slot);
-        self.marks.push(Mark { start, end: self.buffer.len(), key: (start, start), items: 1 });
+        self.mark(start, (start, start), 1);
     }
 
     /// Appends an entry of a map's leaf.
     pub(super) fn push_keyed(&mut self, key: &[u8], slot: &[u8]) {
         let start = self.buffer.len();
+        self.buffer.reserve(VARINT_MAX + key.len() + slot.len());
         let key = self.push_key(key);
         self.buffer.extend_from_slice(slot);
-        self.marks.push(Mark { start, end: self.buffer.len(), key, items: 1 });
+        self.mark(start, key, 1);
     }
 
     /// Appends a reference to a node, or to a chunk, with `items` below; `key` is the last one below
     /// if it is a map.
     pub(super) fn push_branch(&mut self, key: Option<&[u8]>, id: BlobId, items: u64) {
         let start = self.buffer.len();
+        self.buffer.reserve(2 * VARINT_MAX + key.map_or(0, <[u8]>::len) + id.as_bytes().len());
         let key = key.map_or((start, start), |key| self.push_key(key));
         self.buffer.extend_from_slice(id.as_bytes());
         write_varint(&mut self.buffer, items);
+        self.mark(start, key, items);
+    }
+
+    /// What was written from `start` on is an entry. Most often it stays the only one.
+    fn mark(&mut self, start: usize, key: (usize, usize), items: u64) {
+        if self.marks.is_empty() {
+            self.marks.reserve_exact(2);
+        }
         self.marks.push(Mark { start, end: self.buffer.len(), key, items });
     }
 
@@ -79,6 +92,11 @@ impl Entries {
 
     pub(super) fn is_empty(&self) -> bool {
         self.marks.is_empty()
+    }
+
+    /// The bytes of all of them.
+    pub(super) fn size(&self) -> usize {
+        self.buffer.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry<'_>> {

@@ -3,12 +3,13 @@
 //! On each level the entries are cut anew from the start of the first node that changes, up to where a
 //! new cut meets an old one. The result is the tree that [`encode`](super::encode()) would have made.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use piton_types::BlobId;
 
-use super::cut::{Cutter, NODE_MAX, Sink, Top};
+use super::cut::{Cutter, HEAD_MAX, Sink, Top};
 use super::grammar::Malformed;
 use super::node::{Entries, Node};
 use crate::{Hashing, StoreError};
@@ -120,8 +121,9 @@ pub(super) fn splice(
     let (mut rest, mut drop, mut new) = (spine, drop, new);
     loop {
         let Some((node, index)) = rest.0.last() else { return Err(Malformed("a tree has no top").into()) };
-        let mut cutter = Cutter::new(hashing, node.kind(), node.level(), Vec::with_capacity(NODE_MAX));
         let unclosed = (*index).min(node.len().saturating_sub(1));
+        let room = node.bytes().len() + new.size();
+        let mut cutter = Cutter::new(hashing, node.kind(), node.level(), Vec::with_capacity(room));
         cutter.take_over(node, unclosed);
         for at in unclosed..*index {
             cutter.push(node.entry(at), shelf);
@@ -129,7 +131,7 @@ pub(super) fn splice(
         for entry in new.iter() {
             cutter.push(entry, shelf);
         }
-        let replaced = resume(shelf, &mut cutter, rest.clone(), drop)?;
+        let replaced = resume(shelf, &mut cutter, &rest, drop)?;
         rest.0.pop();
         if rest.0.is_empty() {
             let top = cutter.finish(shelf);
@@ -145,10 +147,12 @@ pub(super) fn splice(
 fn resume(
     shelf: &mut (impl Shelf + Sink),
     cutter: &mut Cutter<'_>,
-    mut old: Spine,
+    spine: &Spine,
     mut drop: usize,
 ) -> Result<usize, Fail> {
     let mut replaced = 1;
+    // Most often an old cut is met at the end of the first node.
+    let mut old = Cow::Borrowed(spine);
     loop {
         let Some((node, at)) = old.0.last() else { return Err(Malformed("a tree has no top").into()) };
         let mut at = *at;
@@ -161,7 +165,7 @@ fn resume(
         if drop == 0 && cutter.at_boundary() {
             return Ok(replaced);
         }
-        if !old.advance(shelf)? {
+        if !old.to_mut().advance(shelf)? {
             return if drop == 0 { Ok(replaced) } else { Err(Malformed("a tree ends early").into()) };
         }
         replaced += 1;
@@ -170,10 +174,9 @@ fn resume(
 
 /// The node at the top, below any that have one child only. A tree that shrank may leave those.
 fn collapse(shelf: &impl Shelf, top: Top) -> Result<Bytes, Fail> {
-    let mut bytes = Vec::with_capacity(top.body.len() + 12);
-    top.head.write(&mut bytes);
-    bytes.extend_from_slice(&top.body);
-    let mut bytes = Bytes::from(bytes);
+    let mut head = Vec::with_capacity(HEAD_MAX);
+    top.head.write(&mut head);
+    let mut bytes = Bytes::from([head, top.body].concat());
     if top.head.level == 0 || top.head.count > 1 {
         return Ok(bytes);
     }

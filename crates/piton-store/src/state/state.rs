@@ -19,8 +19,14 @@ use super::splice::{Fail, Shelf};
 use crate::difference::Base;
 use crate::{Hashing, Redaction, StoreError};
 
+/// The room for unsaved nodes that is kept from one save to the next.
+const MANY: usize = 1 << 10;
+
 /// Nodes that edits left behind are dropped when the unsaved ones have grown by this much and doubled.
 const SWEEP_MIN: usize = 1 << 20;
+
+/// Nodes that most edits pass.
+const ON_THE_WAY: usize = 8;
 
 /// A persistent value, edited by path. An edit, and a save after it, costs the change and not the size.
 ///
@@ -141,8 +147,8 @@ struct Desk<'a> {
     kept: &'a IdMap<Bytes>,
     cache: &'a Mutex<Cache>,
     fetched: &'a IdMap<Bytes>,
-    /// Stored nodes that were read on the way, so they belong to the state as it is.
-    read: RefCell<IdSet>,
+    /// Stored nodes that were read on the way, so they belong to the state as it is. They are few.
+    read: RefCell<Vec<BlobId>>,
     /// Nodes with entries that were read on the way, in order, with their tag and level: new ones of the
     /// same shape, which come in the reverse order, most likely take their places.
     trail: RefCell<Vec<(BlobId, [u8; 2])>>,
@@ -172,7 +178,7 @@ impl Shelf for Desk<'_> {
         let node = match self.fresh.nodes.get(&id) {
             Some(new) => new.node.clone(),
             None => {
-                self.read.borrow_mut().insert(id);
+                self.read.borrow_mut().push(id);
                 View { fresh: &self.fresh.nodes, kept: self.kept, cache: self.cache, fetched: self.fetched }.node(id)?
             }
         };
@@ -412,7 +418,8 @@ impl State {
     fn walk(&self, with_bases: bool) -> Vec<Fresh> {
         let mut nodes = Vec::with_capacity(self.fresh.nodes.len());
         let mut seen = IdSet::with_capacity_and_hasher(self.fresh.nodes.len(), Default::default());
-        let mut stack = vec![(self.root, None)];
+        let mut stack = Vec::with_capacity(self.fresh.nodes.len() + 1);
+        stack.push((self.root, None));
         while let Some((id, expanded)) = stack.pop() {
             // What a stored node refers to is stored.
             let Some(new) = self.fresh.nodes.get(&id) else { continue };
@@ -440,12 +447,15 @@ impl State {
             // They can't be fetched back, so they stay.
             self.kept.extend(self.unsaved());
         }
-        let fresh = std::mem::replace(&mut self.fresh, Unstored { limit: SWEEP_MIN, ..Unstored::default() });
+        (self.fresh.bytes, self.fresh.limit) = (0, SWEEP_MIN);
         if self.source.is_some() {
             // Some may be left from earlier edits. Nothing refers to those, so nobody will ask for them.
             let mut cache = lock(&self.cache);
-            fresh.nodes.into_iter().for_each(|(id, new)| cache.insert(id, new.node));
+            self.fresh.nodes.drain().for_each(|(id, new)| cache.insert(id, new.node));
         }
+        self.fresh.nodes.clear();
+        // The next save will most likely be as small as most are.
+        self.fresh.nodes.shrink_to(MANY);
     }
 
     /// An earlier copy of this state was saved: what of it this one still has is stored now.
@@ -529,8 +539,8 @@ impl State {
                 kept: &self.kept,
                 cache: &self.cache,
                 fetched: &fetched,
-                read: RefCell::default(),
-                trail: RefCell::default(),
+                read: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
+                trail: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
             };
             let id = match apply(&self.hashing, &mut desk, self.root, path, edit) {
                 Ok(None) => return Ok(false),
