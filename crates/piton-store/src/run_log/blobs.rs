@@ -37,6 +37,17 @@ impl Holding {
     }
 }
 
+/// What will be looked for next, as far as whoever looks for a node can tell.
+#[derive(Clone, Copy)]
+pub(super) enum Next {
+    /// Nothing in particular.
+    Nothing,
+    /// Nodes that are at most as new.
+    Older,
+    /// Nodes from anywhere in the run.
+    All,
+}
+
 /// Where the nodes of one run are.
 pub(super) struct RunBlobs {
     store: Arc<dyn Store>,
@@ -105,9 +116,9 @@ impl RunBlobs {
     }
 
     /// Finds a node, and sees to it that it can be read.
-    async fn find_whole(&self, id: BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+    async fn find_whole(&self, id: BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
         for _ in 0..RETRIES {
-            let Some(found) = self.find_here(id).await? else { return Ok(None) };
+            let Some(found) = self.find_here(id, next).await? else { return Ok(None) };
             match &found {
                 (Holding::Pack(pack), place) if !pack.is_whole(*place) => {
                     let Some(gone) = self.complete(pack, *place).await? else { return Ok(Some(found)) };
@@ -168,14 +179,14 @@ impl RunBlobs {
     }
 
     /// Finds a node.
-    pub(super) async fn find(&self, id: BlobId) -> Result<(Holding, u32), StoreError> {
+    pub(super) async fn find(&self, id: BlobId, next: Next) -> Result<(Holding, u32), StoreError> {
         // A fork's older nodes are in the run it came from, and so on up.
         let mut run = self.run.clone();
         loop {
             let found = if run == self.run {
-                self.find_whole(id).await?
+                self.find_whole(id, next).await?
             } else {
-                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_whole(id)).await?
+                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_whole(id, next)).await?
             };
             if let Some(found) = found {
                 return Ok(found);
@@ -189,7 +200,7 @@ impl RunBlobs {
         Err(StoreError::NotFound { what: format!("blob {id} of run {}", self.run) })
     }
 
-    async fn find_here(&self, id: BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+    async fn find_here(&self, id: BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
         if let Some(found) = self.cache().find(&id) {
             return Ok(Some(found));
         }
@@ -198,7 +209,7 @@ impl RunBlobs {
                 return Ok(Some(found));
             }
             self.read_indexes(fresh).await?;
-            if let Some(found) = self.find_indexed(&id).await? {
+            if let Some(found) = self.find_indexed(&id, next).await? {
                 return Ok(Some(found));
             }
             if let [Some(pack)] = self.store.locate(&[id]).await?.as_slice() {
@@ -293,7 +304,7 @@ impl RunBlobs {
         Ok(())
     }
 
-    async fn find_indexed(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+    async fn find_indexed(&self, id: &BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
         let candidates: Vec<(SegmentInfo, u32)> = {
             let cache = self.cache();
             let newest_first = cache.segments.iter().flatten().rev();
@@ -302,7 +313,7 @@ impl RunBlobs {
         // A prefix of eight bytes that two ids share is all but impossible; whole ids decide then.
         let certain = candidates.len() == 1;
         for (info, place) in candidates {
-            let Some(nodes) = self.segment(info).await? else { return Ok(None) };
+            let Some(nodes) = self.segment(info, next).await? else { return Ok(None) };
             if place as usize >= nodes.len() {
                 return Err(StoreError::corrupt(
                     format!("segment {info} of run {}", self.run),
@@ -321,7 +332,7 @@ impl RunBlobs {
     async fn find_unindexed(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
         let segments: Vec<_> = self.cache().segments.iter().flatten().map(|(info, _)| *info).collect();
         for info in segments.into_iter().rev() {
-            let Some(nodes) = self.segment(info).await? else { continue };
+            let Some(nodes) = self.segment(info, Next::Nothing).await? else { continue };
             if let Some(place) = nodes.ids(self.store.hashing())?.iter().position(|found| found == id) {
                 let place = u32::try_from(place).expect("a segment has far fewer nodes");
                 return Ok(Some((Holding::Segment(nodes), place)));
@@ -331,7 +342,7 @@ impl RunBlobs {
     }
 
     /// An opened segment, or `None` if it has been merged meanwhile.
-    async fn segment(&self, info: SegmentInfo) -> Result<Option<Arc<SegmentNodes>>, StoreError> {
+    async fn segment(&self, info: SegmentInfo, next: Next) -> Result<Option<Arc<SegmentNodes>>, StoreError> {
         let ahead = {
             let mut cache = self.cache();
             if let Some(nodes) = cache.nodes.get(&info) {
@@ -347,7 +358,7 @@ impl RunBlobs {
                 })
             }),
             None => {
-                self.open_ahead(info);
+                self.open_ahead(info, next);
                 open_segment(&*self.store, &self.run, info).await
             }
         };
@@ -356,9 +367,14 @@ impl RunBlobs {
         Ok(Some(nodes))
     }
 
-    /// Begins to open segments before this one that are most likely needed with it, on another thread: those that ended
-    /// with a state of which they have much.
-    fn open_ahead(&self, info: SegmentInfo) {
+    /// Begins to open segments that are most likely needed with this one, on another thread: those that ended with a
+    /// state of which they have much.
+    fn open_ahead(&self, info: SegmentInfo, next: Next) {
+        let is_near = |other: &SegmentInfo| match next {
+            Next::Nothing => false,
+            Next::Older => other.last < info.first,
+            Next::All => *other != info,
+        };
         let Ok(runtime) = Handle::try_current() else { return };
         let mut cache = self.cache();
         let likely: Vec<_> = cache
@@ -366,9 +382,9 @@ impl RunBlobs {
             .iter()
             .flatten()
             .rev()
-            .filter(|(older, index)| older.last < info.first && index.len() as u64 > 2 * older.len())
-            .map(|(older, _)| *older)
-            .filter(|older| !cache.nodes.contains_key(older) && !cache.ahead.contains_key(older))
+            .filter(|(other, index)| is_near(other) && index.len() as u64 > 2 * other.len())
+            .map(|(other, _)| *other)
+            .filter(|other| !cache.nodes.contains_key(other) && !cache.ahead.contains_key(other))
             .take(AHEAD.saturating_sub(cache.ahead.len()))
             .collect();
         for info in likely {
@@ -426,7 +442,7 @@ impl Cache {
 #[async_trait]
 impl NodeSource for RunBlobs {
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
-        let found = self.find(id).await?;
+        let found = self.find(id, Next::Nothing).await?;
         self.bytes(&found)
     }
 }

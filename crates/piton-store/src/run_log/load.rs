@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use piton_types::{BlobId, Value};
 
-use super::blobs::{Holding, RunBlobs};
+use super::blobs::{Holding, Next, RunBlobs};
 use crate::StoreError;
 use crate::codec::Reader;
 use crate::segment::{SegmentNodes, Target};
@@ -96,24 +96,26 @@ impl RunBlobs {
     /// The value with this root.
     pub(super) async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
         let mut graph = Graph::default();
-        let (holding, place) = self.find(root).await?;
+        let (holding, place) = self.find(root, Next::Older).await?;
         let top = graph.add(root, &holding, place);
-        self.decode(graph, top).await
+        // What a segment has refers to nothing newer.
+        let next = if matches!(holding, Holding::Segment(_)) { Next::Older } else { Next::All };
+        self.decode(graph, top, next).await
     }
 
     /// The value whose top node is at hand and the rest of which is stored.
     pub(super) async fn load_inline(&self, top: Bytes) -> Result<Value, StoreError> {
-        self.decode(Graph { top, ..Graph::default() }, Place::Top).await
+        self.decode(Graph { top, ..Graph::default() }, Place::Top, Next::Nothing).await
     }
 
-    async fn decode(&self, mut graph: Graph, top: Place) -> Result<Value, StoreError> {
+    async fn decode(&self, mut graph: Graph, top: Place, next: Next) -> Result<Value, StoreError> {
         let mut decoder = Decoder::new(top);
         loop {
             match decoder.run(&graph)? {
                 Progress::Done(value) => return Ok(value),
                 Progress::Missing(id) => {
                     // An unknown root is a mistake of whoever asks; a node that another one names is lost.
-                    let (holding, place) = self.find(id).await.map_err(|error| match error {
+                    let (holding, place) = self.find(id, next).await.map_err(|error| match error {
                         StoreError::NotFound { what } => {
                             StoreError::corrupt("a stored value", format!("{what} is missing"))
                         }
