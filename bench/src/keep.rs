@@ -165,7 +165,7 @@ pub(crate) async fn run_check(scratch: &FilePath) -> anyhow::Result<()> {
     let size = std::fs::metadata(&path)?.len();
     let (mut bare, mut shallow, mut deep) = <(Samples, Samples, Samples)>::default();
     let mut peak = 0;
-    for _ in 0..3 {
+    for _ in 0..9 {
         bare.time(|| -> anyhow::Result<()> {
             let mut file = std::fs::File::open(&path)?;
             let mut buffer = vec![0; 1 << 20];

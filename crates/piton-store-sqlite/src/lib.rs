@@ -33,6 +33,7 @@ mod list;
 mod log;
 mod maintenance;
 mod mark;
+mod marks;
 mod open;
 mod options;
 mod pages;

@@ -6,6 +6,8 @@
 //! - **Growing the log.** A commit that lengthens a file waits for the file system's journal as well.
 //!   A handle that has committed [`GROW_AFTER`] times writes zeros behind the log once, so that later
 //!   commits overwrite. SQLite ignores what doesn't fit its checksums. Short commands never pay for it.
+//! - **Letting go.** A writer that commits often keeps its mark in the log's index from one commit to the next
+//!   ([`marks`](crate::marks)), and gives it up when it comes to rest, so that nobody else waits for it.
 //! - **Vacuum.** Folding leaves free pages. The next appends reuse them; if there are far more than
 //!   that, some are given back to the file system, in short transactions.
 //!
@@ -13,9 +15,9 @@
 //! vacuum is a transaction.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
@@ -46,13 +48,23 @@ const PASSES: usize = 8;
 /// Pages that are given back when a handle that folded is closed: 32 MiB, some milliseconds.
 const VACUUM_CLOSING: u64 = 8192;
 
+/// A writer who didn't commit for as long as this, or twice as long, lets go of its mark in the log's index.
+const IDLE: Duration = Duration::from_millis(20);
+
 /// What there is to do.
 #[derive(Debug, Clone, Copy, Default)]
 struct Due {
     checkpoint: bool,
     grow: bool,
     vacuum: bool,
+    let_go: bool,
     stop: bool,
+}
+
+impl Due {
+    const fn anything(self) -> bool {
+        self.checkpoint || self.grow || self.vacuum || self.let_go || self.stop
+    }
 }
 
 /// What there is to do, and who waits for it.
@@ -63,6 +75,10 @@ pub(crate) struct Chores {
     /// The length of the log at which the next checkpoint is due, less `LOG_PAGES`. Above zero while a
     /// reader keeps the log from being begun again: then a checkpoint per commit would help nobody.
     backlog: AtomicU64,
+    /// Transactions that committed.
+    commits: AtomicU64,
+    /// Somebody sees to it that the writer lets go of its mark.
+    minding: AtomicBool,
 }
 
 impl Chores {
@@ -74,6 +90,12 @@ impl Chores {
     /// Called after each transaction that committed; says whether there is something to do.
     pub(crate) fn after_commit(&self, tally: &Tally, appends: u64) -> bool {
         let mut due = false;
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        if Self::keep_marks(tally) && !self.minding.load(Ordering::Relaxed) {
+            self.minding.store(true, Ordering::Relaxed);
+            self.note(|_| ());
+            due = true;
+        }
         let pages = tally.wal_pages.load(Ordering::Relaxed);
         let backlog = self.backlog.load(Ordering::Relaxed);
         if pages < backlog {
@@ -91,8 +113,18 @@ impl Chores {
         due
     }
 
+    /// Whether there have been so many commits that the next ones keep their marks.
+    pub(crate) fn keep_marks(tally: &Tally) -> bool {
+        tally.commits.load(Ordering::Relaxed) >= GROW_AFTER
+    }
+
     pub(crate) fn after_fold(&self) {
         self.note(|due| due.vacuum = true);
+    }
+
+    /// There is no thread to mind the mark: the next commit asks for one again.
+    pub(crate) fn ask_again(&self) {
+        self.minding.store(false, Ordering::Relaxed);
     }
 
     /// Lets the thread end.
@@ -112,8 +144,16 @@ impl Chores {
     /// Waits for something to do.
     fn next(&self) -> Due {
         let mut due = locked(&self.due);
-        while !(due.checkpoint || due.grow || due.vacuum || due.stop) {
-            due = self.changed.wait(due).unwrap_or_else(PoisonError::into_inner);
+        let mut seen = None;
+        while !due.anything() {
+            if !self.minding.load(Ordering::Relaxed) {
+                due = self.changed.wait(due).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let (woken, waited) = self.changed.wait_timeout(due, IDLE).unwrap_or_else(PoisonError::into_inner);
+            due = woken;
+            let commits = self.commits.load(Ordering::Relaxed);
+            due.let_go = waited.timed_out() && seen.replace(commits) == Some(commits);
         }
         let now = *due;
         *due = Due { stop: now.stop, ..Due::default() };
@@ -130,6 +170,9 @@ impl Core {
             let due = self.chores.next();
             if due.stop {
                 return;
+            }
+            if due.let_go {
+                self.let_go();
             }
             if self.poison.get().is_some() {
                 continue;
@@ -164,6 +207,17 @@ impl Core {
         }
     }
 
+    /// Lets go of the writer's mark, unless somebody commits after all.
+    fn let_go(&self) {
+        if let Some(mut guard) = self.free_writer() {
+            // Whoever commits next has the writer after this, and says so again.
+            self.chores.minding.store(false, Ordering::Relaxed);
+            if let Some(writer) = guard.as_mut() {
+                writer.let_go();
+            }
+        }
+    }
+
     fn checkpoint(&self, conn: &mut Option<Connection>) -> rusqlite::Result<()> {
         let conn = match conn {
             Some(conn) => conn,
@@ -172,6 +226,9 @@ impl Core {
         // Beside whoever writes, until what he wrote meanwhile is little.
         let mut before = None;
         for _ in 0..PASSES {
+            if let Some(Some(writer)) = self.free_writer().as_deref_mut() {
+                writer.let_go();
+            }
             let (log, moved) = match conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE) {
                 Err(error) if is_busy(&error) => return Ok(()),
                 done => done?,

@@ -70,7 +70,9 @@ impl SqliteStore {
         self.core.doing_chores.join();
         self.core.pool.close();
         let closed = match locked(&self.core.writer).take() {
-            Some(Writer { conn, hot, .. }) => {
+            Some(mut writer) => {
+                writer.let_go();
+                let Writer { conn, hot, .. } = writer;
                 drop(hot);
                 if self.core.poison.get().is_some() {
                     connect::keep_log(&conn);

@@ -7,7 +7,7 @@
 //! - The log is synced with `fdatasync`, which doesn't write the file's times. SQLite as it is built
 //!   for Rust uses `fsync`, and then every durable commit waits for the file system's journal too.
 //! - The frames of a commit are written to the log in one call instead of two for each frame.
-//! - A connection that writes doesn't mark with every transaction how far the log was when it began; see [`Marks`].
+//! - A connection that writes spares most of the locks that tell how far the log was when it began; see [`marks`].
 //!
 //! Frames of the log are not changed: their own checksums protect them, and the checkpoint that moves
 //! a page from the log to the database goes through here. All other files are handed to SQLite's own
@@ -20,6 +20,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ use rusqlite::{Connection, ffi};
 use twox_hash::XxHash3_64;
 
 use crate::mark::Mark;
+use crate::marks::{self, Answer, Marks};
 use crate::schema::{PAGE, RESERVED};
 
 /// The layer's name for SQLite.
@@ -93,46 +95,39 @@ struct Layered {
     marks: Marks,
 }
 
-/// How often a connection that writes raises a mark in the log's index.
-const RAISED_EVERY: u32 = 16;
-/// The first of the locks on those marks, in SQLite's numbers.
-const FIRST_MARK: c_int = 4;
-const EXCLUSIVELY: c_int = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE;
-const SHARED: c_int = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED;
+/// The marks of an open connection, which must outlive this.
+pub(crate) struct MarksOf(NonNull<Layered>);
 
-/// Which marks a connection raises. A transaction holds a mark: beyond that, the log isn't moved into the database
-/// meanwhile. SQLite raises one to the log's end whenever a transaction begins and the log has grown, which takes two
-/// system calls, a seventh of a commit that waits for no disk. An older mark serves a short transaction as well, so a
-/// writer is told that all of them are in use, which SQLite knows how to deal with.
-#[derive(Default)]
-struct Marks {
-    /// Whether older ones are good enough.
-    spared: bool,
-    /// How many transactions went without since the last.
-    since: u32,
-    /// The last attempts were refused, and none of the older marks was taken since.
-    refused: bool,
-}
+// SAFETY: it is used by whoever has the connection, one thread at a time.
+unsafe impl Send for MarksOf {}
 
-impl Marks {
-    /// Whether an attempt to raise the mark with this lock is refused. They come in order, until one succeeds.
-    fn refuses(&mut self, lock: c_int) -> bool {
-        if lock == FIRST_MARK {
-            // Without an older one there is nothing else to do.
-            let needed = std::mem::take(&mut self.refused) || self.since >= RAISED_EVERY;
-            self.since = if needed { 0 } else { self.since + 1 };
-        }
-        self.refused = self.spared && self.since > 0;
-        self.refused
+impl MarksOf {
+    pub(crate) fn new(conn: &Connection) -> rusqlite::Result<Self> {
+        NonNull::new(file_of(conn)?.cast()).map(Self).ok_or(rusqlite::Error::InvalidQuery)
     }
-}
 
-/// Lets a connection do with older marks, or not. Not inside a transaction.
-pub(crate) fn spare_marks(conn: &Connection, spared: bool) -> rusqlite::Result<()> {
-    let file = file_of(conn)?;
-    // SAFETY: the file is one of this layer, and the connection isn't used by anybody else now.
-    unsafe { (*file.cast::<Layered>()).marks.spared = spared };
-    Ok(())
+    fn marks(&mut self) -> &mut Marks {
+        // SAFETY: the file is one of this layer, it lives as long as the connection, and nobody else uses that now.
+        unsafe { &mut self.0.as_mut().marks }
+    }
+
+    /// Lets the connection do with older marks, or not.
+    pub(crate) fn spare(&mut self, spared: bool) {
+        self.marks().spared = spared;
+    }
+
+    /// Lets the connection keep its mark when the transaction that is open now ends, or not.
+    pub(crate) fn keep(&mut self, keeps: bool) {
+        self.marks().keeps = keeps;
+    }
+
+    /// Drops the mark that is kept, if one is. Not inside a transaction.
+    pub(crate) fn let_go(&mut self) {
+        if let Some(kept) = self.marks().let_go() {
+            // SAFETY: as above.
+            unsafe { own_shm_lock(self.0.as_ptr().cast(), kept, 1, marks::UNLOCK_SHARED) };
+        }
+    }
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -181,6 +176,24 @@ pub(crate) fn read_raw(conn: &Connection, at: i64, buffer: &mut [u8]) -> c_int {
             Some(read) => read(file, buffer.as_mut_ptr().cast(), length, at),
             None => ffi::SQLITE_CANTOPEN,
         }
+    }
+}
+
+/// Looks at bytes of the database file where it is mapped; `None` if these aren't. The caller has an open transaction that
+/// reads, and they belong to the database as that sees it: so nobody makes the file shorter than that.
+pub(crate) fn mapped<T>(conn: &Connection, at: i64, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    let (file, amount) = (file_of(conn).ok()?, c_int::try_from(length).ok()?);
+    // SAFETY: the connection is open, and so is its file; what it gives has so many bytes until it is given back.
+    unsafe {
+        let methods = (*file).pMethods.as_ref().filter(|methods| methods.iVersion >= 3)?;
+        let (fetch, unfetch) = (methods.xFetch?, methods.xUnfetch?);
+        let mut bytes: *mut c_void = std::ptr::null_mut();
+        if fetch(file, at, amount, &raw mut bytes) != ffi::SQLITE_OK || bytes.is_null() {
+            return None;
+        }
+        let seen = look(std::slice::from_raw_parts(bytes.cast(), length));
+        unfetch(file, at, bytes);
+        Some(seen)
     }
 }
 
@@ -324,11 +337,14 @@ unsafe extern "C" fn shm_lock(file: *mut ffi::sqlite3_file, offset: c_int, count
         let ours = &mut *file.cast::<Layered>();
         ours.ahead_at = NOWHERE;
         ours.follows = NOWHERE;
-        if flags == EXCLUSIVELY && count == 1 && offset >= FIRST_MARK && ours.marks.refuses(offset) {
-            return ffi::SQLITE_BUSY;
-        }
-        if flags == SHARED && offset >= FIRST_MARK {
-            ours.marks.refused = false;
+        match ours.marks.answer(offset, count, flags) {
+            Answer::Ask => {}
+            Answer::Granted => return ffi::SQLITE_OK,
+            Answer::Refused => return ffi::SQLITE_BUSY,
+            Answer::DropFirst(mark) => match own_shm_lock(file, mark, 1, marks::UNLOCK_SHARED) {
+                ffi::SQLITE_OK => {}
+                code => return code,
+            },
         }
         own_shm_lock(file, offset, count, flags)
     }
@@ -408,23 +424,22 @@ unsafe fn read_start(
             ours.ahead_at = NOWHERE;
         }
     }
-    let mut alone = [0; PAGE];
-    let page = match ours.page_ahead(offset).filter(|page| fits(number, page)) {
-        Some(page) => page,
-        None => {
-            // SAFETY: `file` is from `open`, and the page has its size.
-            let code = unsafe { own_read(file, alone.as_mut_ptr().cast(), PAGE_LENGTH, offset) };
-            if code != ffi::SQLITE_OK {
-                return code;
-            }
-            if !fits(number, &alone) {
-                return ffi::SQLITE_IOERR_DATA;
-            }
-            &alone[..]
-        }
-    };
     // SAFETY: `buffer` has at least `length` bytes, which are fewer than those of a page.
-    unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), buffer.cast(), length) };
+    let give = |page: &[u8]| unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), buffer.cast(), length) };
+    if let Some(page) = ours.page_ahead(offset).filter(|page| fits(number, page)) {
+        give(page);
+        return ffi::SQLITE_OK;
+    }
+    let mut alone = [0; PAGE];
+    // SAFETY: `file` is from `open`, and the page has its size.
+    let code = unsafe { own_read(file, alone.as_mut_ptr().cast(), PAGE_LENGTH, offset) };
+    if code != ffi::SQLITE_OK {
+        return code;
+    }
+    if !fits(number, &alone) {
+        return ffi::SQLITE_IOERR_DATA;
+    }
+    give(&alone);
     ffi::SQLITE_OK
 }
 

@@ -22,7 +22,8 @@ use crate::hot::Hot;
 use crate::maintenance::Chores;
 use crate::open::patiently;
 use crate::pool::Pool;
-use crate::{SqliteOptions, connect, mark, vfs};
+use crate::vfs::MarksOf;
+use crate::{SqliteOptions, connect, mark};
 
 /// Why a transaction was not committed.
 pub(crate) enum Failure {
@@ -46,8 +47,9 @@ impl From<StoreError> for Failure {
 
 /// The connection that writes.
 pub(crate) struct Writer {
-    /// Before the connection, which outlives it.
+    /// Before the connection, which outlives them.
     pub(crate) hot: Hot,
+    marks: MarksOf,
     pub(crate) conn: Connection,
     /// Whether commits wait for the disk at present.
     durable: bool,
@@ -67,8 +69,9 @@ impl Writer {
     const TIPS: usize = 1 << 10;
 
     pub(crate) fn new(conn: Connection) -> rusqlite::Result<Self> {
-        vfs::spare_marks(&conn, true)?;
-        Ok(Self { hot: Hot::new(&conn)?, conn, durable: true, tips: Tips::default() })
+        let mut marks = MarksOf::new(&conn)?;
+        marks.spare(true);
+        Ok(Self { hot: Hot::new(&conn)?, marks, conn, durable: true, tips: Tips::default() })
     }
 
     /// Forgets the ends of runs if anybody else wrote since. At the begin of a transaction that has the database's
@@ -121,10 +124,23 @@ impl Writer {
 
     /// Begins a transaction during which the whole log can be moved.
     pub(crate) fn begin_at_the_end(&mut self) -> rusqlite::Result<()> {
-        vfs::spare_marks(&self.conn, false)?;
+        self.marks.spare(false);
         let begun = self.begin(false);
-        vfs::spare_marks(&self.conn, true)?;
+        self.marks.spare(true);
         begun
+    }
+
+    /// Commits the transaction. With `keep`, somebody will [let go](Self::let_go) of its mark.
+    pub(crate) fn commit(&mut self, keep: bool) -> rusqlite::Result<()> {
+        self.marks.keep(keep);
+        let done = self.hot.commit();
+        self.marks.keep(false);
+        done
+    }
+
+    /// Lets go of the mark that was kept with the last commit, if one was.
+    pub(crate) fn let_go(&mut self) {
+        self.marks.let_go();
     }
 
     /// Executes a statement that takes and gives nothing.
@@ -312,9 +328,13 @@ impl Core {
         }
     }
 
-    fn finish<T>(&self, writer: &Writer, op: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, StoreError> {
+    fn finish<T>(
+        &self,
+        writer: &mut Writer,
+        op: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
         match op(&writer.conn) {
-            Ok(value) => match writer.hot.commit() {
+            Ok(value) => match writer.commit(self.keeps_marks()) {
                 Ok(()) => {
                     self.after_commit(0);
                     Ok(value)
@@ -327,6 +347,11 @@ impl Core {
                 Err(error) => Err(self.abandon(writer, &error, false)),
             },
         }
+    }
+
+    /// Whether marks are kept from one commit to the next: whoever commits so often has a maintenance thread.
+    pub(crate) fn keeps_marks(&self) -> bool {
+        Chores::keep_marks(&self.tally)
     }
 
     /// Notices what the maintenance thread has to do after a transaction with so many appends.
@@ -346,6 +371,7 @@ impl Core {
         // Nothing is lost without it, and the next one who wants it tries again.
         if let Err(error) = self.doing_chores.start(&self.me) {
             tracing::warn!(%error, store = %self.files.database.display(), "maintenance has to wait");
+            self.chores.ask_again();
         }
     }
 }

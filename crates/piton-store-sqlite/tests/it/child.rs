@@ -14,6 +14,7 @@ use crate::upgrades;
 
 const ROLE: &str = "PITON_TEST_ROLE";
 const STORE: &str = "PITON_TEST_STORE";
+pub(crate) const MANY: &str = "PITON_TEST_MANY";
 
 /// A process that is killed when it goes out of scope.
 pub(crate) struct Process {
@@ -116,6 +117,25 @@ fn entrance() {
                     line.append(&store).await.unwrap();
                     say(line.head.unwrap().seq);
                 }
+            }
+            // Appends so many entries.
+            "many" => {
+                let store = open().unwrap();
+                let many = std::env::var(MANY).unwrap().parse().unwrap();
+                Line::new("many").grow(&store, many).await;
+            }
+            // Appends until it is let go on, and then does nothing until it is killed.
+            "rest" => {
+                let store = open().unwrap();
+                let mut line = Line::new("rest");
+                line.grow(&store, 100).await;
+                say("at work");
+                let told = std::thread::spawn(wait);
+                while !told.is_finished() {
+                    line.append(&store).await.unwrap();
+                }
+                say("at rest");
+                wait();
             }
             // Races for the entries of one run with others.
             "race" => {

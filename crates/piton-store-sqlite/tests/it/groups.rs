@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 use piton_store::{Log as _, Span, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::strace;
 use piton_types::{Durability, Seq};
 
-use crate::child::Process;
+use crate::child::{self, Process};
 use crate::support::{Line, block_on, open};
 
 /// What is in the database, seen by a plain connection.
@@ -51,6 +53,56 @@ fn relaxed_appends_do_not_wait_for_the_disk() {
         line.grow(&store, 20).await;
         assert_eq!((store.counters().syncs, store.counters().commits), (1, 41));
     });
+}
+
+/// Locks are most of what a commit asks of the system: two, one to write and its end, once a writer is at work.
+#[test]
+fn a_commit_of_a_busy_writer_takes_few_system_calls() {
+    let calls = |many: u32| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = child::command("many", &folder.path().join("store.db"));
+        let trace = strace::trace(command.env(child::MANY, many.to_string()), &["fcntl", "pwrite64"], 0);
+        let locking = |thread| trace.calls.iter().filter(|call| call.name == "fcntl" && call.thread == thread).count();
+        let writer = trace.calls.iter().map(|call| call.thread).max_by_key(|thread| locking(*thread)).unwrap();
+        let writes = trace.calls.iter().filter(|call| call.name == "pwrite64" && call.thread == writer).count();
+        (locking(writer), writes)
+    };
+    let (few, many) = (calls(200), calls(600));
+    let (locks, writes) = (many.0 - few.0, many.1 - few.1);
+    println!("400 commits: {locks} locks, {writes} writes");
+    // A mark is raised now and then, there may be a moment without a commit, and some are made by another thread while
+    // the log is looked after.
+    assert!((600..1100).contains(&locks), "{locks} locks for 400 commits");
+    assert!((300..480).contains(&writes), "{writes} writes for 400 commits");
+}
+
+/// How many marks of the log's index a process holds. Their locks are on these bytes of the file.
+fn marks(process: &Process) -> usize {
+    let pid = process.pid().as_raw_nonzero().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let held = fields.filter(|fields| fields.get(4) == Some(&&*pid) && fields.get(3) == Some(&"READ"));
+    held.filter(|fields| fields.get(6).and_then(|start| start.parse().ok()).is_some_and(|n| (124..128).contains(&n)))
+        .count()
+}
+
+/// A writer that kept its mark lets go of it when it comes to rest, so that others can begin the log again.
+#[test]
+fn a_writer_at_rest_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Process::start("rest", &folder.path().join("store.db"));
+    assert_eq!(process.hear().as_deref(), Some("at work"));
+    let patience = Instant::now();
+    while marks(&process) == 0 {
+        assert!(patience.elapsed() < Duration::from_secs(20), "a writer at work keeps its mark");
+    }
+    process.go();
+    assert_eq!(process.hear().as_deref(), Some("at rest"));
+    let patience = Instant::now();
+    while marks(&process) > 0 {
+        assert!(patience.elapsed() < Duration::from_secs(20), "it still has its mark");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

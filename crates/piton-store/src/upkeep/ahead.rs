@@ -25,7 +25,8 @@ where
     /// `work` is done on a thread that may wait, with the runtime that drives the store.
     pub(super) fn new(items: I, work: fn(&Handle, I::Item) -> T) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { items, work, under_way: VecDeque::new(), most: cores.min(MOST) }
+        // One more than there are cores, so that none is idle while whoever takes one is still busy with it.
+        Self { items, work, under_way: VecDeque::new(), most: (cores + 1).min(MOST) }
     }
 
     /// The next one; `None` after the last.
