@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use piton_flow::{
     Document, ExecutionStatus, Flow, Format, Host, Inputs, Kinds, RunJournal, SafeStopSignal, Services, WorkflowRunner,
     run as run_flow,
@@ -16,7 +16,7 @@ use piton_store::{MemoryStore, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, Event, RunKind, Value};
 
-use crate::alloc;
+use crate::alloc::Watch;
 use crate::conversation::Bare;
 use crate::flow::{Counter, line};
 use crate::measure::{Samples, ratio, report};
@@ -49,10 +49,14 @@ async fn work() -> anyhow::Result<()> {
             let journal = RunJournal::new(&run, &flow, &services, &*context.clock);
             let journal = if everywhere { journal.with_checkpoints_everywhere() } else { journal };
             let host = Host::new(&journal, &*context.clock, &ids);
-            let (start, before) = (Instant::now(), alloc::count());
+            // What is counted isn't timed.
+            let watch = (round + 1 == ROUNDS).then(Watch::start);
+            let start = Instant::now();
             run_flow(&flow, given(), &host).await?;
-            times.0.push(start.elapsed() / (NODES as u32 + 2));
-            allocations = (alloc::count() - before) / (NODES as u64 + 2);
+            match watch {
+                Some(watch) => allocations = watch.count() / (NODES as u64 + 2),
+                None => times.0.push(start.elapsed() / (NODES as u32 + 2)),
+            }
             run.complete(()).await?;
         }
         cases.push((times.quantile(0.5), allocations));
@@ -82,7 +86,7 @@ async fn waiting(scratch: &Path) -> anyhow::Result<()> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.join("store.db"), SqliteOptions::default())?);
     let document = Document::parse(ASKING, Format::Json)?;
     let mut handles = Vec::new();
-    let mut before = 0;
+    let mut watch = None;
     for n in 0..=WAITING {
         let runner = WorkflowRunner::builder(document.clone())
             .store(Arc::clone(&store))
@@ -94,14 +98,15 @@ async fn waiting(scratch: &Path) -> anyhow::Result<()> {
         if n == 0 {
             // What there is once, however many wait.
             tokio::time::sleep(Duration::from_millis(300)).await;
-            before = alloc::held();
+            watch = Some(Watch::start());
         }
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let each = alloc::held().saturating_sub(before) / WAITING as u64;
-    let (start, calls) = (cpu(), alloc::count());
+    let watch = watch.context("it was begun with the first")?;
+    let each = watch.held() / WAITING as u64;
+    let (start, calls) = (cpu(), watch.count());
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let (used, calls) = (cpu() - start, alloc::count() - calls);
+    let (used, calls) = (cpu() - start, watch.count() - calls);
     report("1,000 runs that wait: memory of each", &format!("{:.1} KB", each as f64 / 1e3), "20 KB");
     report("1,000 runs that wait: CPU in 3 s", &format!("{:.1} ms", used.as_secs_f64() * 1e3), "none");
     report("1,000 runs that wait: allocations in 3 s", &calls.to_string(), "none");

@@ -11,9 +11,10 @@ use piton_store::{Content, RunLog, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, Path, RunId, Seq, Value};
 
+use crate::alloc::Watch;
 use crate::conversation::{checkpoint, create, message};
+use crate::corpus;
 use crate::measure::{Samples, disk, ratio, report};
-use crate::{alloc, corpus};
 
 pub(crate) async fn run(scratch: &FilePath) -> anyhow::Result<()> {
     let text = corpus::text(2_000_000)?;
@@ -38,6 +39,15 @@ async fn at(store: &Arc<dyn Store>, run: &RunId, seq: Seq) -> anyhow::Result<Val
     Ok(log.load(part.root).await?)
 }
 
+/// Times a load. What was loaded is dropped afterwards, as that of the peer is.
+async fn timed(samples: &mut Samples, load: impl Future<Output = anyhow::Result<Value>>) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let value = load.await?;
+    samples.0.push(start.elapsed());
+    drop(std::hint::black_box(value));
+    Ok(())
+}
+
 fn parse(file: &FilePath) -> anyhow::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&std::fs::read(file)?)?)
 }
@@ -59,16 +69,15 @@ async fn size(scratch: &FilePath, text: &str, kib: usize) -> anyhow::Result<()> 
 
     let rounds = if kib < 1_000 { 60 } else { 15 };
     let (mut again, mut load, mut peer) = <(Samples, Samples, Samples)>::default();
-    let (start, allocations) = (Instant::now(), alloc::count());
+    let (start, watch) = (Instant::now(), Watch::start());
     log.append(checkpoint(Content::Value(&value), Durability::Durable)).await?;
-    let (first, allocations) = (start.elapsed(), alloc::count() - allocations);
+    let (first, allocations) = (start.elapsed(), watch.count());
+    drop(watch);
     let run = log.run().clone();
     let shared: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
     ensure!(newest(&shared, &run).await? == value, "what is loaded differs from what was saved");
     for _ in 0..rounds {
-        let start = Instant::now();
-        std::hint::black_box(newest(&shared, &run).await?);
-        load.0.push(start.elapsed());
+        timed(&mut load, newest(&shared, &run)).await?;
         peer.time(|| parse(&json).map(std::hint::black_box))?;
     }
     let bytes = store.counters().bytes;
@@ -84,9 +93,7 @@ async fn size(scratch: &FilePath, text: &str, kib: usize) -> anyhow::Result<()> 
     ensure!(newest(&shared, &run).await? == value, "what is loaded differs from what was saved");
     let mut spread = Samples::default();
     for _ in 0..rounds {
-        let start = Instant::now();
-        std::hint::black_box(newest(&shared, &run).await?);
-        spread.0.push(start.elapsed());
+        timed(&mut spread, newest(&shared, &run)).await?;
     }
     log.close().await?;
     store.close().await?;
@@ -129,13 +136,9 @@ async fn conversation(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
     let store: Arc<dyn Store> = store;
     let (mut new, mut old, mut new_peer, mut old_peer) = <(Samples, Samples, Samples, Samples)>::default();
     for _ in 0..30 {
-        let start = Instant::now();
-        std::hint::black_box(newest(&store, &run).await?);
-        new.0.push(start.elapsed());
+        timed(&mut new, newest(&store, &run)).await?;
         new_peer.time(|| parse(&newest_json).map(std::hint::black_box))?;
-        let start = Instant::now();
-        std::hint::black_box(at(&store, &run, Seq(500)).await?);
-        old.0.push(start.elapsed());
+        timed(&mut old, at(&store, &run, Seq(500))).await?;
         old_peer.time(|| parse(&old_json).map(std::hint::black_box))?;
     }
     report("conversation: load newest / read and parse JSON", &ratio(new.quantile(0.5), new_peer.quantile(0.5)), "2 x");
