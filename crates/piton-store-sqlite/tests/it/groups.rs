@@ -225,7 +225,7 @@ fn a_closed_store_says_so() {
 fn a_writer_in_another_process_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
-    let options = SqliteOptions::default().with_patience(std::time::Duration::from_millis(100));
+    let options = SqliteOptions::default().with_patience(Duration::from_millis(100));
     let store = SqliteStore::open(&path, options).unwrap();
     let mut line = Line::new("run");
     block_on(line.grow(&store, 1));
@@ -233,7 +233,7 @@ fn a_writer_in_another_process_is_waited_for() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert!(matches!(block_on(line.append(&store)), Err(StoreError::Unavailable { .. })));
     let freed = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         other.execute_batch("ROLLBACK").unwrap();
     });
     block_on(line.append(&store)).unwrap();
