@@ -27,6 +27,17 @@ fn is_damage(extended: i32) -> bool {
     matches!(extended, ffi::SQLITE_IOERR_DATA | ffi::SQLITE_IOERR_CORRUPTFS)
 }
 
+/// The same for preparing the statements of a writer. They are fixed: one that doesn't fit the tables found others than
+/// those that were made.
+pub(crate) fn translate_unfit(error: &rusqlite::Error, path: &Path) -> StoreError {
+    match error.sqlite_error() {
+        Some(failure) if failure.extended_code == ffi::SQLITE_ERROR => {
+            StoreError::corrupt(path.display().to_string(), error.to_string())
+        }
+        _ => translate(error, path),
+    }
+}
+
 /// The store's error for one of SQLite's.
 pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
     let what = || path.display().to_string();
@@ -60,8 +71,6 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
             StoreError::Unavailable { detail: format!("{} is in use by another process", path.display()) }
         }
         ErrorCode::TooBig => StoreError::TooLarge { what: "a row".to_owned(), size: 0, limit: crate::schema::MAX_ROW },
-        // The statements are fixed: one that doesn't fit the tables found others than those that were made.
-        ErrorCode::Unknown if failure.extended_code == ffi::SQLITE_ERROR => StoreError::corrupt(what(), detail),
         _ => StoreError::Unavailable { detail: format!("{}: {detail}", path.display()) },
     }
 }

@@ -184,7 +184,7 @@ impl Core {
                 Err(Failure::Sql(error)) => return self.fail_all(writer, commits, &error, false),
             }
         }
-        let ended = if applied.is_empty() { writer.run("ROLLBACK") } else { writer.commit(self.keeps_marks()) };
+        let ended = if applied.is_empty() { writer.run("ROLLBACK") } else { writer.commit(self.mark_use()) };
         if let Err(error) = ended {
             return self.fail_all(writer, commits, &error, true);
         }

@@ -49,12 +49,7 @@ const LOOSE: [(&str, &str); 9] = [
 pub(crate) fn inspect(target: &Target, checked: &Connection) -> rusqlite::Result<Vec<Defect>> {
     let bare = target.bare_reader()?;
     let mut defects = match &bare {
-        Some(bare) => {
-            // All of it is one look at the database: what belongs to it stays where it is meanwhile.
-            bare.execute_batch("BEGIN")?;
-            let pages = bare.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0)).unwrap_or(0);
-            damaged_pages(bare, target.size(), pages.cast_unsigned())
-        }
+        Some(bare) => damaged_pages(bare, target.size()),
         None => Vec::new(),
     };
     let conn = bare.as_ref().filter(|_| defects.is_empty()).unwrap_or(checked);
@@ -93,26 +88,17 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase | SystemIoFailure))
 }
 
-/// Pages whose checksum doesn't fit. Those that were never written, because they were freed before, are zeros. `pages`
-/// belong to the database as the transaction of `conn` sees it, and can be looked at where they lie.
-fn damaged_pages(conn: &Connection, length: u64, pages: u64) -> Vec<Defect> {
+/// Pages whose checksum doesn't fit. Those that were never written, because they were freed before, are zeros.
+fn damaged_pages(conn: &Connection, length: u64) -> Vec<Defect> {
     let mut defects = Vec::new();
     let mut buffer = vec![0; AT_ONCE];
     let mut first = 1_u64;
     let at = |number: u64| (number - 1).cast_signed() * PAGE as i64;
-    let fits = |number: u64, page: &[u8]| vfs::fits(number, page) || page.iter().all(|byte| *byte == 0);
-    let all_fit =
-        |first: u64, bytes: &[u8]| (first..).zip(bytes.as_chunks::<PAGE>().0).all(|(number, page)| fits(number, page));
     while at(first).cast_unsigned() < length {
-        let after = first + (AT_ONCE / PAGE) as u64;
-        if after <= pages + 1 && vfs::mapped(conn, at(first), AT_ONCE, |bytes| all_fit(first, bytes)) == Some(true) {
-            first = after;
-            continue;
-        }
         let code = vfs::read_raw(conn, at(first), &mut buffer);
         for (number, page) in (first..).zip(buffer.as_chunks_mut::<PAGE>().0) {
             let is_read = code == ffi::SQLITE_OK || code == ffi::SQLITE_IOERR_SHORT_READ;
-            if is_read && fits(number, page) {
+            if is_read && (vfs::fits(number, page) || page.iter().all(|byte| *byte == 0)) {
                 continue;
             }
             // Alone, and again: somebody may be writing it just now.
@@ -126,7 +112,7 @@ fn damaged_pages(conn: &Connection, length: u64, pages: u64) -> Vec<Defect> {
                 defects.push(Defect { what, detail: "its checksum doesn't fit its content".to_owned() });
             }
         }
-        first = after;
+        first += (AT_ONCE / PAGE) as u64;
     }
     defects
 }

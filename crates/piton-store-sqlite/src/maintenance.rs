@@ -51,6 +51,18 @@ const VACUUM_CLOSING: u64 = 8192;
 /// A writer who didn't commit for as long as this, or twice as long, lets go of its mark in the log's index.
 const IDLE: Duration = Duration::from_millis(20);
 
+/// What a writer does with its mark in the log's index ([`marks`](crate::marks)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MarkUse {
+    /// It takes one with each transaction, an older one if there is one.
+    Spare,
+    /// It keeps it from one commit to the next: it commits so often that there is a maintenance thread to let go of it.
+    Keep,
+    /// It takes the newest with each transaction and drops it. The log is longer than it should be: perhaps others want
+    /// to move it and find a mark in their way, of several writers one at any time.
+    Drop,
+}
+
 /// What there is to do.
 #[derive(Debug, Clone, Copy, Default)]
 struct Due {
@@ -91,7 +103,7 @@ impl Chores {
     pub(crate) fn after_commit(&self, tally: &Tally, appends: u64) -> bool {
         let mut due = false;
         self.commits.fetch_add(1, Ordering::Relaxed);
-        if Self::keep_marks(tally) && !self.minding.load(Ordering::Relaxed) {
+        if Self::mark_use(tally) == MarkUse::Keep && !self.minding.load(Ordering::Relaxed) {
             self.minding.store(true, Ordering::Relaxed);
             self.note(|_| ());
             due = true;
@@ -113,9 +125,15 @@ impl Chores {
         due
     }
 
-    /// Whether there have been so many commits that the next ones keep their marks.
-    pub(crate) fn keep_marks(tally: &Tally) -> bool {
-        tally.commits.load(Ordering::Relaxed) >= GROW_AFTER
+    /// What becomes of the marks of writers at present.
+    pub(crate) fn mark_use(tally: &Tally) -> MarkUse {
+        if tally.wal_pages.load(Ordering::Relaxed) >= 2 * LOG_PAGES {
+            MarkUse::Drop
+        } else if tally.commits.load(Ordering::Relaxed) >= GROW_AFTER {
+            MarkUse::Keep
+        } else {
+            MarkUse::Spare
+        }
     }
 
     pub(crate) fn after_fold(&self) {

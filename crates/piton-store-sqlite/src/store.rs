@@ -46,7 +46,7 @@ impl SqliteStore {
         let Opened { files, target, writer, lock } = open::open(path.as_ref(), &options)?;
         let tally = Arc::new(Tally::default());
         let writer = writer.map(|conn| watch_log(conn, &tally).and_then(Writer::new)).transpose();
-        let writer = writer.map_err(|error| crate::errors::translate(&error, &files.database))?;
+        let writer = writer.map_err(|error| crate::errors::translate_unfit(&error, &files.database))?;
         let core = Core::new(files, options, writer, Pool::new(target), tally);
         Ok(Self { core, lock: Mutex::new(lock) })
     }

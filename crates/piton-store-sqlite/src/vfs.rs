@@ -111,9 +111,9 @@ impl MarksOf {
         unsafe { &mut self.0.as_mut().marks }
     }
 
-    /// Lets the connection do with older marks, or not.
-    pub(crate) fn spare(&mut self, spared: bool) {
-        self.marks().spared = spared;
+    /// Lets the connection do with older marks, or not; says whether it did so far.
+    pub(crate) fn spare(&mut self, spared: bool) -> bool {
+        std::mem::replace(&mut self.marks().spared, spared)
     }
 
     /// Lets the connection keep its mark when the transaction that is open now ends, or not.
@@ -176,24 +176,6 @@ pub(crate) fn read_raw(conn: &Connection, at: i64, buffer: &mut [u8]) -> c_int {
             Some(read) => read(file, buffer.as_mut_ptr().cast(), length, at),
             None => ffi::SQLITE_CANTOPEN,
         }
-    }
-}
-
-/// Looks at bytes of the database file where it is mapped; `None` if these aren't. The caller has an open transaction that
-/// reads, and they belong to the database as that sees it: so nobody makes the file shorter than that.
-pub(crate) fn mapped<T>(conn: &Connection, at: i64, length: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
-    let (file, amount) = (file_of(conn).ok()?, c_int::try_from(length).ok()?);
-    // SAFETY: the connection is open, and so is its file; what it gives has so many bytes until it is given back.
-    unsafe {
-        let methods = (*file).pMethods.as_ref().filter(|methods| methods.iVersion >= 3)?;
-        let (fetch, unfetch) = (methods.xFetch?, methods.xUnfetch?);
-        let mut bytes: *mut c_void = std::ptr::null_mut();
-        if fetch(file, at, amount, &raw mut bytes) != ffi::SQLITE_OK || bytes.is_null() {
-            return None;
-        }
-        let seen = look(std::slice::from_raw_parts(bytes.cast(), length));
-        unfetch(file, at, bytes);
-        Some(seen)
     }
 }
 

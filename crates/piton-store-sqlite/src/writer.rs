@@ -19,7 +19,7 @@ use crate::files::Files;
 use crate::group::{Job, Queue};
 use crate::helper::Helper;
 use crate::hot::Hot;
-use crate::maintenance::Chores;
+use crate::maintenance::{Chores, MarkUse};
 use crate::open::patiently;
 use crate::pool::Pool;
 use crate::vfs::MarksOf;
@@ -124,17 +124,22 @@ impl Writer {
 
     /// Begins a transaction during which the whole log can be moved.
     pub(crate) fn begin_at_the_end(&mut self) -> rusqlite::Result<()> {
-        self.marks.spare(false);
+        let spared = self.marks.spare(false);
         let begun = self.begin(false);
-        self.marks.spare(true);
+        self.marks.spare(spared);
         begun
     }
 
-    /// Commits the transaction. With `keep`, somebody will [let go](Self::let_go) of its mark.
-    pub(crate) fn commit(&mut self, keep: bool) -> rusqlite::Result<()> {
-        self.marks.keep(keep);
+    /// Commits the transaction, and does with its mark and the next one's as the log allows.
+    pub(crate) fn commit(&mut self, marks: MarkUse) -> rusqlite::Result<()> {
+        self.marks.keep(marks == MarkUse::Keep);
         let done = self.hot.commit();
         self.marks.keep(false);
+        self.marks.spare(marks != MarkUse::Drop);
+        if done.is_err() {
+            // Nobody will be told of it.
+            self.marks.let_go();
+        }
         done
     }
 
@@ -334,7 +339,7 @@ impl Core {
         op: impl FnOnce(&Connection) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
         match op(&writer.conn) {
-            Ok(value) => match writer.commit(self.keeps_marks()) {
+            Ok(value) => match writer.commit(self.mark_use()) {
                 Ok(()) => {
                     self.after_commit(0);
                     Ok(value)
@@ -349,9 +354,9 @@ impl Core {
         }
     }
 
-    /// Whether marks are kept from one commit to the next: whoever commits so often has a maintenance thread.
-    pub(crate) fn keeps_marks(&self) -> bool {
-        Chores::keep_marks(&self.tally)
+    /// What becomes of the marks of writers at present.
+    pub(crate) fn mark_use(&self) -> MarkUse {
+        Chores::mark_use(&self.tally)
     }
 
     /// Notices what the maintenance thread has to do after a transaction with so many appends.

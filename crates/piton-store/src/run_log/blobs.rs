@@ -113,6 +113,7 @@ impl RunBlobs {
         let mut cache = self.cache();
         cache.packs.retain(|seq, _| !(info.first..=info.last).contains(seq));
         cache.segments = None;
+        cache.stop_opening();
     }
 
     /// Finds a node, and sees to it that it can be read.
@@ -170,6 +171,11 @@ impl RunBlobs {
         Ok(self.cache().packs.get(&seq).cloned())
     }
 
+    /// A value is loaded, or begins to be: what was opened ahead for another isn't wanted any more.
+    pub(super) fn stop_opening(&self) {
+        self.cache().stop_opening();
+    }
+
     /// The bytes of a node that can be read.
     fn bytes(&self, (holding, place): &(Holding, u32)) -> Result<Bytes, StoreError> {
         match holding {
@@ -186,7 +192,7 @@ impl RunBlobs {
             let found = if run == self.run {
                 self.find_whole(id, next).await?
             } else {
-                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_whole(id, next)).await?
+                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_whole(id, Next::Nothing)).await?
             };
             if let Some(found) = found {
                 return Ok(found);
@@ -350,19 +356,19 @@ impl RunBlobs {
             }
             cache.ahead.remove(&info)
         };
-        let opened = match ahead {
-            Some(ahead) => ahead.await.unwrap_or_else(|panic| {
-                Err(StoreError::Invalid {
-                    what: format!("segment {info} of run {}", self.run),
-                    detail: panic.to_string(),
-                })
-            }),
+        let ahead = match ahead {
+            Some(ahead) => ahead.await,
             None => {
                 self.open_ahead(info, next);
-                open_segment(&*self.store, &self.run, info).await
+                Ok(Ok(None))
             }
         };
-        let Some(nodes) = opened?.map(Arc::new) else { return Ok(None) };
+        // What went wrong on the way is found again here, if it still is.
+        let opened = match ahead {
+            Ok(Ok(Some(nodes))) => Some(nodes),
+            _ => open_segment(&*self.store, &self.run, info).await?,
+        };
+        let Some(nodes) = opened.map(Arc::new) else { return Ok(None) };
         self.cache().keep_segment(info, &nodes);
         Ok(Some(nodes))
     }
@@ -404,12 +410,16 @@ async fn open_segment(store: &dyn Store, run: &RunId, info: SegmentInfo) -> Resu
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        // Nobody waits for them any more, and they hold on to the store.
-        self.ahead.values().for_each(JoinHandle::abort);
+        self.stop_opening();
     }
 }
 
 impl Cache {
+    /// Gives up segments that nobody waits for any more: they hold on to the store and to the runtime that opens them.
+    fn stop_opening(&mut self) {
+        self.ahead.drain().for_each(|(_, opening)| opening.abort());
+    }
+
     fn find(&self, id: &BlobId) -> Option<(Holding, u32)> {
         self.packs
             .values()

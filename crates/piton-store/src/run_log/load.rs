@@ -96,11 +96,14 @@ impl RunBlobs {
     /// The value with this root.
     pub(super) async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
         let mut graph = Graph::default();
+        self.stop_opening();
         let (holding, place) = self.find(root, Next::Older).await?;
         let top = graph.add(root, &holding, place);
         // What a segment has refers to nothing newer.
         let next = if matches!(holding, Holding::Segment(_)) { Next::Older } else { Next::All };
-        self.decode(graph, top, next).await
+        let loaded = self.decode(graph, top, next).await;
+        self.stop_opening();
+        loaded
     }
 
     /// The value whose top node is at hand and the rest of which is stored.
