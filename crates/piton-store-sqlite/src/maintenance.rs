@@ -397,3 +397,18 @@ pub(crate) fn before_closing(conn: &Connection, tally: &Tally) {
         let_others_write();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_kept_by_who_is_at_work_unless_the_log_is_long() {
+        let tally = Tally::default();
+        assert_eq!(Chores::mark_use(&tally), MarkUse::Spare);
+        Tally::add(&tally.commits, GROW_AFTER);
+        assert_eq!(Chores::mark_use(&tally), MarkUse::Keep);
+        tally.wal_pages.store(2 * LOG_PAGES, Ordering::Relaxed);
+        assert_eq!(Chores::mark_use(&tally), MarkUse::Drop);
+    }
+}

@@ -4,5 +4,6 @@
 mod differences;
 mod encryption;
 mod files;
+mod segments;
 mod stores;
 mod support;
