@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::hot::{EntryRow, PackColumn};
 use crate::index::{kind_number, status_number};
 use crate::inspect::is_damage;
+use crate::places::{self, Places};
 use crate::schema::{INLINE_PACK, INLINE_PACK_OF_NEWEST, MAX_ROW, MAX_RUN, key, seq_of};
 use crate::upkeep;
 use crate::writer::{Failure, Writer};
@@ -28,7 +29,8 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 /// Appends inside the caller's transaction; gives what the next append must know. If it refuses, the caller takes
 /// back what was written so far.
 ///
-/// An append to a run in progress writes one row, and one more if its pack is large. The index row is left alone
+/// An append to a run in progress writes one row, and one more if its pack is large; now and then it makes
+/// [places](crate::places) for those to come. The index row is left alone
 /// then: its time is that of the newest entry.
 pub(crate) fn apply(writer: &Writer, commit: &Commit, known: Known) -> Result<Tip, Failure> {
     let conn = &writer.conn;
@@ -65,28 +67,50 @@ pub(crate) fn apply(writer: &Writer, commit: &Commit, known: Known) -> Result<Ti
             (None, None) => return Err(StoreError::no_run(&commit.run).into()),
         };
     upkeep::rely(conn, number, &commit.staged)?;
-    let is_newest = found.as_ref().is_none_or(|found| found.is_newest);
-    let pack = if commit.pack.len() > if is_newest { INLINE_PACK_OF_NEWEST } else { INLINE_PACK } {
-        conn.prepare_cached("INSERT INTO tail(bytes) VALUES (?1)")?.execute([&commit.pack[..]])?;
-        PackColumn::InTail(conn.last_insert_rowid())
-    } else {
-        PackColumn::Here(&commit.pack)
-    };
-    writer.hot.append(&EntryRow {
-        key: key(number, commit.seq),
-        at: commit.at.as_millis(),
-        fence: commit.fence.0.cast_signed(),
-        hash: commit.hash.as_bytes(),
-        entry: &commit.entry,
-        pack,
-    })?;
-    let head = Head { seq: commit.seq, fence: commit.fence, hash: commit.hash };
-    let status = match (&commit.index, found) {
+    let status = match (&commit.index, &found) {
         (Some(index), _) => status_number(index.status),
         (None, Some(found)) => found.status,
         (None, None) => in_progress,
     };
-    Ok(Tip { number, head, status, is_newest })
+    let head = Head { seq: commit.seq, fence: commit.fence, hash: commit.hash };
+    let is_newest = found.as_ref().is_none_or(|found| found.is_newest);
+    let mut tip = Tip { number, head, status, is_newest, places: found.and_then(|found| found.places) };
+    let row = write(writer, commit, &tip)?;
+    if status == in_progress {
+        tip.places = places::make(writer, &tip, &row)?;
+    } else if tip.places.take().is_some() {
+        places::clear(conn, number)?;
+    }
+    Ok(tip)
+}
+
+/// Writes the row of an entry, in its place if it has one.
+fn write<'a>(writer: &Writer, commit: &'a Commit, tip: &Tip) -> rusqlite::Result<EntryRow<'a>> {
+    let mut row = EntryRow {
+        key: key(tip.number, commit.seq),
+        at: commit.at.as_millis(),
+        fence: commit.fence.0.cast_signed(),
+        hash: commit.hash.as_bytes(),
+        entry: &commit.entry,
+        pack: PackColumn::Here(&commit.pack),
+    };
+    let place = tip.places.filter(|places| places.has(commit.seq));
+    let fits = match place {
+        Some(place) => place.pad(&row).is_some(),
+        None => commit.pack.len() <= if tip.is_newest { INLINE_PACK_OF_NEWEST } else { INLINE_PACK },
+    };
+    if !fits {
+        writer.conn.prepare_cached("INSERT INTO tail(bytes) VALUES (?1)")?.execute([&commit.pack[..]])?;
+        row.pack = PackColumn::InTail(writer.conn.last_insert_rowid());
+    }
+    let is_filled = match place {
+        Some(place) => writer.hot.fill(&row, place.pad(&row).unwrap_or(0))?,
+        None => false,
+    };
+    if !is_filled {
+        writer.hot.append(&row)?;
+    }
+    Ok(row)
 }
 
 fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commit) -> rusqlite::Result<()> {
@@ -156,10 +180,12 @@ pub(crate) enum Known {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tip {
     pub(crate) number: i64,
-    head: Head,
+    pub(crate) head: Head,
     status: u8,
     /// Whether no run was created after it: then its entries are the last of the table.
-    is_newest: bool,
+    pub(crate) is_newest: bool,
+    /// Places for entries behind the head.
+    pub(crate) places: Option<Places>,
 }
 
 fn find(conn: &Connection, run: &RunId) -> rusqlite::Result<(Option<i64>, Option<Tip>)> {
@@ -170,14 +196,21 @@ fn find(conn: &Connection, run: &RunId) -> rusqlite::Result<(Option<i64>, Option
 /// `None` if there is no such run.
 fn look(conn: &Connection, run: i64) -> rusqlite::Result<Option<Tip>> {
     conn.prepare_cached(
-        "SELECT key, fence, hash, (SELECT status FROM run WHERE no = ?3), ?3 = (SELECT max(no) FROM run) FROM entry
-         WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1",
+        "SELECT key, fence, hash, (SELECT status FROM run WHERE no = ?3), ?3 = (SELECT max(no) FROM run),
+             (SELECT max(key) FROM entry WHERE key BETWEEN ?1 AND ?2),
+             (SELECT length(pad) FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1)
+         FROM entry WHERE key BETWEEN ?1 AND ?2 AND hash IS NOT NULL ORDER BY key DESC LIMIT 1",
     )?
     .query_row([key(run, Seq(0)), key(run, Seq(u32::MAX)), run], |row| {
         let head = Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? };
         // A run that was removed has entries until they are swept, but no row.
         let Some(status) = row.get(3)? else { return Ok(None) };
-        Ok(Some(Tip { number: run, head, status, is_newest: row.get(4)? }))
+        let last = seq_of(row.get(5)?);
+        let places = match row.get::<_, Option<u32>>(6)? {
+            Some(pad) if last > head.seq => Some(Places::up_to(last, pad as usize)),
+            _ => None,
+        };
+        Ok(Some(Tip { number: run, head, status, is_newest: row.get(4)?, places }))
     })
     .optional()
     .map(Option::flatten)
@@ -185,11 +218,13 @@ fn look(conn: &Connection, run: i64) -> rusqlite::Result<Option<Tip>> {
 
 /// The newest entry of a run. It is never folded, so it is always a row of its own.
 pub(crate) fn head(conn: &Connection, run: i64) -> rusqlite::Result<Option<Head>> {
-    conn.prepare_cached("SELECT key, fence, hash FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1")?
-        .query_row([key(run, Seq(0)), key(run, Seq(u32::MAX))], |row| {
-            Ok(Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? })
-        })
-        .optional()
+    conn.prepare_cached(
+        "SELECT key, fence, hash FROM entry WHERE key BETWEEN ?1 AND ?2 AND hash IS NOT NULL ORDER BY key DESC LIMIT 1",
+    )?
+    .query_row([key(run, Seq(0)), key(run, Seq(u32::MAX))], |row| {
+        Ok(Head { seq: seq_of(row.get(0)?), fence: fence(row, 1)?, hash: hash(row, 2)? })
+    })
+    .optional()
 }
 
 /// A fence in a row.

@@ -119,9 +119,13 @@ impl<'a> Gathering<'a> {
             self.conn.prepare_cached(sql)?.execute(&values[..])
         };
         let added = match (key, &row.columns[..]) {
-            (Some(_), [Null, Integer(at), Integer(fence), Blob(hash), Blob(entry), pack @ (Blob(_) | Integer(_))]) => {
-                put("INSERT OR IGNORE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6)", &[at, fence, hash, entry, pack])?
-            }
+            (
+                Some(_),
+                [Null, Integer(at), Integer(fence), Blob(hash), Blob(entry), pack @ (Blob(_) | Integer(_)), _],
+            ) => put(
+                "INSERT OR IGNORE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, NULL)",
+                &[at, fence, hash, entry, pack],
+            )?,
             (Some(_), [Null, Blob(bytes)]) => put("INSERT OR IGNORE INTO tail VALUES (?1, ?2)", &[bytes])?,
             (Some(_), [Null, Integer(last), Blob(entries), Blob(index), Blob(nodes)]) => {
                 put("INSERT OR IGNORE INTO segment VALUES (?1, ?2, ?3, ?4, ?5)", &[last, entries, index, nodes])?

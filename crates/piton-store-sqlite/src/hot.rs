@@ -10,12 +10,16 @@ use rusqlite::{Connection, ffi};
 const BEGIN: &CStr = c"BEGIN IMMEDIATE";
 const COMMIT: &CStr = c"COMMIT";
 const APPEND: &CStr = c"INSERT INTO entry(key, at, fence, hash, entry, pack) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const FILL: &CStr = c"UPDATE entry SET at = ?2, fence = ?3, hash = ?4, entry = ?5, pack = ?6, pad = ?7 WHERE key = ?1";
+const PLACE: &CStr = c"INSERT INTO entry(key, at, fence, entry, pack, pad) VALUES (?1, 0, 0, x'', x'', ?2)";
 
 /// Statements of one connection, which must outlive them.
 pub(crate) struct Hot {
     begin: Prepared,
     commit: Prepared,
     append: Prepared,
+    fill: Prepared,
+    place: Prepared,
 }
 
 /// A row of `entry`.
@@ -39,7 +43,13 @@ pub(crate) enum PackColumn<'a> {
 impl Hot {
     pub(crate) fn new(conn: &Connection) -> rusqlite::Result<Self> {
         let prepare = |sql| Prepared::new(conn, sql);
-        Ok(Self { begin: prepare(BEGIN)?, commit: prepare(COMMIT)?, append: prepare(APPEND)? })
+        Ok(Self {
+            begin: prepare(BEGIN)?,
+            commit: prepare(COMMIT)?,
+            append: prepare(APPEND)?,
+            fill: prepare(FILL)?,
+            place: prepare(PLACE)?,
+        })
     }
 
     /// Begins a transaction and takes the write lock with it.
@@ -54,22 +64,21 @@ impl Hot {
 
     /// Inserts an entry.
     pub(crate) fn append(&self, row: &EntryRow<'_>) -> rusqlite::Result<()> {
-        let statement = &self.append;
-        for (place, number) in [(1, row.key), (2, row.at), (3, row.fence)] {
-            statement.bind_number(place, number)?;
-        }
-        // SAFETY: the row outlives this call, and so do its bytes the statement, which forgets them in `run`.
-        unsafe {
-            statement.bind_bytes(4, row.hash)?;
-            statement.bind_bytes(5, row.entry)?;
-            match row.pack {
-                PackColumn::Here(bytes) => statement.bind_bytes(6, bytes)?,
-                PackColumn::InTail(number) => statement.bind_number(6, number)?,
-            }
-        }
-        let done = statement.run();
-        statement.forget();
-        done
+        self.append.run_with(row)
+    }
+
+    /// Writes an entry over its place, with so many zeros behind it; whether there was one.
+    pub(crate) fn fill(&self, row: &EntryRow<'_>, pad: usize) -> rusqlite::Result<bool> {
+        self.fill.bind_zeros(7, pad)?;
+        self.fill.run_with(row)?;
+        Ok(self.fill.changed() == 1)
+    }
+
+    /// Makes a place for an entry, with so many zeros in it.
+    pub(crate) fn make_place(&self, key: i64, pad: usize) -> rusqlite::Result<()> {
+        self.place.bind_number(1, key)?;
+        self.place.bind_zeros(2, pad)?;
+        self.place.run()
     }
 }
 
@@ -106,6 +115,36 @@ impl Prepared {
             ffi::sqlite3_reset(statement);
             done
         }
+    }
+
+    /// The same with a row, whose columns are the first six parameters.
+    fn run_with(&self, row: &EntryRow<'_>) -> rusqlite::Result<()> {
+        for (place, number) in [(1, row.key), (2, row.at), (3, row.fence)] {
+            self.bind_number(place, number)?;
+        }
+        // SAFETY: the row outlives this call, and so do its bytes the statement, which forgets them below.
+        unsafe {
+            self.bind_bytes(4, row.hash)?;
+            self.bind_bytes(5, row.entry)?;
+            match row.pack {
+                PackColumn::Here(bytes) => self.bind_bytes(6, bytes)?,
+                PackColumn::InTail(number) => self.bind_number(6, number)?,
+            }
+        }
+        let done = self.run();
+        self.forget();
+        done
+    }
+
+    /// Rows that it changed when it ran last, if nothing else has run since.
+    fn changed(&self) -> i64 {
+        // SAFETY: the statement is valid, and so is its connection.
+        unsafe { ffi::sqlite3_changes64(ffi::sqlite3_db_handle(self.0.as_ptr())) }
+    }
+
+    fn bind_zeros(&self, place: c_int, count: usize) -> rusqlite::Result<()> {
+        // SAFETY: the statement is valid.
+        self.bound(unsafe { ffi::sqlite3_bind_zeroblob64(self.0.as_ptr(), place, count as u64) })
     }
 
     fn bind_number(&self, place: c_int, number: i64) -> rusqlite::Result<()> {

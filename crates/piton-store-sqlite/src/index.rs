@@ -88,7 +88,9 @@ pub(crate) fn summary_of(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<R
     if summary.status == RunStatus::InProgress {
         let (number, as_of): (i64, u32) = (row.get(9)?, row.get(3)?);
         let newest = conn
-            .prepare_cached("SELECT at FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1")?
+            .prepare_cached(
+                "SELECT at FROM entry WHERE key BETWEEN ?1 AND ?2 AND hash IS NOT NULL ORDER BY key DESC LIMIT 1",
+            )?
             .query_row([key(number, Seq(as_of)) + 1, key(number, Seq(u32::MAX))], |row| row.get(0))
             .optional()?;
         if let Some(at) = newest {

@@ -34,7 +34,7 @@ const LOOSE: [(&str, &str); 9] = [
     ),
     (
         "SELECT 'run ' || id FROM run WHERE NOT EXISTS
-         (SELECT 1 FROM entry WHERE key BETWEEN run.no << 32 AND (run.no << 32) + 4294967295)",
+         (SELECT 1 FROM entry WHERE key BETWEEN run.no << 32 AND (run.no << 32) + 4294967295 AND hash IS NOT NULL)",
         "it has no newest entry",
     ),
     ("SELECT 'staged pack ' || pack FROM pack_run WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),

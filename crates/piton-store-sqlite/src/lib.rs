@@ -37,6 +37,7 @@ mod marks;
 mod open;
 mod options;
 mod pages;
+mod places;
 mod pool;
 mod replace;
 mod schema;

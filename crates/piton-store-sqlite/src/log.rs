@@ -94,7 +94,7 @@ fn read(conn: &Connection, run: &RunId, span: Span) -> rusqlite::Result<Vec<Reco
                 "SELECT key, fence, hash, entry",
                 $columns,
                 " FROM entry WHERE key BETWEEN ((SELECT no FROM run WHERE id = ?1) << 32) | ?2
-                 AND ((SELECT no FROM run WHERE id = ?1) << 32) | ?3 ORDER BY key ",
+                 AND ((SELECT no FROM run WHERE id = ?1) << 32) | ?3 AND hash IS NOT NULL ORDER BY key ",
                 $order,
                 " LIMIT ?4"
             )

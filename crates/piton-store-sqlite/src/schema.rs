@@ -39,6 +39,9 @@ pub(crate) mod pack_state {
 /// among the entries, which are ordered by run, large rows would split a page in the middle every other
 /// time and write its neighbours too.
 ///
+/// A row of `entry` without a hash is a place for an entry to come (`places`), which is as large as the entry will be
+/// with its `pad`.
+///
 /// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. Those of the newest
 /// packs aren't in it yet (`unlisted`): each would change a page of its own, so many are added at once. `pack_run` says
 /// which runs named the pack in a commit. What becomes of a pack is in `pack_state`, a row for each, because SQLite
@@ -64,9 +67,10 @@ const TABLES: &str = "
         key INTEGER PRIMARY KEY,
         at INTEGER NOT NULL,
         fence INTEGER NOT NULL,
-        hash BLOB NOT NULL,
+        hash BLOB,
         entry BLOB NOT NULL,
-        pack NOT NULL);
+        pack NOT NULL,
+        pad BLOB);
     CREATE TABLE tail(no INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
     CREATE TABLE segment(
         key INTEGER PRIMARY KEY,

@@ -71,6 +71,11 @@ impl SqliteStore {
         self.core.pool.close();
         let closed = match locked(&self.core.writer).take() {
             Some(mut writer) => {
+                if self.core.poison.get().is_none()
+                    && let Err(error) = writer.clear_places()
+                {
+                    tracing::debug!(%error, "places for entries to come stay in the file");
+                }
                 writer.let_go();
                 let Writer { conn, hot, .. } = writer;
                 drop(hot);

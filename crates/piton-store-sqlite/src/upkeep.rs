@@ -198,10 +198,13 @@ impl Upkeep for SqliteStore {
             })
         };
         self.core.read(|conn| {
-            let inline = "SELECT count(*), coalesce(sum(length(entry) + iif(typeof(pack) = 'integer', 0, length(pack))), 0) FROM entry";
+            let inline =
+                "SELECT count(*), coalesce(sum(length(entry) + iif(typeof(pack) = 'integer', 0, length(pack))), 0)
+                 FROM entry WHERE hash IS NOT NULL";
             let (entries, inline) = sums(conn, inline)?;
             let (_, tail) = sums(conn, "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM tail")?;
-            let lengths = "SELECT count(*), coalesce(sum(length(entries) + length(idx) + length(nodes)), 0) FROM segment";
+            let lengths =
+                "SELECT count(*), coalesce(sum(length(entries) + length(idx) + length(nodes)), 0) FROM segment";
             let (segments, segment_bytes) = sums(conn, lengths)?;
             let (packs, pack_bytes) = sums(conn, "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM pack")?;
             Ok(Totals { entries, entry_bytes: inline + tail, segments, segment_bytes, packs, pack_bytes })

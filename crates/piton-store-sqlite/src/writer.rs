@@ -4,7 +4,7 @@
 //! else, and whoever finds another *process* writing, puts his work into the queue, which a thread of
 //! its own serves in order (see [`group`](crate::group)).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use crate::maintenance::{Chores, MarkUse};
 use crate::open::patiently;
 use crate::pool::Pool;
 use crate::vfs::MarksOf;
-use crate::{SqliteOptions, connect, mark};
+use crate::{SqliteOptions, connect, mark, places};
 
 /// Why a transaction was not committed.
 pub(crate) enum Failure {
@@ -54,6 +54,8 @@ pub(crate) struct Writer {
     /// Whether commits wait for the disk at present.
     durable: bool,
     tips: Tips,
+    /// Runs that may have places for entries to come, which were made here.
+    placed: HashSet<i64>,
 }
 
 /// Where runs end, as of the last append of this connection. They hold only until anybody commits anything else.
@@ -71,7 +73,7 @@ impl Writer {
     pub(crate) fn new(conn: Connection) -> rusqlite::Result<Self> {
         let mut marks = MarksOf::new(&conn)?;
         marks.spare(true);
-        Ok(Self { hot: Hot::new(&conn)?, marks, conn, durable: true, tips: Tips::default() })
+        Ok(Self { hot: Hot::new(&conn)?, marks, conn, durable: true, tips: Tips::default(), placed: HashSet::new() })
     }
 
     /// Forgets the ends of runs if anybody else wrote since. At the begin of a transaction that has the database's
@@ -97,6 +99,11 @@ impl Writer {
                 self.tips.of.clear();
             }
             self.tips.of.insert(commit.run.clone(), *tip);
+            if tip.places.is_some() {
+                self.placed.insert(tip.number);
+            } else {
+                self.placed.remove(&tip.number);
+            }
         }
     }
 
@@ -141,6 +148,18 @@ impl Writer {
             self.marks.let_go();
         }
         done
+    }
+
+    /// Removes the places that were made here and hold nothing. Nobody needs to wait for the disk then.
+    pub(crate) fn clear_places(&mut self) -> rusqlite::Result<()> {
+        if self.placed.is_empty() {
+            return Ok(());
+        }
+        self.begin(Core::chores_are_durable())?;
+        for run in self.placed.drain() {
+            places::clear(&self.conn, run)?;
+        }
+        self.commit(MarkUse::Drop)
     }
 
     /// Lets go of the mark that was kept with the last commit, if one was.
