@@ -106,11 +106,11 @@ pub(super) struct Accepted {
 pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &NewRun) -> Result<Head, StoreError> {
     let (fence, durability) = (new.fence, new.durability);
     let (below, top) = encode_inside(store.hashing(), &incoming(&**store, &new.body))?;
-    let mut nodes = whole(below);
+    let mut nodes = made(below);
     let mut parts = Parts::new();
     for (name, part) in &new.parts {
         let encoded = encode(store.hashing(), &incoming(&**store, &part.value))?;
-        nodes.extend(whole(encoded.nodes));
+        nodes.extend(made(encoded.nodes));
         parts.insert(name.clone(), Part { schema: part.schema.clone(), version: part.version, root: encoded.root });
     }
     let mut seen = IdSet::default();
@@ -175,8 +175,9 @@ fn incoming<'v>(store: &dyn Store, value: &'v Value) -> Cow<'v, Value> {
     }
 }
 
-fn whole(nodes: Vec<(BlobId, Bytes)>) -> Vec<Fresh> {
-    nodes.into_iter().map(|(id, node)| Fresh::whole(id, node)).collect()
+/// Nodes that were encoded just now.
+fn made(nodes: Vec<(BlobId, Bytes)>) -> Vec<Fresh> {
+    nodes.into_iter().map(|(id, node)| Fresh::made(id, node)).collect()
 }
 
 /// Nodes as a pack for the commit, or staged if they are large. Either way every node is hashed again
@@ -251,7 +252,7 @@ impl RunLog {
         let group = group(&*self.store, self.head.seq.next());
         let redaction = self.store.redaction();
         let (below, top) = encode_inside(hashing, &incoming(&*self.store, &draft.body))?;
-        let mut nodes = whole(below);
+        let mut nodes = made(below);
         let (mut parts, mut saved) = (Parts::new(), Vec::new());
         let mut unlimited = 0;
         for part in &mut draft.parts {
@@ -260,24 +261,24 @@ impl RunLog {
                 // It may be a part of a checkpoint that was removed: then it has to be stored again.
                 Content::Stored(root) if self.removals > 0 => {
                     let encoded = encode(hashing, &self.blobs.load(*root).await?)?;
-                    nodes.extend(whole(encoded.nodes));
+                    nodes.extend(made(encoded.nodes));
                     encoded.root
                 }
                 Content::Stored(root) => *root,
                 Content::State(state) if !state.fits(hashing, redaction) => {
                     // It was made for another store, or for none in particular.
                     **state = State::redacted(hashing, redaction, &state.value().await?)?;
-                    nodes.extend(whole(state.unsaved()));
+                    nodes.extend(made(state.unsaved()));
                     state.root()
                 }
                 Content::State(state) if state.is_foreign(&home) => {
-                    nodes.extend(whole(encode(hashing, &incoming(&*self.store, &state.value().await?))?.nodes));
+                    nodes.extend(made(encode(hashing, &incoming(&*self.store, &state.value().await?))?.nodes));
                     state.root()
                 }
                 Content::State(state) => {
                     match group {
                         Some(group) => nodes.extend(state.unsaved_in(group)),
-                        None => nodes.extend(whole(state.unsaved())),
+                        None => nodes.extend(made(state.unsaved())),
                     }
                     state.root()
                 }
@@ -285,7 +286,7 @@ impl RunLog {
                     let encoded = encode(hashing, &incoming(&*self.store, value))?;
                     let known = self.known.get(&part.name).map_or(&[][..], Vec::as_slice);
                     let new = encoded.nodes.iter().filter(|(id, _)| known.binary_search(id).is_err());
-                    nodes.extend(new.map(|(id, node)| Fresh::whole(*id, node.clone())));
+                    nodes.extend(new.map(|(id, node)| Fresh::made(*id, node.clone())));
                     let mut ids: Vec<_> = encoded.nodes.iter().map(|(id, _)| *id).collect();
                     ids.sort_unstable();
                     saved.push((part.name.clone(), ids));

@@ -16,6 +16,7 @@ use super::grammar::{Kind, LIST, LIST_INNER, LONG_BYTES, MAP, Reader, reference_
 use super::load::{NodeSource, load_node};
 use super::node::{Entries, Node};
 use super::splice::{Fail, Shelf};
+use crate::codec::{CHECKSUM, checksum};
 use crate::difference::Base;
 use crate::{Hashing, Redaction, StoreError};
 
@@ -83,12 +84,19 @@ pub(crate) struct Fresh {
     pub(crate) base: Option<(Base, Bytes)>,
     /// Where the ids in it are, if it has a base.
     pub(crate) references: Vec<usize>,
+    /// Its checksum as of when its id was computed, if that was done here.
+    pub(crate) sum: Option<[u8; CHECKSUM]>,
 }
 
 impl Fresh {
-    /// A node that took no other's place.
-    pub(crate) fn whole(id: BlobId, node: Bytes) -> Self {
-        Self { id, node, base: None, references: Vec::new() }
+    /// A node of which somebody says that this is its id.
+    pub(crate) fn said(id: BlobId, node: Bytes) -> Self {
+        Self { id, node, base: None, references: Vec::new(), sum: None }
+    }
+
+    /// A node whose id was computed just now.
+    pub(crate) fn made(id: BlobId, node: Bytes) -> Self {
+        Self { sum: Some(checksum(&node)), ..Self::said(id, node) }
     }
 }
 
@@ -103,6 +111,10 @@ struct Bases {
 #[derive(Clone, Default)]
 struct Unstored {
     nodes: IdMap<New>,
+    /// Their ids in the order in which they came, each after those it refers to.
+    order: Vec<BlobId>,
+    /// Edits that added to them. After the second one some are out of use: the root of the first, at least.
+    edits: u32,
     bytes: usize,
     /// How many bytes there may be before those out of use are looked for.
     limit: usize,
@@ -111,6 +123,8 @@ struct Unstored {
 #[derive(Clone)]
 struct New {
     node: Bytes,
+    /// As of when its id was computed.
+    sum: [u8; CHECKSUM],
     /// The stored node whose place it took, as far as an edit can tell.
     old: Option<BlobId>,
 }
@@ -118,7 +132,24 @@ struct New {
 impl Unstored {
     fn insert(&mut self, id: BlobId, node: Bytes, old: Option<BlobId>) {
         self.bytes += node.len();
-        self.nodes.insert(id, New { node, old });
+        let sum = checksum(&node);
+        self.nodes.insert(id, New { node, sum, old });
+        self.order.push(id);
+    }
+
+    /// Whether all of them are known to be in use.
+    const fn are_in_use(&self) -> bool {
+        self.edits < 2
+    }
+
+    /// All of them are stored.
+    fn clear(&mut self) {
+        self.nodes.clear();
+        self.order.clear();
+        // The next save will most likely be as small as most are.
+        self.nodes.shrink_to(MANY);
+        self.order.shrink_to(MANY);
+        (self.edits, self.bytes, self.limit) = (0, 0, SWEEP_MIN);
     }
 }
 
@@ -213,7 +244,7 @@ impl State {
         for (id, node) in encoded.nodes {
             fresh.insert(id, node, None);
         }
-        fresh.limit = fresh.bytes * 2 + SWEEP_MIN;
+        (fresh.edits, fresh.limit) = (1, fresh.bytes * 2 + SWEEP_MIN);
         Ok(Self {
             hashing: hashing.clone(),
             root: encoded.root,
@@ -352,6 +383,8 @@ impl State {
             encoder.slot(&value, 0, &mut slot)?;
             self.root = encoder.root(&slot);
             let nodes = encoder.finish();
+            // Whatever was there before is out of use.
+            self.fresh.edits = 2;
             self.keep(nodes);
             return Ok(());
         }
@@ -416,6 +449,25 @@ impl State {
     }
 
     fn walk(&self, with_bases: bool) -> Vec<Fresh> {
+        let base = |new: &New| {
+            let old = new.old.filter(|_| with_bases)?;
+            let place = self.bases.places.get(&old)?;
+            Some((*place, lock(&self.cache).get(old)?))
+        };
+        let offsets = |node: &[u8]| reference_offsets(node).expect("a node that was made here is well formed");
+        if !self.fresh.nodes.contains_key(&self.root) {
+            return Vec::new();
+        }
+        if self.fresh.are_in_use() {
+            let fresh = self.fresh.order.iter().filter_map(|id| Some((*id, self.fresh.nodes.get(id)?)));
+            return fresh
+                .map(|(id, new)| {
+                    let base = base(new);
+                    let references = base.as_ref().map_or_else(Vec::new, |_| offsets(&new.node));
+                    Fresh { id, node: new.node.clone(), base, references, sum: Some(new.sum) }
+                })
+                .collect();
+        }
         let mut nodes = Vec::with_capacity(self.fresh.nodes.len());
         let mut seen = IdSet::with_capacity_and_hasher(self.fresh.nodes.len(), Default::default());
         let mut stack = Vec::with_capacity(self.fresh.nodes.len() + 1);
@@ -424,13 +476,9 @@ impl State {
             // What a stored node refers to is stored.
             let Some(new) = self.fresh.nodes.get(&id) else { continue };
             if let Some(references) = expanded {
-                let base = new.old.filter(|_| with_bases).and_then(|old| {
-                    let place = self.bases.places.get(&old)?;
-                    Some((*place, lock(&self.cache).get(old)?))
-                });
-                nodes.push(Fresh { id, node: new.node.clone(), base, references });
+                nodes.push(Fresh { id, node: new.node.clone(), base: base(new), references, sum: Some(new.sum) });
             } else if seen.insert(id) {
-                let offsets = reference_offsets(&new.node).expect("a node that was made here is well formed");
+                let offsets = offsets(&new.node);
                 let at = stack.len();
                 let children = offsets.iter().filter_map(|&at| Reader::at(&new.node, at).id().ok());
                 stack.extend(children.filter(|child| self.fresh.nodes.contains_key(child)).map(|child| (child, None)));
@@ -447,15 +495,12 @@ impl State {
             // They can't be fetched back, so they stay.
             self.kept.extend(self.unsaved());
         }
-        (self.fresh.bytes, self.fresh.limit) = (0, SWEEP_MIN);
         if self.source.is_some() {
             // Some may be left from earlier edits. Nothing refers to those, so nobody will ask for them.
             let mut cache = lock(&self.cache);
             self.fresh.nodes.drain().for_each(|(id, new)| cache.insert(id, new.node));
         }
-        self.fresh.nodes.clear();
-        // The next save will most likely be as small as most are.
-        self.fresh.nodes.shrink_to(MANY);
+        self.fresh.clear();
     }
 
     /// An earlier copy of this state was saved: what of it this one still has is stored now.
@@ -492,6 +537,8 @@ impl State {
         for (id, node) in nodes {
             if let Some(fresh) = self.fresh.nodes.remove(id) {
                 self.fresh.bytes -= fresh.node.len();
+                // It may come back.
+                self.fresh.edits = 2;
             }
             match &self.source {
                 Some(_) => lock(&self.cache).insert(*id, node.clone()),
@@ -531,6 +578,17 @@ impl State {
 
     /// Says whether anything was done.
     async fn edit(&mut self, path: &Path, edit: &Edit<'_>) -> Result<bool, StoreError> {
+        // Taken back below if all that is new came into use: not by one that fails, or that makes a tree smaller.
+        let edits = self.fresh.edits.saturating_add(1);
+        self.fresh.edits = 2;
+        let done = self.try_edit(path, edit).await?;
+        if done && matches!(edit, Edit::Set(_) | Edit::Extend(_)) {
+            self.fresh.edits = edits;
+        }
+        Ok(done)
+    }
+
+    async fn try_edit(&mut self, path: &Path, edit: &Edit<'_>) -> Result<bool, StoreError> {
         let mut fetched = IdMap::default();
         loop {
             let mut desk = Desk {
@@ -582,10 +640,13 @@ impl State {
         }
         let mut live = Unstored::default();
         for fresh in self.walk(false) {
-            let old = self.fresh.nodes.get(&fresh.id).and_then(|new| new.old);
-            live.insert(fresh.id, fresh.node, old);
+            if let Some(new) = self.fresh.nodes.remove(&fresh.id) {
+                live.bytes += new.node.len();
+                live.nodes.insert(fresh.id, new);
+                live.order.push(fresh.id);
+            }
         }
-        live.limit = live.bytes * 2 + SWEEP_MIN;
+        (live.edits, live.limit) = (1, live.bytes * 2 + SWEEP_MIN);
         self.fresh = live;
     }
 }

@@ -1,5 +1,6 @@
 //! Whatever edits lead to a value, its root is that of the value encoded at once.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::grammar::{Reader, reference_offsets};
@@ -402,4 +403,44 @@ async fn damaged_and_absent_nodes_are_told_apart() {
     let state = State::open(Hashing::PLAIN, root, Some(Arc::new(memory)));
     assert_eq!(state.len(&Path::root()).await.unwrap(), Some(200));
     assert!(matches!(state.get(&path("/3")).await, Err(StoreError::Corrupt { .. })));
+}
+
+/// What an edit made and no edit has replaced since is unsaved, in whatever order edits, saves and failures come.
+#[tokio::test]
+async fn what_is_unsaved_is_what_the_root_reaches() {
+    let long = |text: &str| Value::from(text.repeat(100));
+    let (list, item, nowhere) = (path("/list"), path("/list/0"), path("/no/where"));
+    let mut state = State::new(&Hashing::PLAIN, &Value::map([("list", Value::List(vec![long("zero")]))])).unwrap();
+    let reached = |state: &State| {
+        let nodes: HashMap<_, _> = state.unsaved().into_iter().collect();
+        let mut open = vec![state.root()];
+        let mut seen = HashSet::new();
+        while let Some(id) = open.pop() {
+            if let Some(node) = nodes.get(&id)
+                && seen.insert(id)
+            {
+                open.extend(crate::codec::references(node).unwrap());
+            }
+        }
+        assert_eq!(seen.len(), nodes.len(), "nothing else is among them");
+        seen.len()
+    };
+    assert!(reached(&state) > 0);
+    state.extend(&list, vec![long("one")]).await.unwrap();
+    assert!(reached(&state) > 0, "the first root is out of use");
+    state.saved();
+    assert_eq!(reached(&state), 0);
+    state.extend(&list, vec![long("two")]).await.unwrap();
+    assert!(reached(&state) > 0);
+    state.saved();
+    state.set(&nowhere, long("three")).await.unwrap_err();
+    assert_eq!(reached(&state), 0, "a failed edit leaves nothing");
+    state.set(&item, long("four")).await.unwrap();
+    assert!(reached(&state) > 0);
+    state.saved();
+    state.set(&item, long("four")).await.unwrap();
+    assert_eq!(reached(&state), 0, "nothing changed");
+    state.extend(&list, vec![long("five")]).await.unwrap();
+    state.remove(&path("/list/3")).await.unwrap();
+    assert!(reached(&state) > 0, "what left the state and came back is saved again");
 }
