@@ -18,7 +18,7 @@ pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 pub(crate) const INLINE_PACK: usize = 512;
 
 /// The same for the newest run. Its rows are the last of their table, where a large one splits nothing.
-pub(crate) const INLINE_PACK_OF_NEWEST: usize = 3 << 10;
+pub(crate) const INLINE_PACK_OF_NEWEST: usize = 3800;
 
 /// States of a staged pack.
 pub(crate) mod pack_state {

@@ -124,6 +124,15 @@ fn entrance() {
                 let many = std::env::var(MANY).unwrap().parse().unwrap();
                 Line::new("many").grow(&store, many).await;
             }
+            // Appends large entries, says how many and waits to be killed.
+            "large" => {
+                let store = open().unwrap();
+                let mut line = Line::new("large");
+                line.size = 1500;
+                line.grow(&store, 22).await;
+                say(22);
+                wait();
+            }
             // Appends until it is let go on, and then does nothing until it is killed.
             "rest" => {
                 let store = open().unwrap();

@@ -15,6 +15,7 @@ mod golden;
 mod groups;
 mod hostile;
 mod listing;
+mod places;
 mod support;
 mod upgrades;
 mod upkeep;

@@ -81,7 +81,7 @@ fn text(seed: u64, length: usize) -> String {
 
 fn message(number: u32) -> Value {
     let role = if number.is_multiple_of(2) { "user" } else { "assistant" };
-    Value::map([("role", Value::from(role)), ("text", Value::from(text(number.into(), 280)))])
+    Value::map([("role", Value::from(role)), ("text", Value::from(text(number.into(), 900)))])
 }
 
 fn attachment() -> Value {
