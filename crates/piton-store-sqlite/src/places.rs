@@ -104,11 +104,11 @@ fn integer(value: i64) -> usize {
     match value {
         0 | 1 => 0,
         _ => match 65 - value.unsigned_abs().saturating_sub(u64::from(value < 0)).leading_zeros() {
-            ..=8 => 1,
-            ..=16 => 2,
-            ..=24 => 3,
-            ..=32 => 4,
-            ..=48 => 6,
+            0..=8 => 1,
+            9..=16 => 2,
+            17..=24 => 3,
+            25..=32 => 4,
+            33..=48 => 6,
             _ => 8,
         },
     }

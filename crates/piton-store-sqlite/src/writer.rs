@@ -98,7 +98,10 @@ impl Writer {
             if commit.seq == Seq(0) || self.tips.of.len() >= Self::TIPS {
                 self.tips.of.clear();
             }
-            self.tips.of.insert(commit.run.clone(), *tip);
+            match self.tips.of.get_mut(&commit.run) {
+                Some(known) => *known = *tip,
+                None => drop(self.tips.of.insert(commit.run.clone(), *tip)),
+            }
             if tip.places.is_some() {
                 self.placed.insert(tip.number);
             } else {

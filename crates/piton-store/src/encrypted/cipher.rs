@@ -104,6 +104,18 @@ impl Cipher {
         seal(&self.key, &*self.random, &self.bound(place), plain)
     }
 
+    /// Seals an entry and its pack, with one call for the randomness of both.
+    pub(crate) fn seal_entry(&self, run: &RunId, seq: Seq, entry: &[u8], pack: &[u8]) -> (Bytes, Bytes) {
+        let mut nonces = [[0; NONCE]; 2];
+        self.random.fill(nonces.as_flattened_mut());
+        let seal = |place, nonce, plain| seal_with(&self.key, nonce, &self.bound(place), &[plain]);
+        let pack = match pack {
+            [] => Bytes::new(),
+            pack => seal(Place::Pack(run, seq), &nonces[1], pack),
+        };
+        (seal(Place::Entry(run, seq), &nonces[0], entry), pack)
+    }
+
     pub(crate) fn open(&self, place: Place<'_>, sealed: Bytes) -> Result<Bytes, StoreError> {
         match sealed.first() {
             Some(&FORM) if sealed.len() >= OVERHEAD => {}

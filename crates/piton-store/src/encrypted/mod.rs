@@ -139,11 +139,7 @@ impl Log for EncryptedStore {
             let detail = "an encrypted store keeps its keys under this id".to_owned();
             return Err(StoreError::Invalid { what: format!("run id {run}"), detail });
         }
-        let entry = self.cipher.seal(Place::Entry(run, commit.seq), &commit.entry);
-        let pack = match commit.pack.is_empty() {
-            true => Bytes::new(),
-            false => self.cipher.seal(Place::Pack(run, commit.seq), &commit.pack),
-        };
+        let (entry, pack) = self.cipher.seal_entry(run, commit.seq, &commit.entry, &commit.pack);
         let index = commit.index.clone().map(|row| self.seal_row(row));
         self.inner.append(Commit { entry, pack, index, ..commit }).await
     }

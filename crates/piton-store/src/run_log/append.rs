@@ -252,6 +252,7 @@ impl RunLog {
         let group = group(&*self.store, self.head.seq.next());
         let redaction = self.store.redaction();
         let (below, top) = encode_inside(hashing, &incoming(&*self.store, &draft.body))?;
+        let has_body = !below.is_empty();
         let mut nodes = made(below);
         let (mut parts, mut saved) = (Parts::new(), Vec::new());
         let mut unlimited = 0;
@@ -304,9 +305,11 @@ impl RunLog {
                 });
             }
         }
-        // What a step gave out is often part of the state too.
-        let mut seen = IdSet::default();
-        nodes.retain(|fresh| seen.insert(fresh.id));
+        // What a step gave out is often part of the state too. One part alone has each of its nodes once.
+        if has_body || parts.len() > 1 {
+            let mut seen = IdSet::default();
+            nodes.retain(|fresh| seen.insert(fresh.id));
+        }
         let size = size_of_nodes(&nodes).saturating_sub(unlimited);
         if let Some(limit) = draft.limit.filter(|limit| size > *limit) {
             return Err(StoreError::TooLarge {
