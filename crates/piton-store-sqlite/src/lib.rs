@@ -1,6 +1,6 @@
 //! Piton's default store: one SQLite database, no server.
 //!
-//! - An append is one inserted row. It commits on the calling thread if the writer is free, and
+//! - An append is one row, and most often one page (`places`). It commits on the calling thread if the writer is free, and
 //!   otherwise together with whatever else is waiting, at the price of one sync.
 //! - Every page carries a checksum (`vfs`), and a log that a crash left behind is checked before
 //!   SQLite recovers it (`wal_scan`): what was damaged is an error, never a wrong or missing row.
