@@ -159,10 +159,11 @@ impl Writer {
             return Ok(());
         }
         self.begin(Core::chores_are_durable())?;
-        for run in self.placed.drain() {
-            places::clear(&self.conn, run)?;
+        let cleared = self.placed.drain().try_for_each(|run| places::clear(&self.conn, run));
+        match cleared.and_then(|()| self.commit(MarkUse::Drop)) {
+            Err(error) if !self.conn.is_autocommit() => self.run("ROLLBACK").and(Err(error)),
+            done => done,
         }
-        self.commit(MarkUse::Drop)
     }
 
     /// Lets go of the mark that was kept with the last commit, if one was.
