@@ -19,11 +19,6 @@ impl Samples {
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         quantile(&self.0, q)
     }
-
-    /// The median of the samples in `range`, in microseconds.
-    pub(crate) fn median_of(&self, range: std::ops::Range<usize>) -> f64 {
-        quantile(&self.0[range], 0.5)
-    }
 }
 
 fn quantile(samples: &[Duration], q: f64) -> f64 {
