@@ -21,8 +21,17 @@ impl Samples {
     }
 }
 
-fn quantile(samples: &[Duration], q: f64) -> f64 {
-    let mut sorted: Vec<_> = samples.iter().map(|time| time.as_secs_f64() * 1e6).collect();
+/// The quantile `q` of some times, in microseconds.
+pub(crate) fn quantile(samples: &[Duration], q: f64) -> f64 {
+    at(samples.iter().map(|time| time.as_secs_f64() * 1e6).collect(), q)
+}
+
+/// The median of figures that each stand for a round.
+pub(crate) fn middle(figures: Vec<f64>) -> f64 {
+    at(figures, 0.5)
+}
+
+fn at(mut sorted: Vec<f64>, q: f64) -> f64 {
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len() - 1;
     #[expect(

@@ -320,17 +320,16 @@ impl Core {
     fn vacuum(&self, checkpoints: &mut Option<Connection>) -> rusqlite::Result<()> {
         let mut started = false;
         while !self.chores.stopping() {
-            let mut guard = locked(&self.writer);
-            let Some(writer) = guard.as_mut() else { return Ok(()) };
-            let (free, pages) = (number(&writer.conn, "freelist_count")?, number(&writer.conn, "page_count")?);
-            // Begins at a quarter, ends at an eighth.
-            let enough = if started { pages / 8 } else { pages / 4 };
-            if free <= enough.max(SPARE_PAGES) {
+            // Most often there is nothing to do, and whoever writes needn't wait until that is known.
+            if !matches!(self.read(|conn| Ok(too_many(conn, started)?)), Ok(Some(_))) {
                 return Ok(());
             }
+            let mut guard = locked(&self.writer);
+            let Some(writer) = guard.as_mut() else { return Ok(()) };
+            let Some(most) = too_many(&writer.conn, started)? else { return Ok(()) };
             started = true;
             writer.set_durable(Self::chores_are_durable())?;
-            match give_back(&writer.conn, free - enough) {
+            match give_back(&writer.conn, most) {
                 Err(error) if is_busy(&error) => return Ok(()),
                 Err(error) => {
                     // It is a write like any other.
@@ -350,6 +349,14 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// How many free pages may be given back, if there are so many that it is worth it: that begins at a quarter of all pages
+/// and ends at an eighth.
+fn too_many(conn: &Connection, started: bool) -> rusqlite::Result<Option<u64>> {
+    let (free, pages) = (number(conn, "freelist_count")?, number(conn, "page_count")?);
+    let enough = if started { pages / 8 } else { pages / 4 };
+    Ok((free > enough.max(SPARE_PAGES)).then(|| free - enough))
 }
 
 /// A number that SQLite knows about the database.
