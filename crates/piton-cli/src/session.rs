@@ -104,7 +104,12 @@ impl Session {
 
     /// Opens the store at `place`, with its key if it is encrypted.
     pub(crate) async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let store = self.unlock(self.open_below(place, create).await?, &self.surroundings.keys).await?;
+        let below = self.open_below(place, create).await?;
+        if self.surroundings.keys.option.is_some() && !piton_store::is_encrypted(&*below).await? {
+            self.output
+                .warn("this store isn't encrypted, and the key isn't used; `piton init --encrypt` makes one that is");
+        }
+        let store = self.unlock(below, &self.surroundings.keys).await?;
         let redaction = Redaction::new(&no_secrets())
             .map_err(|error| Failure::internal("a policy without secrets is refused").because(&error))?;
         Ok(Arc::new(RedactedStore::new(store, Arc::new(redaction))))

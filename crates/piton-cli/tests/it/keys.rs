@@ -69,6 +69,17 @@ fn an_encrypted_store_needs_its_key() {
     }
 }
 
+/// Whoever gives a key and has a store in clear is told so.
+#[test]
+fn a_key_that_is_not_used_is_told_of() {
+    let world = World::new();
+    world.write("flow.yml", THREE_NODES);
+    let run = world.piton(["run", "flow.yml", "-i", "name=Aurelia", "--key-file", "../key"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("this store isn't encrypted, and the key isn't used"), "{}", run.stderr);
+    assert!(!world.piton(["log"]).stderr.contains("encrypted"), "nobody gave one");
+}
+
 /// Passphrases from a variable and a program, in bytes of any encoding.
 #[test]
 fn a_passphrase_may_be_any_bytes_and_come_from_a_program() {
