@@ -98,8 +98,25 @@ impl Session {
 
     /// Opens the store of the folder, and makes it if there is none.
     pub(crate) async fn store_or_create(&self) -> Result<Arc<dyn Store>, Failure> {
+        self.wants_none_in_clear().await?;
         let place = self.surroundings.find_or_create(&self.now().to_string())?;
         self.open(&place, true).await
+    }
+
+    /// Whoever gives a key doesn't want what he keeps in clear: then only a store that is there will do.
+    pub(crate) async fn wants_none_in_clear(&self) -> Result<(), Failure> {
+        if self.surroundings.keys.option.is_none() {
+            return Ok(());
+        }
+        let found = match self.surroundings.find()? {
+            Found::Place(place) => self.open_below(&place, false).await.map(drop),
+            Found::Nothing { .. } => Err(self.no_store()),
+        };
+        found.map_err(|failure| {
+            failure.hint(
+                "with a key none is made in clear: `piton init --encrypt --key-file FILE` makes an encrypted one.",
+            )
+        })
     }
 
     /// Opens the store at `place`, with its key if it is encrypted.

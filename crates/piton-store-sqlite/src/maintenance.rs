@@ -321,7 +321,8 @@ impl Core {
         let mut started = false;
         while !self.chores.stopping() {
             // Most often there is nothing to do, and whoever writes needn't wait until that is known.
-            if !matches!(self.read(|conn| Ok(too_many(conn, started)?)), Ok(Some(_))) {
+            // What fails here fails there as well, and is told.
+            if let Ok(None) = self.read(|conn| Ok(too_many(conn, started)?)) {
                 return Ok(());
             }
             let mut guard = locked(&self.writer);

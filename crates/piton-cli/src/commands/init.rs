@@ -15,6 +15,9 @@ use crate::table;
 
 pub(crate) async fn execute(session: &Session, arguments: &Init) -> Result<Exit, Failure> {
     let Session { output, surroundings, .. } = session;
+    if !arguments.encrypt {
+        session.wants_none_in_clear().await?;
+    }
     let before = surroundings.find()?;
     let place = if arguments.here {
         surroundings.create_here()?

@@ -69,12 +69,23 @@ fn an_encrypted_store_needs_its_key() {
     }
 }
 
-/// Whoever gives a key and has a store in clear is told so.
+/// With a key no store is made in clear, and whoever has one in clear is told so.
 #[test]
 fn a_key_that_is_not_used_is_told_of() {
     let world = World::new();
     world.write("flow.yml", THREE_NODES);
-    let run = world.piton(["run", "flow.yml", "-i", "name=Aurelia", "--key-file", "../key"]);
+    let elsewhere = ["--store", "sqlite:../clear.db"];
+    let with_key = |verb: &[&str]| world.piton(verb.iter().chain(&["--key-file", "../key"]));
+    let flow = ["run", "flow.yml", "-i", "name=Aurelia"];
+    for made in [&flow[..], &["save"], &["init"], &["init", "--here"], &[&flow[..], &elsewhere].concat()] {
+        let refused = with_key(made);
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        assert!(refused.stderr.contains("`piton init --encrypt --key-file FILE`"), "{}", refused.stderr);
+        assert!(!world.root().join("clear.db").exists() && !world.work().join(".piton").exists());
+        assert!(world.piton(["log"]).stderr.contains("there is no store"), "nothing was made");
+    }
+    assert_eq!(world.piton(flow).code, Some(0));
+    let run = with_key(&flow);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert!(run.stderr.contains("this store isn't encrypted, and the key isn't used"), "{}", run.stderr);
     assert!(!world.piton(["log"]).stderr.contains("encrypted"), "nobody gave one");

@@ -578,11 +578,12 @@ impl State {
 
     /// Says whether anything was done.
     async fn edit(&mut self, path: &Path, edit: &Edit<'_>) -> Result<bool, StoreError> {
-        // Taken back below if all that is new came into use: not by one that fails, or that makes a tree smaller.
+        // Taken back below if all that is new is in use: not so after one that fails, and one that changes what is there
+        // may make a node twice, or join it with the next.
         let edits = self.fresh.edits.saturating_add(1);
         self.fresh.edits = 2;
         let done = self.try_edit(path, edit).await?;
-        if done && matches!(edit, Edit::Set(_) | Edit::Extend(_)) {
+        if done && matches!(edit, Edit::Extend(_)) {
             self.fresh.edits = edits;
         }
         Ok(done)

@@ -156,6 +156,29 @@ proptest! {
         });
     }
 
+    /// What an edit made and no edit has replaced since is unsaved, in whatever order edits and saves come.
+    #[test]
+    fn what_is_unsaved_is_in_use(
+        items in prop_oneof![Just(0_usize), 1..40_usize, 500..2_000_usize],
+        entries in prop_oneof![Just(0_u16), 1..40_u16, 500..1_500_u16],
+        pick in proptest::collection::vec(item(), 1..40),
+        steps in proptest::collection::vec((step(), any::<bool>()), 1..40),
+    ) {
+        now(async {
+            let mut model = model(items, entries, &pick);
+            let mut state = State::new(&Hashing::PLAIN, &model.value()).unwrap();
+            for (step, save) in steps {
+                model.apply(&mut state, step, entries * 2 + 10).await;
+                reached(&state);
+                if save {
+                    state.saved();
+                    assert_eq!(reached(&state), 0);
+                }
+            }
+            assert!(state.value().await.unwrap() == model.value());
+        });
+    }
+
     /// The same with everything stored after each edit, and nothing in memory before the next.
     #[test]
     fn a_cold_state_is_edited_alike(
@@ -405,26 +428,33 @@ async fn damaged_and_absent_nodes_are_told_apart() {
     assert!(matches!(state.get(&path("/3")).await, Err(StoreError::Corrupt { .. })));
 }
 
-/// What an edit made and no edit has replaced since is unsaved, in whatever order edits, saves and failures come.
+/// How many nodes are unsaved: those that the root reaches, each after what it refers to, and no others.
+fn reached(state: &State) -> usize {
+    let unsaved = state.unsaved();
+    let places: HashMap<_, _> = unsaved.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
+    assert_eq!(places.len(), unsaved.len(), "each is there once");
+    let mut open = vec![state.root()];
+    let mut seen = HashSet::new();
+    while let Some(id) = open.pop() {
+        if let Some(place) = places.get(&id)
+            && seen.insert(id)
+        {
+            for child in crate::codec::references(&unsaved[*place].1).unwrap() {
+                assert!(places.get(&child).is_none_or(|before| before < place), "children come first");
+                open.push(child);
+            }
+        }
+    }
+    assert_eq!(seen.len(), unsaved.len(), "nothing else is among them");
+    seen.len()
+}
+
+/// What is unsaved after a failure, an edit that changes nothing, and one that is undone.
 #[tokio::test]
 async fn what_is_unsaved_is_what_the_root_reaches() {
     let long = |text: &str| Value::from(text.repeat(100));
     let (list, item, nowhere) = (path("/list"), path("/list/0"), path("/no/where"));
     let mut state = State::new(&Hashing::PLAIN, &Value::map([("list", Value::List(vec![long("zero")]))])).unwrap();
-    let reached = |state: &State| {
-        let nodes: HashMap<_, _> = state.unsaved().into_iter().collect();
-        let mut open = vec![state.root()];
-        let mut seen = HashSet::new();
-        while let Some(id) = open.pop() {
-            if let Some(node) = nodes.get(&id)
-                && seen.insert(id)
-            {
-                open.extend(crate::codec::references(node).unwrap());
-            }
-        }
-        assert_eq!(seen.len(), nodes.len(), "nothing else is among them");
-        seen.len()
-    };
     assert!(reached(&state) > 0);
     state.extend(&list, vec![long("one")]).await.unwrap();
     assert!(reached(&state) > 0, "the first root is out of use");
