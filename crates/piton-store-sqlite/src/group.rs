@@ -123,6 +123,9 @@ impl Core {
     }
 
     fn append_if_free(&self, commit: &Commit) -> Option<Answer> {
+        if self.chores.holds_up(&self.tally) {
+            return None;
+        }
         let mut guard = self.free_writer()?;
         let Some(writer) = guard.as_mut() else { return Some(Err(self.closed())) };
         match writer.begin(commit.durability == Durability::Durable) {
@@ -138,6 +141,7 @@ impl Core {
     /// Serves the queue until it is stopped.
     pub(crate) fn serve(self: Arc<Self>) {
         while self.queue.wait() {
+            self.chores.wait_for_the_log(&self.tally);
             if let Some(task) = self.queue.take_task() {
                 task();
                 continue;

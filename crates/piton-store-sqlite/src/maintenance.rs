@@ -2,7 +2,8 @@
 //!
 //! - **Checkpoints.** Past [`LOG_PAGES`] the log is moved into the database, first beside running
 //!   writers, then, for the rest of the moment, while they are kept out: only a log that is moved as a
-//!   whole is begun again from its start. Otherwise it would grow for as long as somebody writes.
+//!   whole is begun again from its start. Otherwise it would grow for as long as somebody writes. Whoever writes faster
+//!   than the disk takes it waits a moment with each commit while a log of [`LONG`] pages is moved.
 //! - **Growing the log.** A commit that lengthens a file waits for the file system's journal as well.
 //!   A handle that has committed [`GROW_AFTER`] times writes zeros behind the log once, so that later
 //!   commits overwrite. SQLite ignores what doesn't fit its checksums. Short commands never pay for it.
@@ -31,6 +32,10 @@ use crate::{connect, files};
 
 /// Pages of the log that are worth a checkpoint.
 const LOG_PAGES: u64 = (4 << 20) / PAGE as u64;
+/// Pages of the log with which whoever writes waits for a checkpoint that is under way.
+const LONG: u64 = 5 * LOG_PAGES;
+/// How long a commit waits for it: no longer than anybody may be held up, and long enough to let the disk go first.
+const A_WHILE: Duration = Duration::from_millis(40);
 /// Commits of a handle after which its log is grown.
 const GROW_AFTER: u64 = 64;
 /// How far it is grown: twice `LOG_PAGES`, for what is written while a checkpoint is under way.
@@ -87,6 +92,9 @@ pub(crate) struct Chores {
     /// The length of the log at which the next checkpoint is due, less `LOG_PAGES`. Above zero while a
     /// reader keeps the log from being begun again: then a checkpoint per commit would help nobody.
     backlog: AtomicU64,
+    /// A checkpoint is under way.
+    moving: AtomicBool,
+    moved: Condvar,
     /// Transactions that committed.
     commits: AtomicU64,
     /// Somebody sees to it that the writer lets go of its mark.
@@ -123,6 +131,31 @@ impl Chores {
             due = true;
         }
         due
+    }
+
+    /// Whether whoever writes had better wait until the log is moved.
+    pub(crate) fn holds_up(&self, tally: &Tally) -> bool {
+        tally.wal_pages.load(Ordering::Relaxed) >= LONG && self.moving.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the log is moved, or for a while.
+    pub(crate) fn wait_for_the_log(&self, tally: &Tally) {
+        if self.holds_up(tally) {
+            let due = locked(&self.due);
+            drop(self.moved.wait_timeout_while(due, A_WHILE, |_| self.holds_up(tally)));
+        }
+    }
+
+    /// Does what moves the log.
+    fn moving<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.moving.store(true, Ordering::Relaxed);
+        let done = work();
+        // With the lock, so that nobody looks before and waits after.
+        let due = locked(&self.due);
+        self.moving.store(false, Ordering::Relaxed);
+        drop(due);
+        self.moved.notify_all();
+        done
     }
 
     /// What becomes of the marks of writers at present.
@@ -241,6 +274,10 @@ impl Core {
             Some(conn) => conn,
             None => conn.insert(self.pool.target().writer()?),
         };
+        self.chores.moving(|| self.move_log(conn))
+    }
+
+    fn move_log(&self, conn: &Connection) -> rusqlite::Result<()> {
         // Beside whoever writes, until what he wrote meanwhile is little.
         let mut before = None;
         for _ in 0..PASSES {
@@ -418,5 +455,34 @@ mod tests {
         assert_eq!(Chores::mark_use(&tally), MarkUse::Keep);
         tally.wal_pages.store(2 * LOG_PAGES, Ordering::Relaxed);
         assert_eq!(Chores::mark_use(&tally), MarkUse::Drop);
+    }
+
+    /// Only with a log that is much too long, and only for as long as somebody moves it.
+    #[test]
+    fn commits_wait_while_a_long_log_is_moved() {
+        let (chores, tally) = (Chores::default(), Tally::default());
+        tally.wal_pages.store(LONG, Ordering::Relaxed);
+        assert!(!chores.holds_up(&tally), "nobody moves it");
+        let waited = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let commit = chores.moving(|| {
+                assert!(chores.holds_up(&tally));
+                let commit = scope.spawn(|| {
+                    while chores.holds_up(&tally) {
+                        chores.wait_for_the_log(&tally);
+                        waited.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                // It is held up once and again, and never for good.
+                while waited.load(Ordering::Relaxed) < 2 {
+                    std::thread::yield_now();
+                }
+                assert!(!commit.is_finished());
+                commit
+            });
+            commit.join().unwrap();
+        });
+        tally.wal_pages.store(LONG - 1, Ordering::Relaxed);
+        chores.moving(|| assert!(!chores.holds_up(&tally), "it is short"));
     }
 }

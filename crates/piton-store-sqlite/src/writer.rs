@@ -337,6 +337,9 @@ impl Core {
         &self,
         op: F,
     ) -> Result<Result<T, StoreError>, F> {
+        if self.chores.holds_up(&self.tally) {
+            return Err(op);
+        }
         let Some(mut guard) = self.free_writer() else { return Err(op) };
         let Some(writer) = guard.as_mut() else { return Ok(Err(self.closed())) };
         match writer.begin(Self::chores_are_durable()) {
