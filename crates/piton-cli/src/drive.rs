@@ -170,7 +170,8 @@ fn tell(output: &Output, event: &Event) {
         Event::StepRetried { step, attempt, error, .. } => format!("{step}: attempt {attempt} failed: {error}"),
         Event::RunPaused { step: Some(step), prompt, .. } => format!("{step}: asks: {prompt}"),
         Event::RunResumed { step: Some(step), .. } => format!("{step}: answered"),
-        Event::CheckpointSaved { checkpoint } => format!("checkpoint {checkpoint}"),
+        Event::CheckpointSaved { checkpoint, step: None } => format!("checkpoint {checkpoint}"),
+        Event::CheckpointSaved { checkpoint, step: Some(step) } => format!("{step}: checkpoint {checkpoint}"),
         // The end has a word of its own; what isn't known yet is no progress to tell of.
         _ => return,
     };

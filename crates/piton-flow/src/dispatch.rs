@@ -1,5 +1,6 @@
 //! Which node runs when. Nodes run side by side on one task, up to a limit; each has its own snapshot of the
-//! variables. What a node gives is in the journal before anything that depends on it begins.
+//! variables. What a node gives is in the journal before anything that depends on it begins; a checkpoint may become
+//! durable while others run.
 //!
 //! What the journal has finished counts again in the order in which it ended then, and before anything new begins:
 //! so a run that goes on has the variables that it had.
@@ -13,14 +14,14 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::{AbortHandle, abortable};
 use futures_util::stream::FuturesUnordered;
-use piton_types::{Event, StepPath, TokenUsage, Value};
+use piton_types::{CheckpointRef, Event, StepPath, TokenUsage, Value};
 
 use crate::activity::Activity;
 use crate::control::{Control, Working};
 use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
-use crate::journal::{Beginning, Begun, Found, NodeDone};
+use crate::journal::{Beginning, Begun, Found, JournalError, NewCheckpoint, NodeDone};
 use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
 use crate::nodes;
 use crate::outside::{AuditKind, Outside};
@@ -67,6 +68,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) prefix: &'a str,
     /// What is going on around it.
     pub(crate) activity: &'a Activity<'a>,
+    /// No other graph waits for this one, so this one hears of checkpoints that become durable.
+    pub(crate) is_outermost: bool,
 }
 
 /// Runs everything that the start of a graph leads to.
@@ -94,6 +97,8 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     let (mut known, mut fresh) = (BTreeMap::new(), VecDeque::new());
     // Nodes that don't wait for ever: when their time is over, and which of them are late.
     let (mut timers, mut late) = (FuturesUnordered::new(), HashSet::new());
+    // Without a journal nothing is made for it.
+    let mut saving = (frame.is_outermost && host.journal.keeps()).then(|| host.journal.saved());
     loop {
         for place in std::mem::take(&mut ready.impatient) {
             let Some(patience) = graph.nodes[place].patience else { continue };
@@ -185,10 +190,18 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                     biased;
                     () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
                     () = opened(host.control) => Next::Look,
+                    saved = saved(&mut saving) => Next::Saved(saved),
                     next = next => next,
                 }
             };
             match next {
+                Next::Saved(saved) => {
+                    if let Err(error) = tell_saved(saved, host).await {
+                        return Err(broken(error, ended));
+                    }
+                    saving = Some(host.journal.saved());
+                    continue;
+                }
                 Next::Ended(next) => next,
                 Next::Look => continue,
                 Next::Late(place) => {
@@ -244,14 +257,43 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     Ok(ended)
 }
 
+/// Checkpoints that are durable, with the nodes after which they were made.
+type Saved = Result<Vec<(StepPath, CheckpointRef)>, JournalError>;
+
 /// What a graph that runs waits for.
 enum Next {
     /// A node ended.
     Ended((usize, Result<Done, FlowError>)),
     /// A node has waited for its branches as long as it wants to.
     Late(usize),
+    /// Checkpoints are durable.
+    Saved(Saved),
     /// Something may begin.
     Look,
+}
+
+/// What the journal says of checkpoints, once; nothing if nobody asked.
+async fn saved(saving: &mut Option<impl Future<Output = Saved> + Unpin>) -> Saved {
+    match saving {
+        Some(saving) => saving.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until all checkpoints so far are durable, and tells of them.
+pub(crate) async fn settle(host: &Host<'_>) -> Result<(), FlowError> {
+    while host.journal.is_saving() {
+        tell_saved(host.journal.saved().await, host).await?;
+    }
+    Ok(())
+}
+
+/// Tells of checkpoints that are durable.
+async fn tell_saved(saved: Saved, host: &Host<'_>) -> Result<(), FlowError> {
+    for (step, checkpoint) in saved.map_err(FlowError::Journal)? {
+        host.events.tell(|| Event::CheckpointSaved { checkpoint, step: Some(step) }).await;
+    }
+    Ok(())
 }
 
 /// Cancels what isn't wanted any more.
@@ -498,7 +540,7 @@ impl Attempt<'_> {
         retry: Option<Duration>,
         unanswered: bool,
         host: &Host<'_>,
-    ) -> Result<Option<piton_types::CheckpointRef>, FlowError> {
+    ) -> Result<Option<NewCheckpoint>, FlowError> {
         // Without a journal nothing is made for it.
         if !host.journal.keeps() {
             return Ok(None);
@@ -543,12 +585,15 @@ impl Attempt<'_> {
                 }
             })
             .await;
-        if let Some(checkpoint) = checkpoint {
+        if let Some(NewCheckpoint { checkpoint, is_durable }) = checkpoint {
+            // The line is in an entry behind the checkpoint, so whoever finds it finds that one too.
             if let Some(outside) = host.services.get::<Outside>() {
                 let detail = checkpoint.to_string();
                 outside.write_down(host, self.step, AuditKind::CheckpointSaved, &detail).map_err(FlowError::Journal)?;
             }
-            host.events.tell(|| Event::CheckpointSaved { checkpoint }).await;
+            if is_durable {
+                tell_saved(Ok(vec![(self.step.clone(), checkpoint)]), host).await?;
+            }
         }
         Ok(Done { output, usage })
     }

@@ -5,6 +5,8 @@
 //!   durable when it is recorded (decision 3 of the design).
 //! - Something outward is an effect (decision 4): its intent, with its key, stands in the log before it begins, and
 //!   the entry of its end is the receipt.
+//! - A checkpoint after a node that touches nothing outside is synced beside the nodes that follow, and told of when that
+//!   is done, if the store can do so.
 //! - The entry of a node after which a checkpoint is wanted carries the parts `variables` and `engine`: what every
 //!   node gave, and where the run is. Both cost what changed since the checkpoint before; without a checkpoint
 //!   neither is made.
@@ -17,12 +19,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use piton_runtime::{FailureKind, Intended, Run, StepDone, StepStanding, Uncertain};
 use piton_types::{
-    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, RunId, StepPath, TokenUsage, Trigger, Value,
+    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, RunId, Seq, StepPath, TokenUsage, Trigger,
+    Value,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 use crate::flow::Flow;
-use crate::journal::{Beginning, Begun, Found, Journal, JournalError, NodeDone, OnUncertain};
+use crate::journal::{Beginning, Begun, Found, Journal, JournalError, NewCheckpoint, NodeDone, OnUncertain};
 use crate::need::Services;
 use crate::node::Effect;
 use crate::outside::{AuditKind, Outside};
@@ -46,13 +49,25 @@ pub struct RunJournal<'a> {
     /// Steps that began and haven't ended, and whether they wait for somebody.
     begun: Locked<BTreeMap<StepPath, bool>>,
     book: Mutex<Book<'a>>,
+    saving: Locked<Saving>,
+    /// There is something new in `saving`.
+    wake: Notify,
+}
+
+/// Checkpoints on their way to the disk.
+#[derive(Debug, Default)]
+struct Saving {
+    /// In the order of the log.
+    open: Vec<(StepPath, CheckpointRef)>,
+    /// The newest entry that is known to be durable.
+    synced: Seq,
 }
 
 /// What writes need, one at a time.
 #[derive(Debug)]
 struct Book<'a> {
-    /// Something was written without a sync since the last one.
-    unsynced: bool,
+    /// The newest entry that was written without a sync, if none came after it.
+    unsynced: Option<Seq>,
     variables: Variables,
     position: Position<'a>,
 }
@@ -75,7 +90,7 @@ impl<'a> RunJournal<'a> {
         if let Some(outside) = outside {
             outside.governor().resume(run.id(), before.used());
         }
-        let book = Book { unsynced: false, variables: Variables::new(run), position: Position::new(&flow.graph) };
+        let book = Book { unsynced: None, variables: Variables::new(run), position: Position::new(&flow.graph) };
         Self {
             run,
             clock,
@@ -87,6 +102,8 @@ impl<'a> RunJournal<'a> {
             counted: Locked::new(before),
             begun: Locked::default(),
             book: Mutex::new(book),
+            saving: Locked::default(),
+            wake: Notify::new(),
         }
     }
 
@@ -140,13 +157,18 @@ impl<'a> RunJournal<'a> {
         let now = Now { begun: &begun, counted: self.tally().value(), fingerprint: &self.fingerprint };
         let parts = vec![book.variables.part(self.run, None).await?, book.position.part(self.run, None, now).await?];
         let saved = self.run.save_checkpoint(&checkpoint, parts, None).await?;
-        book.unsynced = false;
+        book.unsynced = None;
         if let Some(outside) = self.outside {
             let now = self.clock.now();
             let line = outside.note(now, self.run.id(), step, AuditKind::CheckpointSaved, description)?;
             self.run.lines().write(line);
         }
         Ok(saved)
+    }
+
+    /// Whether something was written that nobody has synced since.
+    fn is_unsynced(&self, book: &Book<'_>) -> bool {
+        book.unsynced.is_some_and(|newest| newest > lock(&self.saving).synced)
     }
 
     /// What was counted until now.
@@ -204,7 +226,7 @@ impl Journal for RunJournal<'_> {
             let mut book = self.book.lock().await;
             // An intent that is lost in a power cut is made again with the same key; only if a repetition must be
             // known of does it need a sync for its own sake.
-            let must = book.unsynced || beginning.on_uncertain != OnUncertain::Retry;
+            let must = self.is_unsynced(&book) || beginning.on_uncertain != OnUncertain::Retry;
             let durability = if must { Durability::Durable } else { Durability::Relaxed };
             let said = beginning.said.map(uncertain::read);
             match self.run.intend(beginning.step, beginning.inputs, uncertain, said, durability).await? {
@@ -216,7 +238,7 @@ impl Journal for RunJournal<'_> {
                 }
             }
             if must {
-                book.unsynced = false;
+                book.unsynced = None;
             }
         }
         lock(&self.begun).insert(beginning.step.clone(), beginning.waits);
@@ -231,7 +253,7 @@ impl Journal for RunJournal<'_> {
         self.run.lines().write(line);
     }
 
-    async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
+    async fn record(&self, done: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError> {
         let mut book = self.book.lock().await;
         let is_outermost = !done.step.as_str().contains('/');
         if let (Ok(record), true) = (done.result, is_outermost) {
@@ -240,8 +262,12 @@ impl Journal for RunJournal<'_> {
             counted.exceptions += record::exceptions(record);
         }
         let is_checkpoint = (done.checkpoint || self.everywhere) && done.result.is_ok();
-        let durability =
-            if done.effect == Effect::Pure && !is_checkpoint { Durability::Relaxed } else { Durability::Durable };
+        let is_saved_later = is_checkpoint && done.effect == Effect::Pure && self.run.syncs_later();
+        let durability = if done.effect == Effect::Pure && (!is_checkpoint || is_saved_later) {
+            Durability::Relaxed
+        } else {
+            Durability::Durable
+        };
         let tally = self.tally().value();
         let step = StepDone {
             started_at: done.started_at,
@@ -264,11 +290,32 @@ impl Journal for RunJournal<'_> {
         };
         let recorded = self.run.record(step, parts).await?;
         lock(&self.begun).remove(done.step);
-        *unsynced = durability == Durability::Relaxed;
+        *unsynced = (durability == Durability::Relaxed).then_some(recorded.seq);
         if let (Ok(record), false) = (done.result, is_checkpoint) {
             variables.finished(done.step.clone());
             position.finished(done.step, record);
         }
-        Ok(is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq }))
+        let checkpoint = is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq });
+        if is_saved_later {
+            lock(&self.saving).open.extend(checkpoint.clone().map(|checkpoint| (done.step.clone(), checkpoint)));
+            self.wake.notify_one();
+        }
+        Ok(checkpoint.map(|checkpoint| NewCheckpoint { checkpoint, is_durable: !is_saved_later }))
+    }
+
+    fn is_saving(&self) -> bool {
+        !lock(&self.saving).open.is_empty()
+    }
+
+    async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
+        while !self.is_saving() {
+            self.wake.notified().await;
+        }
+        let newest = lock(&self.saving).open.last().map(|(_, checkpoint)| checkpoint.seq);
+        self.run.sync().await?;
+        let mut saving = lock(&self.saving);
+        saving.synced = saving.synced.max(newest.unwrap_or_default());
+        let count = saving.open.partition_point(|(_, checkpoint)| checkpoint.seq <= saving.synced);
+        Ok(saving.open.drain(..count).collect())
     }
 }

@@ -180,6 +180,9 @@ pub async fn run(flow: &Flow, given: impl Into<Given>, host: &Host<'_>) -> Resul
     let given = flow.accept(given.into(), host.services)?;
     host.events.tell(|| Event::RunStarted { run: host.run(), resumed: false }).await;
     let ended = drive(flow, given, host, &Activity::default()).await;
+    // What broke first counts.
+    let settled = dispatch::settle(host).await;
+    let ended = ended.and_then(|finished| settled.map(|()| finished));
     host.events
         .tell(|| match &ended {
             Ok(finished) => finished.event(host.run()),
@@ -210,7 +213,7 @@ pub(crate) async fn drive(
     activity: &Activity<'_>,
 ) -> Result<Finished, FlowError> {
     let work = async {
-        let frame = Frame { host, prefix: "", activity };
+        let frame = Frame { host, prefix: "", activity, is_outermost: true };
         let broken = match dispatch::drive(&flow.graph, flow.pool(given), frame).await {
             Ok(ended) => return Ok(finished(&flow.graph, ended)),
             Err(broken) => broken,

@@ -116,6 +116,15 @@ pub struct NodeDone<'a> {
     pub unanswered: bool,
 }
 
+/// A checkpoint that was made with the result of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCheckpoint {
+    /// Its name.
+    pub checkpoint: CheckpointRef,
+    /// It is as durable as the journal makes it. If not, [`Journal::saved`] says when it is.
+    pub is_durable: bool,
+}
+
 /// Where the results of finished nodes are kept.
 #[async_trait]
 pub trait Journal: Send + Sync {
@@ -157,8 +166,20 @@ pub trait Journal: Send + Sync {
     /// Keeps the result of a node. When it returns `Ok`, the result is as durable as the journal makes
     /// it; only then does the engine go on with what depends on the node. If it fails, the run stops.
     ///
-    /// Returns the checkpoint that it made, if it made one; the engine tells of it.
-    async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError>;
+    /// Returns the checkpoint that it made, if it made one. The engine tells of it when it is durable; nodes that only
+    /// follow from others needn't wait for that.
+    async fn record(&self, done: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError>;
+
+    /// Whether there are checkpoints that aren't durable yet.
+    fn is_saving(&self) -> bool {
+        false
+    }
+
+    /// Waits until checkpoints are durable that weren't when [`record`](Self::record) returned, and says which, with the
+    /// nodes after which they were made. Waits for ever while there are none. It may be dropped and called again.
+    async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
+        std::future::pending().await
+    }
 }
 
 /// Keeps nothing.
@@ -192,7 +213,7 @@ impl Journal for NoJournal {
         Ok(Begun::Go { key: None })
     }
 
-    async fn record(&self, _done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
+    async fn record(&self, _done: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError> {
         Ok(None)
     }
 }

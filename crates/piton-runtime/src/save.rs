@@ -43,7 +43,7 @@ impl Run {
         let seq = core.append_checkpoint(&mut writer, draft, core.durability).await?;
         drop(writer);
         let checkpoint = CheckpointRef { run: core.id.clone(), seq };
-        core.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone() });
+        core.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone(), step: None });
         Ok(checkpoint)
     }
 

@@ -422,6 +422,27 @@ impl Run {
         self.core().check_ready()
     }
 
+    /// Whether what is [recorded](Self::record) without a sync can be made durable later, by [`sync`](Self::sync), while
+    /// the run goes on. A run that needs no syncs needs none later either.
+    pub fn syncs_later(&self) -> bool {
+        let core = self.core();
+        core.durability == Durability::Durable && core.context.store.capabilities().sync
+    }
+
+    /// Makes all durable that was recorded until now.
+    ///
+    /// # Errors
+    ///
+    /// What the store says. Then nobody knows what of it is durable, and the run takes no more entries.
+    pub async fn sync(&self) -> Result<(), RunError> {
+        let core = self.core();
+        let synced = core.context.store.sync().await;
+        if let Err(error) = &synced {
+            core.known().broken.get_or_insert_with(|| error.to_string());
+        }
+        Ok(synced?)
+    }
+
     /// Records a step that ended. It tells nobody: an engine has its own events, and tells them when
     /// this has returned.
     ///

@@ -20,6 +20,10 @@ impl Log for SqliteStore {
         self.core.append(commit).await
     }
 
+    async fn sync(&self) -> Result<(), StoreError> {
+        self.core.sync().await
+    }
+
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
         self.core.read(|conn| match run_number(conn, run)? {
             Some(number) => Ok(head(conn, number)?),

@@ -4,6 +4,8 @@
 //!   writers, then, for the rest of the moment, while they are kept out: only a log that is moved as a
 //!   whole is begun again from its start. Otherwise it would grow for as long as somebody writes. Whoever writes faster
 //!   than the disk takes it waits a moment with each commit while a log of [`LONG`] pages is moved.
+//! - **Syncs.** What was committed without waiting for the disk is synced beside whoever writes on, once for all who
+//!   asked meanwhile.
 //! - **Growing the log.** A commit that lengthens a file waits for the file system's journal as well.
 //!   A handle that has committed [`GROW_AFTER`] times writes zeros behind the log once, so that later
 //!   commits overwrite. SQLite ignores what doesn't fit its checksums. Short commands never pay for it.
@@ -15,20 +17,23 @@
 //! A crash in any of it loses nothing: a checkpoint is repeated, zeros mean nothing, and a step of the
 //! vacuum is a transaction.
 
+use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use piton_store::StoreError;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
 
 use crate::counters::Tally;
 use crate::errors::{is_busy, poisons};
 use crate::open::{A_MOMENT, let_others_write};
 use crate::schema::PAGE;
 use crate::writer::{Core, locked};
-use crate::{connect, files};
+use crate::{connect, files, vfs};
 
 /// Pages of the log that are worth a checkpoint.
 const LOG_PAGES: u64 = (4 << 20) / PAGE as u64;
@@ -75,13 +80,22 @@ struct Due {
     grow: bool,
     vacuum: bool,
     let_go: bool,
+    sync: bool,
     stop: bool,
 }
 
 impl Due {
     const fn anything(self) -> bool {
-        self.checkpoint || self.grow || self.vacuum || self.let_go || self.stop
+        self.checkpoint || self.grow || self.vacuum || self.let_go || self.sync || self.stop
     }
+}
+
+/// Who wants to know that the log is synced.
+#[derive(Debug, Default)]
+struct Asking {
+    waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    /// Nobody syncs it any more.
+    over: bool,
 }
 
 /// What there is to do, and who waits for it.
@@ -89,6 +103,7 @@ impl Due {
 pub(crate) struct Chores {
     due: Mutex<Due>,
     changed: Condvar,
+    asking: Mutex<Asking>,
     /// The length of the log at which the next checkpoint is due, less `LOG_PAGES`. Above zero while a
     /// reader keeps the log from being begun again: then a checkpoint per commit would help nobody.
     backlog: AtomicU64,
@@ -178,6 +193,19 @@ impl Chores {
         self.minding.store(false, Ordering::Relaxed);
     }
 
+    /// Asks for a sync of all that is in the log by now; `None` if nobody does that any more.
+    fn ask_for_sync(&self) -> Option<oneshot::Receiver<Result<(), StoreError>>> {
+        let (answer, answered) = oneshot::channel();
+        let mut asking = locked(&self.asking);
+        if asking.over {
+            return None;
+        }
+        asking.waiting.push(answer);
+        drop(asking);
+        self.note(|due| due.sync = true);
+        Some(answered)
+    }
+
     /// Lets the thread end.
     pub(crate) fn stop(&self) {
         self.note(|due| due.stop = true);
@@ -219,7 +247,12 @@ impl Core {
         let mut conn = None;
         loop {
             let due = self.chores.next();
+            if due.sync {
+                self.sync_for_all();
+            }
             if due.stop {
+                // Whoever asks from now on, or has just asked, is told that the store was closed.
+                *locked(&self.chores.asking) = Asking { over: true, waiting: Vec::new() };
                 return;
             }
             if due.let_go {
@@ -269,6 +302,60 @@ impl Core {
         }
     }
 
+    /// Makes every commit durable that there is by now.
+    pub(crate) async fn sync(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let answered = self.chores.ask_for_sync().ok_or_else(|| self.closed())?;
+        // Without a thread that would do it, whoever wants it does.
+        if self.doing_chores.start(&self.me).is_err() {
+            self.sync_for_all();
+        }
+        answered.await.unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// Syncs the log if anybody has asked for it, and tells them. Chores that take their time look in between.
+    fn sync_for_all(&self) {
+        let asking = std::mem::take(&mut locked(&self.chores.asking).waiting);
+        if asking.is_empty() {
+            return;
+        }
+        let synced = self.sync_log();
+        for answer in asking {
+            // If it failed nothing is taken any more. Nobody listens any more if the future was dropped.
+            drop(answer.send(if synced.is_ok() { Ok(()) } else { self.check_writable() }));
+        }
+    }
+
+    /// Syncs the log through a handle of its own, so that nobody who commits waits for it. What of it has been moved
+    /// meanwhile is in the database, which was synced then.
+    fn sync_log(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let synced = (|| {
+            let log = match self.log.get() {
+                Some(log) => log,
+                None => {
+                    // A power cut could take the name of a new log, and all of it.
+                    let log = files::options().write(true).open(self.files.wal())?;
+                    File::open(&self.files.folder)?.sync_all()?;
+                    self.log.get_or_init(|| log)
+                }
+            };
+            log.sync_data()?;
+            // A log that somebody deleted takes data as ever, and nobody would find it again.
+            match vfs::is_named(log) {
+                true => std::io::Result::Ok(()),
+                false => Err(std::io::ErrorKind::NotFound.into()),
+            }
+        })();
+        synced.map_err(|error| {
+            // As after a commit whose sync failed: nobody knows what the disk has.
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
+            self.poison(&rusqlite::Error::SqliteFailure(code, Some(error.to_string())))
+        })?;
+        Tally::add(&self.tally.syncs, 1);
+        Ok(())
+    }
+
     fn checkpoint(&self, conn: &mut Option<Connection>) -> rusqlite::Result<()> {
         let conn = match conn {
             Some(conn) => conn,
@@ -281,6 +368,7 @@ impl Core {
         // Beside whoever writes, until what he wrote meanwhile is little.
         let mut before = None;
         for _ in 0..PASSES {
+            self.sync_for_all();
             if let Some(Some(writer)) = self.free_writer().as_deref_mut() {
                 writer.let_go();
             }
@@ -321,6 +409,7 @@ impl Core {
     /// waits for the disk to take no more than that piece.
     fn grow_log(&self) -> rusqlite::Result<()> {
         while !self.chores.stopping() {
+            self.sync_for_all();
             let mut guard = locked(&self.writer);
             let Some(writer) = guard.as_mut() else { return Ok(()) };
             match writer.begin(false) {
@@ -357,6 +446,7 @@ impl Core {
     fn vacuum(&self, checkpoints: &mut Option<Connection>) -> rusqlite::Result<()> {
         let mut started = false;
         while !self.chores.stopping() {
+            self.sync_for_all();
             // Most often there is nothing to do, and whoever writes needn't wait until that is known.
             // What fails here fails there as well, and is told.
             if let Ok(None) = self.read(|conn| Ok(too_many(conn, started)?)) {

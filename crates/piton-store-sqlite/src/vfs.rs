@@ -551,7 +551,7 @@ fn note_synced(log: &mut Layered) {
 
 /// Whether a file still has a name. Nothing else is asked for, where the system can be asked so: a file whose times
 /// were asked for gets new ones with the next write, and the sync after that takes longer by a third.
-fn is_named(file: &File) -> bool {
+pub(crate) fn is_named(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{AtFlags, StatxFlags, statx};

@@ -5,6 +5,7 @@
 //! its own serves in order (see [`group`](crate::group)).
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use bytes::Bytes;
@@ -190,6 +191,8 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) chores: Chores,
     pub(crate) doing_chores: Helper,
+    /// The log, for whoever syncs it beside the writer.
+    pub(crate) log: OnceLock<File>,
     pub(crate) tally: Arc<Tally>,
     /// Why no more writes are taken.
     pub(crate) poison: OnceLock<String>,
@@ -227,6 +230,7 @@ impl Core {
             pool,
             chores: Chores::default(),
             doing_chores: Helper::new("piton-upkeep", Self::do_chores),
+            log: OnceLock::new(),
             tally,
             poison: OnceLock::new(),
             unlisted: Mutex::default(),

@@ -389,6 +389,7 @@ impl Store for EmbeddedStore {
             index: false,
             fold: false,
             upkeep: false,
+            sync: false,
         }
     }
 

@@ -391,7 +391,15 @@ impl RunIndex for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { persistent: false, shared: false, history: true, index: true, fold: true, upkeep: true }
+        Capabilities {
+            persistent: false,
+            shared: false,
+            history: true,
+            index: true,
+            fold: true,
+            upkeep: true,
+            sync: false,
+        }
     }
 
     fn hashing(&self) -> &Hashing {

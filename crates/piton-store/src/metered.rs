@@ -26,6 +26,8 @@ pub enum Call {
     Commit,
     /// A commit that needn't.
     RelaxedCommit,
+    /// Making durable what was committed before.
+    Sync,
     /// Looking where a log ends.
     Head,
     /// Reading entries.
@@ -46,9 +48,10 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Commit,
         Self::RelaxedCommit,
+        Self::Sync,
         Self::Head,
         Self::Read,
         Self::Section,
@@ -248,6 +251,10 @@ impl Log for MeteredStore {
 
     async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
         self.measure(Call::Section, self.inner.section(run, segment, section), Bytes::len).await
+    }
+
+    async fn sync(&self) -> Result<(), StoreError> {
+        self.measure(Call::Sync, self.inner.sync(), |()| 0).await
     }
 
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {

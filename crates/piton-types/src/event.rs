@@ -126,6 +126,8 @@ pub enum Event {
     CheckpointSaved {
         /// Its name.
         checkpoint: CheckpointRef,
+        /// The step after which it was made. Others may have begun and ended since.
+        step: Option<StepPath>,
     },
     /// The run ended well.
     RunSucceeded {

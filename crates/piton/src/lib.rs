@@ -143,11 +143,11 @@ pub use piton_flow::{
     Answered, Beginning, Begun, Build, Built, Bundle, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT,
     Document, DocumentFiles, Edge, Effect, EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished,
     Flow, FlowError, Form, Format, Found, Given, Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind,
-    Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput,
-    NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic, ResumeExamination,
-    ResumePolicy, RunJournal, RunOutcome, Selector, Services, Setting, Severity, StartFlow, Template, VariablePool,
-    Waiting, diff_fingerprints, examine_history, examine_resume, file_with, resume_durable, resume_with_document, run,
-    run_alone, run_durable,
+    Kinds, Limits, Mapping, Need, NewCheckpoint, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed,
+    NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic,
+    ResumeExamination, ResumePolicy, RunJournal, RunOutcome, Selector, Services, Setting, Severity, StartFlow,
+    Template, VariablePool, Waiting, diff_fingerprints, examine_history, examine_resume, file_with, resume_durable,
+    resume_with_document, run, run_alone, run_durable,
 };
 
 #[cfg(feature = "sqlite")]

@@ -240,7 +240,6 @@ struct Nodes {
     ran: Vec<String>,
     skipped: Vec<String>,
     saved_after: Vec<String>,
-    finished: Option<String>,
 }
 
 impl Seen {
@@ -248,14 +247,12 @@ impl Seen {
         let seen = self.clone();
         Listener::new(move |event| {
             let mut nodes = seen.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let finished = nodes.finished.take();
             // Only whole nodes: parts of their work have a place inside them.
             match event {
                 Event::StepStarted { step, .. } if !step.as_str().contains('/') => nodes.ran.push(step.to_string()),
                 Event::StepSkipped { step, .. } if !step.as_str().contains('/') => nodes.skipped.push(step.to_string()),
-                Event::StepFinished { step, .. } => nodes.finished = Some(step.to_string()),
-                Event::CheckpointSaved { .. } => nodes.saved_after.extend(finished),
-                _ => nodes.finished = finished,
+                Event::CheckpointSaved { step: Some(step), .. } => nodes.saved_after.push(step.to_string()),
+                _ => {}
             }
         })
     }

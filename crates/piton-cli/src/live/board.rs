@@ -135,7 +135,7 @@ impl Board {
                 let name = self.remove(step.as_str());
                 return Some(Line::new(Mark::Failed, &format!("{name}  failed: {error}"), width));
             }
-            Event::CheckpointSaved { checkpoint } => {
+            Event::CheckpointSaved { checkpoint, .. } => {
                 return Some(Line::new(Mark::Plain, &format!("checkpoint {checkpoint}"), width));
             }
             _ => {}

@@ -113,8 +113,8 @@ piton completions fish | head -n 1
 
 const FLOW: &str = "nodes:
   - {id: in, data: {type: start, title: In, variables: [{variable: name, required: true}]}}
-  - {id: greet, data: {type: template-transform, title: Greet, checkpoint: true, template: 'Hello {{ name }}!', variables: [{variable: name, value_selector: [in, name]}]}}
-  - {id: out, data: {type: end, title: Out, outputs: [{variable: greeting, value_selector: [greet, output]}]}}
+  - {id: greet, data: {type: template-transform, title: Greet, template: 'Hello {{ name }}!', variables: [{variable: name, value_selector: [in, name]}]}}
+  - {id: out, data: {type: end, title: Out, checkpoint: true, outputs: [{variable: greeting, value_selector: [greet, output]}]}}
 edges:
   - {source: in, target: greet}
   - {source: greet, target: out}

@@ -190,7 +190,8 @@ fn every_kind_of_store_is_repaired() {
     for encrypted in [false, true] {
         let world = World::new();
         let store = format!("file:{}", world.root().join("files").display());
-        let piton = |verb: &[&str]| world.piton(["--store", &store, "--key-file", "../key"].iter().chain(verb));
+        let key: &[&str] = if encrypted { &["--key-file", "../key"] } else { &[] };
+        let piton = |verb: &[&str]| world.piton(["--store", &store].iter().chain(key).chain(verb));
         if encrypted {
             assert_eq!(piton(&["init", "--encrypt"]).code, Some(0));
         }

@@ -24,6 +24,7 @@ use super::updates;
 use crate::activity::Activity;
 use crate::body::FlowBody;
 use crate::control::Control;
+use crate::dispatch;
 use crate::document::Document;
 use crate::durable::RunJournal;
 use crate::engine::{self, Finished, Host, Inputs, Limits, Outputs};
@@ -322,9 +323,14 @@ impl Driven {
                 // With the work, which is dropped here, everything is cut short that still runs.
                 (rest, control.running())
             };
+            // What is on its way to the disk is told of before anything else is said of the run.
+            let settled = dispatch::settle(&host).await;
             let told = orders.told();
             if let Some(companion) = &self.options.companion {
                 companion.end(run.id()).await;
+            }
+            if !matches!(rest, Rest::Ended(Err(_))) {
+                settled.map_err(journal_failure)?;
             }
             return match rest {
                 Rest::Ended(ended) => self.end(ended, journal.usage()).await,
@@ -387,9 +393,15 @@ impl Driven {
                 run.fail(Failure { step, ..Failure::new("node", error.clone()) }).await?;
                 Ok(RunOutcome { error: Some(error), usage, ..RunOutcome::new(run.id(), RunStatus::Failed) })
             }
-            Err(FlowError::Journal(error)) => Err(journal_error(error)),
-            Err(other) => Err(other),
+            Err(other) => Err(journal_failure(other)),
         }
+    }
+}
+
+fn journal_failure(error: FlowError) -> FlowError {
+    match error {
+        FlowError::Journal(error) => journal_error(error),
+        other => other,
     }
 }
 

@@ -21,6 +21,8 @@ mod questions;
 #[cfg(feature = "checkpoint")]
 mod resume;
 mod runs;
+#[cfg(feature = "checkpoint")]
+mod saving;
 #[path = "../../../piton-model/tests/it/server.rs"]
 mod server;
 mod support;

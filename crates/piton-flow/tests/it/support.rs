@@ -29,7 +29,7 @@ pub(crate) fn tell(event: &Event) -> String {
         Event::StepSkipped { step, .. } => format!("skipped {step}"),
         Event::StepFinished { step, .. } => format!("finished {step}"),
         Event::StepFailed { step, .. } => format!("failed {step}"),
-        Event::CheckpointSaved { checkpoint } => format!("saved {checkpoint}"),
+        Event::CheckpointSaved { checkpoint, .. } => format!("saved {checkpoint}"),
         Event::RunSucceeded { .. } => "succeeded".to_owned(),
         Event::RunFailed { .. } => "run failed".to_owned(),
         other => format!("{other:?}"),

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use piton_store::{Log as _, Span, StoreError};
+use piton_store::{Log as _, Span, Store as _, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::strace;
 use piton_types::{Durability, Seq};
@@ -52,6 +53,36 @@ fn relaxed_appends_do_not_wait_for_the_disk() {
         line.durability = Durability::Relaxed;
         line.grow(&store, 20).await;
         assert_eq!((store.counters().syncs, store.counters().commits), (1, 41));
+    });
+}
+
+/// A sync without a commit: one for all who ask at once, and whoever appends meanwhile goes on.
+#[test]
+fn a_sync_is_shared_and_holds_nobody_up() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let mut line = Line::new("run");
+        line.grow(&store, 20).await;
+        let mut asked: Vec<_> = (0..50).map(|_| store.sync()).collect();
+        // Each is begun, and those that aren't done at once are waited for later.
+        let begin = |cx: &mut Context<'_>| {
+            asked.retain_mut(|sync| match sync.as_mut().poll(cx) {
+                Poll::Ready(synced) => synced.is_err(),
+                Poll::Pending => true,
+            });
+            Poll::Ready(())
+        };
+        std::future::poll_fn(begin).await;
+        line.grow(&store, 40).await;
+        for sync in asked {
+            sync.await.unwrap();
+        }
+        let counters = store.counters();
+        assert!((1..50).contains(&counters.syncs), "{counters:?}");
+        assert_eq!((counters.commits, counters.inline), (60, 60), "{counters:?}");
+        store.close().await.unwrap();
+        assert!(matches!(store.sync().await, Err(StoreError::Unavailable { .. })));
     });
 }
 

@@ -227,6 +227,25 @@ fn a_deleted_store_acknowledges_nothing() {
     assert!(matches!(&error, StoreError::Poisoned { cause } if cause.contains("deleted")), "{error}");
 }
 
+/// Nor by a sync after a commit that didn't wait for one.
+#[test]
+fn a_deleted_store_is_not_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder);
+    let mut line = Line::new("run");
+    block_on(line.grow(&store, 3));
+    block_on(store.sync()).unwrap();
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let poisoned = |done: Result<(), StoreError>| {
+        assert!(matches!(&done, Err(StoreError::Poisoned { cause }) if cause.contains("deleted")), "{done:?}");
+    };
+    poisoned(block_on(store.sync()));
+    poisoned(block_on(line.append(&store)));
+    poisoned(block_on(store.sync()));
+}
+
 #[test]
 fn the_url_names_the_file() {
     let folder = tempfile::tempdir().unwrap();

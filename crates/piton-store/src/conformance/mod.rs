@@ -87,6 +87,7 @@ macro_rules! conformance {
             a_taken_over_writer_cannot_append
             a_state_can_move_to_another_run
             background_saves_are_acknowledged_in_order
+            relaxed_entries_are_synced_later
             a_removed_run_is_gone_and_its_name_is_free
             a_run_that_went_on_is_not_removed
             packs_say_who_relies_on_them

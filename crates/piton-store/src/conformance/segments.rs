@@ -270,3 +270,22 @@ pub async fn background_saves_are_acknowledged_in_order(fixture: &dyn Fixture) {
     let root = log.entry(Seq(201)).await.unwrap().parts[&"app".into()].root;
     assert_eq!(log.load(root).await.unwrap().as_list().map(<[Value]>::len), Some(200));
 }
+
+/// What was appended without a sync is made durable by one, as often as it is asked for; a store that can't says so.
+pub async fn relaxed_entries_are_synced_later(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut log = new_log(Arc::clone(&store), "later").await.unwrap();
+    let mut state = State::new(store.hashing(), &Value::List(Vec::new())).unwrap();
+    for n in 0..3 {
+        state.push(&Path::root(), message(n)).await.unwrap();
+        let draft = Draft { durability: Durability::Relaxed, ..checkpoint(format!("{n}"), Content::State(&mut state)) };
+        log.append(draft).await.unwrap();
+        let synced = store.sync().await;
+        match store.capabilities().sync {
+            true => synced.unwrap(),
+            false => assert!(matches!(synced, Err(StoreError::Unsupported { .. })), "{synced:?}"),
+        }
+    }
+    let log = RunLog::open(Arc::clone(&store), &run_id("later")).await.unwrap();
+    assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 4);
+}

@@ -133,6 +133,8 @@ impl EncryptedStore {
 
 #[async_trait]
 impl Log for EncryptedStore {
+    forward! { sync }
+
     async fn append(&self, commit: Commit) -> Result<(), StoreError> {
         let run = &commit.run;
         if *run == ring::run() {

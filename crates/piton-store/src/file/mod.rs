@@ -269,7 +269,15 @@ fn real(path: &Path) -> Result<PathBuf, StoreError> {
 #[async_trait]
 impl Store for FileStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { persistent: true, shared: true, history: true, index: true, fold: true, upkeep: true }
+        Capabilities {
+            persistent: true,
+            shared: true,
+            history: true,
+            index: true,
+            fold: true,
+            upkeep: true,
+            sync: false,
+        }
     }
 
     fn hashing(&self) -> &Hashing {

@@ -69,6 +69,20 @@ fn a_failed_sync_acknowledges_nothing() {
     assert!(reported * 2 > tried, "{reported} of {tried}");
 }
 
+/// The same for a sync without a commit.
+#[test]
+fn a_failed_sync_without_a_commit_acknowledges_nothing() {
+    let mut reported = 0;
+    for at in [1, 2, 3, 10, 30] {
+        let (said, found) = fail_once(How::Later, FailAt::new("fdatasync", "EIO", When::Only(at)));
+        found.unwrap_or_else(|error| panic!("{at}: {error}: {said:?}"));
+        let Some((place, kind, text, acks)) = said.failures.first() else { continue };
+        assert_eq!((kind.as_str(), said.acks.len()), ("Poisoned", *acks), "{at}: {place} {text}: {said:?}");
+        reported += u32::from(place == "sync");
+    }
+    assert!(reported >= 3, "{reported} of 5");
+}
+
 /// The negative control: a program that takes no notice of a failed sync, on a disk that then loses the
 /// data, is caught.
 #[test]

@@ -83,6 +83,15 @@ fn power_cuts() {
     }
 }
 
+/// The same with saves that aren't synced by themselves: what a sync after them acknowledges is there.
+#[test]
+fn power_cuts_after_syncs_without_a_commit() {
+    let recording = record(How::Later);
+    let wrong = cut(&recording, &recording.cuts(by_level(30, 100, 1000), SEED));
+    println!("later: {} steps, {} syncs: {wrong:?}", recording.steps(), recording.syncs());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn power_cuts_behind_a_staged_pack_or_a_fold() {
     let recording = record(How::Well);

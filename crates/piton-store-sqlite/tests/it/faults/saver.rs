@@ -23,13 +23,15 @@ pub(crate) const LARGE_AT: u32 = 20;
 
 const HOW: &str = "PITON_TEST_HOW";
 
-/// How the program goes about it. All but the first two are broken on purpose.
+/// How the program goes about it. All but the first three are broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// Durable saves; ends at the first error.
     Well,
     /// The same, but it tries three more times after an error.
     Stubborn,
+    /// Relaxed saves, each acknowledged after a sync without a commit.
+    Later,
     /// Acknowledges relaxed saves as if they were durable.
     Relaxed,
     /// Acknowledges before it saves.
@@ -39,9 +41,10 @@ pub(crate) enum How {
 }
 
 impl How {
-    const ALL: [(Self, &'static str); 5] = [
+    const ALL: [(Self, &'static str); 6] = [
         (Self::Well, "well"),
         (Self::Stubborn, "stubborn"),
+        (Self::Later, "later"),
         (Self::Relaxed, "relaxed"),
         (Self::Early, "early"),
         (Self::Deaf, "deaf"),
@@ -159,11 +162,16 @@ async fn open_log(store: &Arc<SqliteStore>) -> Result<(RunLog, State), StoreErro
 }
 
 async fn save_all(store: &Arc<SqliteStore>, how: How) -> Result<Option<String>, Failed> {
-    let durability = if how == How::Relaxed { Durability::Relaxed } else { Durability::Durable };
+    let durability = if matches!(how, How::Relaxed | How::Later) { Durability::Relaxed } else { Durability::Durable };
+    let sync = async || match how {
+        How::Later => store.sync().await.map_err(|error| ("sync", error)),
+        _ => Ok(()),
+    };
     let head = store.head(&run()).await.map_err(|error| ("head", error))?;
     if head.is_none() {
         let created = RunLog::create(Arc::clone(store) as Arc<dyn Store>, new_run(durability)).await;
         created.map_err(|error| ("create", error))?;
+        sync().await?;
         say("ack 0 -");
     }
     let (mut log, mut state) = open_log(store).await.map_err(|error| ("log", error))?;
@@ -194,6 +202,7 @@ async fn save_all(store: &Arc<SqliteStore>, how: How) -> Result<Option<String>, 
             Ok(_) if how == How::Early => {}
             Ok(_) => {
                 state.set_source(log.source());
+                sync().await?;
                 say(acknowledgement);
             }
             Err(_) if how == How::Deaf => {

@@ -1,0 +1,218 @@
+//! Checkpoints that become durable while the run goes on (decision 3, F3): what may run ahead, what is told and when, and
+//! what a failed sync means.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use piton_flow::{FlowError, FlowOptions, Format, Inputs, RunOutcome, StartFlow, resume_durable, run_durable};
+use piton_runtime::Listener;
+use piton_store::{Blobs, Capabilities, Log, RunIndex, Store, StoreError, Upkeep, forward};
+use piton_testing::{CrashStore, Fault};
+use piton_types::{Event, RunId, RunStatus};
+use tokio::sync::Semaphore;
+
+use crate::support::{memory, process, tell};
+
+/// A store whose syncs wait until they are let through, or fail.
+struct Gate {
+    inner: Arc<dyn Store>,
+    open: Semaphore,
+    fails: AtomicBool,
+}
+
+impl Gate {
+    fn new(inner: Arc<dyn Store>, permits: usize) -> Arc<Self> {
+        Arc::new(Self { inner, open: Semaphore::new(permits), fails: AtomicBool::new(false) })
+    }
+}
+
+#[async_trait]
+impl Log for Gate {
+    forward! { append head read segments section fold }
+
+    async fn sync(&self) -> Result<(), StoreError> {
+        self.open.acquire().await.unwrap().forget();
+        match self.fails.load(Ordering::SeqCst) {
+            true => Err(StoreError::Poisoned { cause: "the disk is gone".to_owned() }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Blobs for Gate {
+    forward! { stage locate pack pack_part era }
+}
+
+#[async_trait]
+impl Upkeep for Gate {
+    forward! { remove packs pack_ids rely next_era condemn sweep note set_note inspect run_ids totals }
+}
+
+#[async_trait]
+impl RunIndex for Gate {
+    forward! { summary list lease beat release }
+}
+
+#[async_trait]
+impl Store for Gate {
+    forward! { hashing redaction syncs url usage close }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { sync: true, ..self.inner.capabilities() }
+    }
+}
+
+/// Two nodes with checkpoints that touch nothing outside, one behind them, and one outward at the end.
+const LINE: &str = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: a, data: {type: template-transform, template: a, variables: [], checkpoint: true}}
+  - {id: b, data: {type: template-transform, template: b, variables: [], checkpoint: true}}
+  - {id: c, data: {type: template-transform, template: c, variables: []}}
+  - {id: w, data: {type: command, command: [echo, '1']}}
+  - {id: e, data: {type: end, outputs: [{variable: x, value_selector: [w, stdout]}]}}
+edges: [{source: s, target: a}, {source: a, target: b}, {source: b, target: c}, {source: c, target: w}, {source: w, target: e}]
+";
+
+fn id() -> RunId {
+    "r".parse().unwrap()
+}
+
+type Told = Arc<Mutex<Vec<String>>>;
+
+fn options() -> (FlowOptions, Told) {
+    let told = Told::default();
+    let sink = Arc::clone(&told);
+    let events = Listener::new(move |event: &Event| sink.lock().unwrap().push(tell(event)));
+    (FlowOptions { events, ..FlowOptions::default() }, told)
+}
+
+async fn begin(document: String, store: Arc<dyn Store>, options: FlowOptions) -> Result<RunOutcome, FlowError> {
+    let start = StartFlow {
+        document,
+        format: Format::Yaml,
+        inputs: Inputs::new(),
+        id: Some(id()),
+        name: "r".to_owned(),
+        folder: None,
+        options,
+    };
+    run_durable(&process(&store), start).await
+}
+
+/// Waits for an event.
+async fn until(told: &Told, event: &str) -> Vec<String> {
+    loop {
+        let seen = told.lock().unwrap().clone();
+        if seen.iter().any(|told| told == event) {
+            return seen;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Everything goes on while the disk takes its time, even what is outward, whose intent makes all before it durable. But
+/// no checkpoint is told of, and the run doesn't end, before its sync is done.
+#[tokio::test]
+async fn nodes_run_ahead_of_a_sync_and_nothing_is_told_before_it() {
+    let gate = Gate::new(memory(), 0);
+    let (options, told) = options();
+    let run = tokio::spawn(begin(LINE.to_owned(), Arc::clone(&gate) as _, options));
+    let before = until(&told, "finished e").await;
+    assert!(!before.iter().any(|told| told.starts_with("saved")), "{before:?}");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!run.is_finished() && !told.lock().unwrap().contains(&"succeeded".to_owned()));
+    gate.open.add_permits(100);
+    run.await.unwrap().unwrap();
+    let told = told.lock().unwrap().clone();
+    let place = |event: &str| told.iter().position(|told| told == event).unwrap_or_else(|| panic!("{event}: {told:?}"));
+    assert!(place("finished e") < place("saved r@3"), "{told:?}");
+    assert!(place("saved r@3") < place("saved r@4") && place("saved r@4") < place("succeeded"), "{told:?}");
+}
+
+/// Decision 3: what is outward begins behind a durable entry, whether the sync before it was done or not.
+#[tokio::test]
+async fn what_is_outward_waits_for_all_before_it() {
+    let (durable, relaxed) = ("append", "append_relaxed");
+    // Created and claimed; s, a, b and c; the intent and the result of w; e; completed.
+    let late = [durable, durable, relaxed, relaxed, relaxed, relaxed, durable, durable, relaxed, durable];
+    let store = Arc::new(CrashStore::new(Gate::new(memory(), 0), Fault::None));
+    let (options, told) = options();
+    let run = tokio::spawn(begin(LINE.to_owned(), Arc::clone(&store) as _, options));
+    until(&told, "finished w").await;
+    assert_eq!(appends(&store)[..8], late[..8], "the disk has synced nothing else by then");
+    run.abort();
+
+    // With a disk that is quick, and a checkpoint just before w.
+    let document = LINE.replace("template: c, variables: []", "template: c, variables: [], checkpoint: true");
+    let store = Arc::new(CrashStore::new(Gate::new(memory(), 100), Fault::None));
+    begin(document, Arc::clone(&store) as _, FlowOptions::default()).await.unwrap();
+    let expected = [durable, durable, relaxed, relaxed, relaxed, relaxed, relaxed, durable, relaxed, durable];
+    assert_eq!(appends(&store), expected, "c is durable when w begins, so its intent needs no sync");
+}
+
+fn appends(store: &CrashStore) -> Vec<&'static str> {
+    store.names().into_iter().filter(|name| name.starts_with("append")).collect()
+}
+
+/// A run that waits for a person rests only when its checkpoints are durable and told of.
+#[tokio::test]
+async fn a_run_comes_to_rest_behind_its_syncs() {
+    let document =
+        LINE.replace("{type: command, command: [echo, '1']}", "{type: human-input, prompt: 'Go?', checkpoint: false}");
+    let document = document.replace("value_selector: [w, stdout]", "value_selector: [c, output]");
+    let gate = Gate::new(memory(), 0);
+    let (options, told) = options();
+    let run = tokio::spawn(begin(document, Arc::clone(&gate) as _, options));
+    until(&told, "finished c").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!run.is_finished(), "{told:?}");
+    gate.open.add_permits(100);
+    assert_eq!(run.await.unwrap().unwrap().status, RunStatus::Waiting);
+    let told = told.lock().unwrap().clone();
+    assert!(told.contains(&"saved r@3".to_owned()) && told.contains(&"saved r@4".to_owned()), "{told:?}");
+}
+
+/// An error handler begins when its flow has failed, and its checkpoints are told of like others.
+#[tokio::test]
+async fn checkpoints_of_an_error_handler_are_told_of() {
+    let handler = "
+error_handler:
+  mode: recover
+  sub_graph:
+    nodes:
+      - {id: hs, data: {type: start}}
+      - {id: h, data: {type: template-transform, template: h, variables: [], checkpoint: true}}
+      - {id: he, data: {type: end, outputs: [{variable: x, value_selector: [h, output]}]}}
+    edges: [{source: hs, target: h}, {source: h, target: he}]
+";
+    let document = LINE.replace("[echo, '1']", "['false']") + handler;
+    let (options, told) = options();
+    let outcome = begin(document, Gate::new(memory(), 100), options).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{outcome:?}");
+    let told = told.lock().unwrap().clone();
+    assert_eq!(told.iter().filter(|told| told.starts_with("saved")).count(), 3, "{told:?}");
+}
+
+/// A sync that fails: no checkpoint is told of, the run doesn't end well, and it goes on from what the log has.
+#[tokio::test]
+async fn a_failed_sync_stops_the_run_and_acknowledges_nothing() {
+    let gate = Gate::new(memory(), 100);
+    gate.fails.store(true, Ordering::SeqCst);
+    let (options, told) = options();
+    let error = begin(LINE.to_owned(), Arc::clone(&gate) as _, options).await.unwrap_err();
+    assert!(error.to_string().contains("the disk is gone"), "{error}");
+    let told = told.lock().unwrap().clone();
+    assert!(!told.iter().any(|told| told.starts_with("saved") || told == "succeeded"), "{told:?}");
+    assert!(told.contains(&"finished a".to_owned()) && !told.contains(&"begun w".to_owned()), "{told:?}");
+
+    gate.fails.store(false, Ordering::SeqCst);
+    let store = Arc::clone(&gate) as Arc<dyn Store>;
+    let (options, told) = self::options();
+    let outcome = resume_durable(&process(&store), &id(), options).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{outcome:?}");
+    assert!(told.lock().unwrap().contains(&"skipped a".to_owned()), "{told:?}");
+}
