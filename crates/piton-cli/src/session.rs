@@ -108,15 +108,10 @@ impl Session {
         if self.surroundings.keys.option.is_none() {
             return Ok(());
         }
-        let found = match self.surroundings.find()? {
+        match self.surroundings.find()? {
             Found::Place(place) => self.open_below(&place, false).await.map(drop),
-            Found::Nothing { .. } => Err(self.no_store()),
-        };
-        found.map_err(|failure| {
-            failure.hint(
-                "with a key none is made in clear: `piton init --encrypt --key-file FILE` makes an encrypted one.",
-            )
-        })
+            Found::Nothing { .. } => Err(self.no_store_for_a_key()),
+        }
     }
 
     /// Opens the store at `place`, with its key if it is encrypted.
@@ -176,7 +171,10 @@ impl Session {
             StoreError::NotFound { .. } if !create => match place.origin {
                 Origin::Here | Origin::State => no_store(&self.surroundings.folder),
                 Origin::Option | Origin::Variable => Failure::fixable(format!("there is no store at {}", place.url))
-                    .hint("make one with `piton init --store URL`, or look where it really is."),
+                    .hint(
+                        "make one with `piton init --store URL`, an encrypted one with `--encrypt --key-file FILE` as \
+                         well, or look where it really is.",
+                    ),
             },
             StoreError::Invalid { .. } => {
                 Failure::fixable(error.to_string()).hint("nothing was changed; name another file with `--store URL`.")
@@ -187,6 +185,12 @@ impl Session {
 }
 
 impl Session {
+    /// There is none, and whoever gives a key doesn't mean one in clear.
+    pub(crate) fn no_store_for_a_key(&self) -> Failure {
+        let hint = "with a key none is made in clear: `piton init --encrypt --key-file FILE` makes an encrypted one.";
+        self.no_store().hint(hint)
+    }
+
     /// There is no store for the folder.
     pub(crate) fn no_store(&self) -> Failure {
         no_store(&self.surroundings.folder)

@@ -6,6 +6,8 @@
 //! so a run that goes on has the variables that it had.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
@@ -21,10 +23,10 @@ use crate::control::{Control, Working};
 use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
-use crate::journal::{Beginning, Begun, Found, JournalError, NewCheckpoint, NodeDone};
+use crate::journal::{Beginning, Begun, Found, NewCheckpoint, NodeDone};
 use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
 use crate::nodes;
-use crate::outside::{AuditKind, Outside};
+use crate::outside::Outside;
 use crate::pool::VariablePool;
 use crate::ready::Ready;
 use crate::record;
@@ -98,7 +100,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     // Nodes that don't wait for ever: when their time is over, and which of them are late.
     let (mut timers, mut late) = (FuturesUnordered::new(), HashSet::new());
     // Without a journal nothing is made for it.
-    let mut saving = (frame.is_outermost && host.journal.keeps()).then(|| host.journal.saved());
+    let mut saving = pin!((frame.is_outermost && host.journal.keeps()).then(|| tell_of_saved(host)));
     loop {
         for place in std::mem::take(&mut ready.impatient) {
             let Some(patience) = graph.nodes[place].patience else { continue };
@@ -190,18 +192,12 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                     biased;
                     () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
                     () = opened(host.control) => Next::Look,
-                    saved = saved(&mut saving) => Next::Saved(saved),
+                    // Beside the nodes: whoever is told may wait for one of them.
+                    Err(error) = saved(saving.as_mut()) => return Err(broken(error, ended)),
                     next = next => next,
                 }
             };
             match next {
-                Next::Saved(saved) => {
-                    if let Err(error) = tell_saved(saved, host).await {
-                        return Err(broken(error, ended));
-                    }
-                    saving = Some(host.journal.saved());
-                    continue;
-                }
                 Next::Ended(next) => next,
                 Next::Look => continue,
                 Next::Late(place) => {
@@ -257,25 +253,27 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     Ok(ended)
 }
 
-/// Checkpoints that are durable, with the nodes after which they were made.
-type Saved = Result<Vec<(StepPath, CheckpointRef)>, JournalError>;
-
 /// What a graph that runs waits for.
 enum Next {
     /// A node ended.
     Ended((usize, Result<Done, FlowError>)),
     /// A node has waited for its branches as long as it wants to.
     Late(usize),
-    /// Checkpoints are durable.
-    Saved(Saved),
     /// Something may begin.
     Look,
 }
 
-/// What the journal says of checkpoints, once; nothing if nobody asked.
-async fn saved(saving: &mut Option<impl Future<Output = Saved> + Unpin>) -> Saved {
-    match saving {
-        Some(saving) => saving.await,
+/// Tells of checkpoints as they become durable, until that fails.
+async fn tell_of_saved(host: &Host<'_>) -> Result<Infallible, FlowError> {
+    loop {
+        tell_saved(host.journal.saved().await.map_err(FlowError::Journal)?, host).await?;
+    }
+}
+
+/// Ends if that fails; never if nobody tells.
+async fn saved<T>(telling: Pin<&mut Option<impl Future<Output = T>>>) -> T {
+    match telling.as_pin_mut() {
+        Some(telling) => telling.await,
         None => std::future::pending().await,
     }
 }
@@ -283,15 +281,20 @@ async fn saved(saving: &mut Option<impl Future<Output = Saved> + Unpin>) -> Save
 /// Waits until all checkpoints so far are durable, and tells of them.
 pub(crate) async fn settle(host: &Host<'_>) -> Result<(), FlowError> {
     while host.journal.is_saving() {
-        tell_saved(host.journal.saved().await, host).await?;
+        tell_saved(host.journal.saved().await.map_err(FlowError::Journal)?, host).await?;
     }
     Ok(())
 }
 
-/// Tells of checkpoints that are durable.
-async fn tell_saved(saved: Saved, host: &Host<'_>) -> Result<(), FlowError> {
-    for (step, checkpoint) in saved.map_err(FlowError::Journal)? {
-        host.events.tell(|| Event::CheckpointSaved { checkpoint, step: Some(step) }).await;
+/// Tells of checkpoints that are durable, with the nodes after which they were made.
+async fn tell_saved(saved: Vec<(StepPath, CheckpointRef)>, host: &Host<'_>) -> Result<(), FlowError> {
+    for (step, checkpoint) in saved {
+        host.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone(), step: Some(step.clone()) }).await;
+        // Whoever is interrupted before this tells of it again.
+        host.journal.told(&checkpoint);
+        if let Some(outside) = host.services.get::<Outside>() {
+            outside.saved(host, &step, &checkpoint).map_err(FlowError::Journal)?;
+        }
     }
     Ok(())
 }
@@ -586,13 +589,11 @@ impl Attempt<'_> {
             })
             .await;
         if let Some(NewCheckpoint { checkpoint, is_durable }) = checkpoint {
-            // The line is in an entry behind the checkpoint, so whoever finds it finds that one too.
             if let Some(outside) = host.services.get::<Outside>() {
-                let detail = checkpoint.to_string();
-                outside.write_down(host, self.step, AuditKind::CheckpointSaved, &detail).map_err(FlowError::Journal)?;
+                outside.made(host, self.step, &checkpoint).map_err(FlowError::Journal)?;
             }
             if is_durable {
-                tell_saved(Ok(vec![(self.step.clone(), checkpoint)]), host).await?;
+                tell_saved(vec![(self.step.clone(), checkpoint)], host).await?;
             }
         }
         Ok(Done { output, usage })

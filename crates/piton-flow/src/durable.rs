@@ -54,13 +54,21 @@ pub struct RunJournal<'a> {
     wake: Notify,
 }
 
-/// Checkpoints on their way to the disk.
+/// Checkpoints on their way to the disk, and those that are there and nobody was told of.
 #[derive(Debug, Default)]
 struct Saving {
     /// In the order of the log.
     open: Vec<(StepPath, CheckpointRef)>,
     /// The newest entry that is known to be durable.
     synced: Seq,
+}
+
+impl Saving {
+    /// Those that are durable.
+    fn durable(&self) -> Vec<(StepPath, CheckpointRef)> {
+        let count = self.open.partition_point(|(_, checkpoint)| checkpoint.seq <= self.synced);
+        self.open[..count].to_vec()
+    }
 }
 
 /// What writes need, one at a time.
@@ -158,6 +166,10 @@ impl<'a> RunJournal<'a> {
         let parts = vec![book.variables.part(self.run, None).await?, book.position.part(self.run, None, now).await?];
         let saved = self.run.save_checkpoint(&checkpoint, parts, None).await?;
         book.unsynced = None;
+        {
+            let mut saving = lock(&self.saving);
+            saving.synced = saving.synced.max(saved.seq);
+        }
         if let Some(outside) = self.outside {
             let now = self.clock.now();
             let line = outside.note(now, self.run.id(), step, AuditKind::CheckpointSaved, description)?;
@@ -238,7 +250,9 @@ impl Journal for RunJournal<'_> {
                 }
             }
             if must {
-                book.unsynced = None;
+                // What came before it is durable too.
+                let mut saving = lock(&self.saving);
+                saving.synced = saving.synced.max(book.unsynced.take().unwrap_or_default());
             }
         }
         lock(&self.begun).insert(beginning.step.clone(), beginning.waits);
@@ -296,11 +310,17 @@ impl Journal for RunJournal<'_> {
             position.finished(done.step, record);
         }
         let checkpoint = is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq });
-        if is_saved_later {
-            lock(&self.saving).open.extend(checkpoint.clone().map(|checkpoint| (done.step.clone(), checkpoint)));
+        let mut saving = lock(&self.saving);
+        if durability == Durability::Durable {
+            saving.synced = recorded.seq;
+        }
+        // Behind others that nobody was told of yet, it is told of after them.
+        let is_told_later = is_saved_later || !saving.open.is_empty();
+        if let (Some(checkpoint), true) = (&checkpoint, is_told_later) {
+            saving.open.push((done.step.clone(), checkpoint.clone()));
             self.wake.notify_one();
         }
-        Ok(checkpoint.map(|checkpoint| NewCheckpoint { checkpoint, is_durable: !is_saved_later }))
+        Ok(checkpoint.map(|checkpoint| NewCheckpoint { checkpoint, is_durable: !is_told_later }))
     }
 
     fn is_saving(&self) -> bool {
@@ -311,11 +331,18 @@ impl Journal for RunJournal<'_> {
         while !self.is_saving() {
             self.wake.notified().await;
         }
+        let saved = lock(&self.saving).durable();
+        if !saved.is_empty() {
+            return Ok(saved);
+        }
         let newest = lock(&self.saving).open.last().map(|(_, checkpoint)| checkpoint.seq);
         self.run.sync().await?;
         let mut saving = lock(&self.saving);
         saving.synced = saving.synced.max(newest.unwrap_or_default());
-        let count = saving.open.partition_point(|(_, checkpoint)| checkpoint.seq <= saving.synced);
-        Ok(saving.open.drain(..count).collect())
+        Ok(saving.durable())
+    }
+
+    fn told(&self, checkpoint: &CheckpointRef) {
+        lock(&self.saving).open.retain(|(_, open)| open != checkpoint);
     }
 }

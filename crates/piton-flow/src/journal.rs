@@ -121,7 +121,7 @@ pub struct NodeDone<'a> {
 pub struct NewCheckpoint {
     /// Its name.
     pub checkpoint: CheckpointRef,
-    /// It is as durable as the journal makes it. If not, [`Journal::saved`] says when it is.
+    /// It is as durable as the journal makes it, and to be told of. If not, [`Journal::saved`] says when it is.
     pub is_durable: bool,
 }
 
@@ -170,15 +170,21 @@ pub trait Journal: Send + Sync {
     /// follow from others needn't wait for that.
     async fn record(&self, done: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError>;
 
-    /// Whether there are checkpoints that aren't durable yet.
+    /// Whether there are checkpoints that nobody was told of yet.
     fn is_saving(&self) -> bool {
         false
     }
 
     /// Waits until checkpoints are durable that weren't when [`record`](Self::record) returned, and says which, with the
-    /// nodes after which they were made. Waits for ever while there are none. It may be dropped and called again.
+    /// nodes after which they were made. Waits for ever while there are none. It may be dropped and called again, and says
+    /// the same until it is [told](Self::told) of.
     async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
         std::future::pending().await
+    }
+
+    /// A checkpoint was told of.
+    fn told(&self, checkpoint: &CheckpointRef) {
+        let _ = checkpoint;
     }
 }
 

@@ -436,6 +436,10 @@ impl Run {
     /// What the store says. Then nobody knows what of it is durable, and the run takes no more entries.
     pub async fn sync(&self) -> Result<(), RunError> {
         let core = self.core();
+        // After one that failed another that succeeds means nothing.
+        if let Some(cause) = core.known().broken.clone() {
+            return Err(RunError::Broken { run: core.id.clone(), cause });
+        }
         let synced = core.context.store.sync().await;
         if let Err(error) = &synced {
             core.known().broken.get_or_insert_with(|| error.to_string());

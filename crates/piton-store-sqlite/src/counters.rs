@@ -10,7 +10,7 @@ pub struct Counters {
     pub commits: u64,
     /// Transactions that appended them.
     pub groups: u64,
-    /// Those of the transactions that waited for the disk.
+    /// Those of the transactions that waited for the disk, and syncs without one.
     pub syncs: u64,
     /// Bytes of entries and packs in them.
     pub bytes: u64,

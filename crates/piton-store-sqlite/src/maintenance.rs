@@ -206,6 +206,11 @@ impl Chores {
         Some(answered)
     }
 
+    /// Whoever asks for a sync from now on, or has just asked, is told that the store was closed.
+    pub(crate) fn end_syncs(&self) {
+        *locked(&self.asking) = Asking { over: true, waiting: Vec::new() };
+    }
+
     /// Lets the thread end.
     pub(crate) fn stop(&self) {
         self.note(|due| due.stop = true);
@@ -251,14 +256,13 @@ impl Core {
                 self.sync_for_all();
             }
             if due.stop {
-                // Whoever asks from now on, or has just asked, is told that the store was closed.
-                *locked(&self.chores.asking) = Asking { over: true, waiting: Vec::new() };
                 return;
             }
             if due.let_go {
                 self.let_go();
             }
             if self.poison.get().is_some() {
+                conn.iter().for_each(connect::keep_log);
                 continue;
             }
             let done: rusqlite::Result<()> = (|| {
@@ -313,47 +317,55 @@ impl Core {
         answered.await.unwrap_or_else(|_| Err(self.closed()))
     }
 
-    /// Syncs the log if anybody has asked for it, and tells them. Chores that take their time look in between.
-    fn sync_for_all(&self) {
+    /// Syncs the log if anybody has asked for it, and tells them; says whether writes are still taken. Chores that take
+    /// their time look in between.
+    fn sync_for_all(&self) -> bool {
         let asking = std::mem::take(&mut locked(&self.chores.asking).waiting);
-        if asking.is_empty() {
-            return;
+        if !asking.is_empty() {
+            let synced = self.sync_log();
+            for answer in asking {
+                let told = match &synced {
+                    Ok(()) => Ok(()),
+                    Err(error) => self.check_writable().and(Err(StoreError::Unavailable { detail: error.to_string() })),
+                };
+                // Nobody listens any more if the future was dropped.
+                drop(answer.send(told));
+            }
         }
-        let synced = self.sync_log();
-        for answer in asking {
-            // If it failed nothing is taken any more. Nobody listens any more if the future was dropped.
-            drop(answer.send(if synced.is_ok() { Ok(()) } else { self.check_writable() }));
-        }
+        self.poison.get().is_none()
     }
 
     /// Syncs the log through a handle of its own, so that nobody who commits waits for it. What of it has been moved
     /// meanwhile is in the database, which was synced then.
     fn sync_log(&self) -> Result<(), StoreError> {
         self.check_writable()?;
-        let synced = (|| {
-            let log = match self.log.get() {
-                Some(log) => log,
-                None => {
-                    // A power cut could take the name of a new log, and all of it.
-                    let log = files::options().write(true).open(self.files.wal())?;
-                    File::open(&self.files.folder)?.sync_all()?;
-                    self.log.get_or_init(|| log)
-                }
-            };
-            log.sync_data()?;
-            // A log that somebody deleted takes data as ever, and nobody would find it again.
-            match vfs::is_named(log) {
-                true => std::io::Result::Ok(()),
-                false => Err(std::io::ErrorKind::NotFound.into()),
+        let log = match self.log.get() {
+            Some(log) => log,
+            None => {
+                let log = self.files.open_log().map_err(|error| StoreError::from_io(&error, &self.files.wal()))?;
+                self.log.get_or_init(|| log)
             }
-        })();
-        synced.map_err(|error| {
-            // As after a commit whose sync failed: nobody knows what the disk has.
-            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
-            self.poison(&rusqlite::Error::SqliteFailure(code, Some(error.to_string())))
-        })?;
+        };
+        self.or_poison(log.sync_data())?;
+        // A power cut could take the name of a new log, and all of it.
+        if !self.log_is_named.load(Ordering::Relaxed) {
+            let folder = &self.files.folder;
+            let opened = File::open(folder).map_err(|error| StoreError::from_io(&error, folder))?;
+            self.or_poison(opened.sync_all())?;
+            self.log_is_named.store(true, Ordering::Relaxed);
+        }
+        // A log that somebody deleted takes data as ever, and nobody would find it again.
+        self.or_poison(if vfs::is_named(log) { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) })?;
         Tally::add(&self.tally.syncs, 1);
         Ok(())
+    }
+
+    /// As after a commit whose sync failed: nobody knows what the disk has.
+    fn or_poison(&self, synced: std::io::Result<()>) -> Result<(), StoreError> {
+        synced.map_err(|error| {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
+            self.poison(&rusqlite::Error::SqliteFailure(code, Some(error.to_string())))
+        })
     }
 
     fn checkpoint(&self, conn: &mut Option<Connection>) -> rusqlite::Result<()> {
@@ -368,7 +380,9 @@ impl Core {
         // Beside whoever writes, until what he wrote meanwhile is little.
         let mut before = None;
         for _ in 0..PASSES {
-            self.sync_for_all();
+            if !self.sync_for_all() {
+                return Ok(());
+            }
             if let Some(Some(writer)) = self.free_writer().as_deref_mut() {
                 writer.let_go();
             }
@@ -408,8 +422,7 @@ impl Core {
     /// Writes zeros behind the log, a piece at a time: nobody else writes to it meanwhile, and whoever commits next
     /// waits for the disk to take no more than that piece.
     fn grow_log(&self) -> rusqlite::Result<()> {
-        while !self.chores.stopping() {
-            self.sync_for_all();
+        while !self.chores.stopping() && self.sync_for_all() {
             let mut guard = locked(&self.writer);
             let Some(writer) = guard.as_mut() else { return Ok(()) };
             match writer.begin(false) {
@@ -445,8 +458,7 @@ impl Core {
 
     fn vacuum(&self, checkpoints: &mut Option<Connection>) -> rusqlite::Result<()> {
         let mut started = false;
-        while !self.chores.stopping() {
-            self.sync_for_all();
+        while !self.chores.stopping() && self.sync_for_all() {
             // Most often there is nothing to do, and whoever writes needn't wait until that is known.
             // What fails here fails there as well, and is told.
             if let Ok(None) = self.read(|conn| Ok(too_many(conn, started)?)) {

@@ -6,8 +6,8 @@
 //! frames that were synced. So a store that a *kill* left is held to every frame, and one that a power cut
 //! left to all that was synced, as far as the mark reached the disk; behind that, what can be read counts.
 //!
-//! The first mark of a boot is on disk before anything is written to the log. Later ones are written after a
-//! sync of the log, ten times a second at most, and not synced themselves: on disk the mark may be old, never ahead. A store without one, such
+//! The first mark of a boot is on disk before anything is written to the log. Later ones are written after the
+//! sync of a durable commit, ten times a second at most, and not synced themselves: on disk the mark may be old, never ahead. A store without one, such
 //! as a copy of the other files, is held to every frame.
 
 use std::fs::File;

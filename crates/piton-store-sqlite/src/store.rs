@@ -48,6 +48,10 @@ impl SqliteStore {
         let writer = writer.map(|conn| watch_log(conn, &tally).and_then(Writer::new)).transpose();
         let writer = writer.map_err(|error| crate::errors::translate_unfit(&error, &files.database))?;
         let core = Core::new(files, options, writer, Pool::new(target), tally);
+        // Now, so that it is the one that is written to, whatever becomes of its name.
+        if let Ok(log) = core.files.open_log() {
+            core.log.get_or_init(|| log);
+        }
         Ok(Self { core, lock: Mutex::new(lock) })
     }
 
@@ -68,6 +72,7 @@ impl SqliteStore {
         self.core.chores.stop();
         self.core.serving.join();
         self.core.doing_chores.join();
+        self.core.chores.end_syncs();
         self.core.pool.close();
         let closed = match locked(&self.core.writer).take() {
             Some(mut writer) => {

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use bytes::Bytes;
@@ -193,6 +194,8 @@ pub(crate) struct Core {
     pub(crate) doing_chores: Helper,
     /// The log, for whoever syncs it beside the writer.
     pub(crate) log: OnceLock<File>,
+    /// Its name is durable, as far as they know.
+    pub(crate) log_is_named: AtomicBool,
     pub(crate) tally: Arc<Tally>,
     /// Why no more writes are taken.
     pub(crate) poison: OnceLock<String>,
@@ -231,6 +234,7 @@ impl Core {
             chores: Chores::default(),
             doing_chores: Helper::new("piton-upkeep", Self::do_chores),
             log: OnceLock::new(),
+            log_is_named: AtomicBool::new(false),
             tally,
             poison: OnceLock::new(),
             unlisted: Mutex::default(),

@@ -126,7 +126,8 @@ pub enum Event {
     CheckpointSaved {
         /// Its name.
         checkpoint: CheckpointRef,
-        /// The step after which it was made. Others may have begun and ended since.
+        /// The step after which it was made. Others may have begun and ended since, and a checkpoint that was made by
+        /// other means told of before.
         step: Option<StepPath>,
     },
     /// The run ended well.

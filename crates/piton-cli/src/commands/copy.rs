@@ -29,7 +29,9 @@ pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit,
         Some(file) => KeySources { option: Some(file.clone()), ..KeySources::default() },
         None => session.surroundings.keys.clone(),
     };
-    let to = session.unlock(session.open_below(&place(&arguments.to), true).await?, &keys).await?;
+    // Whoever gives a key for it doesn't mean a new one in clear.
+    let below = session.open_below(&place(&arguments.to), arguments.to_key_file.is_none()).await?;
+    let to = session.unlock(below, &keys).await?;
     let runs = match arguments.run.is_empty() {
         true => all(&from).await?,
         false => {

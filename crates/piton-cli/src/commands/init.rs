@@ -17,6 +17,9 @@ pub(crate) async fn execute(session: &Session, arguments: &Init) -> Result<Exit,
     let Session { output, surroundings, .. } = session;
     if !arguments.encrypt {
         session.wants_none_in_clear().await?;
+        if arguments.here && surroundings.keys.option.is_some() && !surroundings.has_store_here() {
+            return Err(session.no_store_for_a_key());
+        }
     }
     let before = surroundings.find()?;
     let place = if arguments.here {
@@ -66,14 +69,15 @@ async fn encrypt(session: &Session, arguments: &Init, place: &Place) -> Result<O
         return Err(Failure::usage("--encrypt needs a key")
             .hint("name a file for it with `--key-file FILE` (made if it isn't there), or say `--passphrase`."));
     }
-    let below = session.open_below(place, true).await?;
-    if piton_store::is_encrypted(&*below).await? {
-        return Ok(None);
-    }
-    // Looked at before a key file is made.
-    if below.usage().await?.runs > 0 {
-        return Err(Failure::refused(format!("{} holds runs that aren't encrypted", below.url()))
-            .hint("make a new store with `--store URL --encrypt`, and copy them there."));
+    // Looked at before a key file is made; and a store is made only when there is a key.
+    if let Ok(below) = session.open_below(place, false).await {
+        if piton_store::is_encrypted(&*below).await? {
+            return Ok(None);
+        }
+        if below.usage().await?.runs > 0 {
+            return Err(Failure::refused(format!("{} holds runs that aren't encrypted", below.url()))
+                .hint("make a new store with `--store URL --encrypt`, and copy them there."));
+        }
     }
     let key = match keys.named_file() {
         Some(path) if !arguments.passphrase => {
@@ -88,6 +92,7 @@ async fn encrypt(session: &Session, arguments: &Init, place: &Place) -> Result<O
         }
         _ => keys.new_passphrase()?,
     };
+    let below = session.open_below(place, true).await?;
     Ok(Some(Arc::new(EncryptedStore::create(below, &key, Arc::new(SystemRandom)).await?)))
 }
 

@@ -155,6 +155,11 @@ impl Surroundings {
         Place::inside(&folder, Origin::Here)
     }
 
+    /// Whether there is a store inside the folder itself.
+    pub(crate) fn has_store_here(&self) -> bool {
+        self.folder.join(HERE).join(DATABASE).exists()
+    }
+
     fn named(&self) -> Option<Place> {
         let place = |url: &String, origin| Place { url: url.clone(), origin };
         let option = self.option.as_ref().map(|url| place(url, Origin::Option));

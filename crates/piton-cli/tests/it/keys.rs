@@ -80,11 +80,19 @@ fn a_key_that_is_not_used_is_told_of() {
     for made in [&flow[..], &["save"], &["init"], &["init", "--here"], &[&flow[..], &elsewhere].concat()] {
         let refused = with_key(made);
         assert_eq!(refused.code, Some(1), "{}", refused.stderr);
-        assert!(refused.stderr.contains("`piton init --encrypt --key-file FILE`"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("--encrypt --key-file FILE`"), "{}", refused.stderr);
         assert!(!world.root().join("clear.db").exists() && !world.work().join(".piton").exists());
         assert!(world.piton(["log"]).stderr.contains("there is no store"), "nothing was made");
     }
     assert_eq!(world.piton(flow).code, Some(0));
+    let here = with_key(&["init", "--here"]);
+    assert!(here.code == Some(1) && !world.work().join(".piton").exists(), "{}", here.stderr);
+    let store = world.piton(["init", "--json"]).json()["store"].as_str().unwrap().to_owned();
+    let copied = world.piton(["copy", &store, "sqlite:../clear.db", "--to-key-file", "../key"]);
+    assert!(copied.code == Some(1) && !world.root().join("clear.db").exists(), "{}", copied.stderr);
+    std::fs::write(world.root().join("bad"), "no key").unwrap();
+    let bad = world.piton(["init", "--store", "sqlite:../clear.db", "--encrypt", "--key-file", "../bad"]);
+    assert!(bad.code == Some(1) && !world.root().join("clear.db").exists(), "{:?} {}", bad.code, bad.stderr);
     let run = with_key(&flow);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert!(run.stderr.contains("this store isn't encrypted, and the key isn't used"), "{}", run.stderr);

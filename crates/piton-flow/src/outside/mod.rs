@@ -20,7 +20,7 @@ use piton_model::SecretString;
 use piton_model::chat::Providers;
 use piton_model::net::{Client, NetError, NetPolicy};
 use piton_process::Sandbox;
-use piton_types::{Random, Value};
+use piton_types::{CheckpointRef, Random, StepPath, Value};
 
 pub use audit::{Audit, AuditEntry, AuditError, AuditFile, AuditKind};
 pub use config::{Credential, Knowledge, OutsideConfig, SecurityLevel};
@@ -166,23 +166,35 @@ impl Outside {
     }
 
     /// Writes down what was done at a step, in the audit log and in the run's own.
-    pub(crate) fn write_down(
-        &self,
-        host: &Host<'_>,
-        step: &piton_types::StepPath,
-        kind: AuditKind,
-        detail: &str,
-    ) -> Result<(), AuditError> {
+    fn write_down(&self, host: &Host<'_>, step: &StepPath, kind: AuditKind, detail: &str) -> Result<(), AuditError> {
         if self.audit.is_none() && !host.journal.keeps() {
             return Ok(());
         }
-        let (at, run, detail) = (host.clock.now(), host.run(), self.secrets.redact(detail));
-        let entry = AuditEntry { at, run, step: step.clone(), kind, detail };
+        let entry = self.entry(host, step, kind, detail);
         self.audit.iter().try_for_each(|audit| audit.record(&entry))?;
         if host.journal.keeps() {
             host.journal.line(format!("audit {}", entry.line()?));
         }
         Ok(())
+    }
+
+    fn entry(&self, host: &Host<'_>, step: &StepPath, kind: AuditKind, detail: &str) -> AuditEntry {
+        let (at, run, detail) = (host.clock.now(), host.run(), self.secrets.redact(detail));
+        AuditEntry { at, run, step: step.clone(), kind, detail }
+    }
+
+    /// Writes down in the run's own log that a checkpoint was made after a step. The line is in an entry behind it, so
+    /// whoever finds the line finds the checkpoint.
+    pub(crate) fn made(&self, host: &Host<'_>, step: &StepPath, checkpoint: &CheckpointRef) -> Result<(), AuditError> {
+        let entry = self.entry(host, step, AuditKind::CheckpointSaved, &checkpoint.to_string());
+        host.journal.line(format!("audit {}", entry.line()?));
+        Ok(())
+    }
+
+    /// Writes down in the audit log that a checkpoint is durable.
+    pub(crate) fn saved(&self, host: &Host<'_>, step: &StepPath, checkpoint: &CheckpointRef) -> Result<(), AuditError> {
+        let Some(audit) = &self.audit else { return Ok(()) };
+        audit.record(&self.entry(host, step, AuditKind::CheckpointSaved, &checkpoint.to_string()))
     }
 
     /// Writes down what concerns a run, and returns the line for the run's own log: which step was done last, if any was.
@@ -191,7 +203,7 @@ impl Outside {
         &self,
         at: piton_types::Timestamp,
         run: &piton_types::RunId,
-        step: Option<&piton_types::StepPath>,
+        step: Option<&StepPath>,
         kind: AuditKind,
         detail: &str,
     ) -> Result<String, AuditError> {

@@ -227,6 +227,33 @@ fn a_deleted_store_acknowledges_nothing() {
     assert!(matches!(&error, StoreError::Poisoned { cause } if cause.contains("deleted")), "{error}");
 }
 
+/// Nor by the first sync of a handle, if there is another store in its place by then.
+#[test]
+fn a_store_in_the_place_of_another_is_not_synced_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder);
+    let mut line = Line::new("run");
+    block_on(line.grow(&store, 3));
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let other = open(&folder);
+    block_on(Line::new("other").grow(&other, 3));
+    block_on(other.sync()).unwrap();
+    let synced = block_on(store.sync());
+    assert!(matches!(synced, Err(StoreError::Poisoned { .. })), "{synced:?}");
+}
+
+/// A closed store says so, whether it was ever synced or not.
+#[test]
+fn a_closed_store_is_not_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder);
+    block_on(Line::new("run").grow(&store, 3));
+    block_on(store.close()).unwrap();
+    assert!(matches!(block_on(store.sync()), Err(StoreError::Unavailable { .. })));
+}
+
 /// Nor by a sync after a commit that didn't wait for one.
 #[test]
 fn a_deleted_store_is_not_synced() {
