@@ -169,7 +169,7 @@ async fn checkpoints(scratch: &Path, durability: Durability) -> anyhow::Result<(
     let flow = Flow::build(&Document::parse(&line(NODES), Format::Json)?, &Kinds::builtin())?;
     let (services, ids) = (Services::default(), Counter::default());
     let (mut ours, mut early, mut late, mut theirs) = <(Samples, Samples, Samples, Samples)>::default();
-    let mut synced = Vec::new();
+    let (mut synced, mut tens) = (Vec::new(), <[Samples; 10]>::default());
     for round in 0..ROUNDS + 3 {
         let run = Run::open(&context, opening(&format!("run-{round}"), durability)?).await?;
         let journal = RunJournal::new(&run, &flow, &services, &*context.clock).with_checkpoints_everywhere();
@@ -202,6 +202,9 @@ async fn checkpoints(scratch: &Path, durability: Durability) -> anyhow::Result<(
             theirs.0.push(begun.elapsed() / (NODES as u32 + 2));
             ours.0.push(whole / (NODES as u32 + 2));
             synced.push(syncs);
+            for (ten, took) in tens.iter_mut().zip(took.chunks(10)) {
+                ten.0.extend(took);
+            }
             early.0.extend(&took[5..15]);
             late.0.extend(&took[took.len() - 10..]);
         }
@@ -212,6 +215,8 @@ async fn checkpoints(scratch: &Path, durability: Durability) -> anyhow::Result<(
     report(&line("a bare commit, median of as many"), &format!("{:.0} us", theirs.quantile(0.5)), "");
     report(&line("syncs of a run, median"), &synced[synced.len() / 2].to_string(), "");
     report(&line("node / bare commit"), &ratio(ours.quantile(0.5), theirs.quantile(0.5)), "1.5 x");
+    let tens = tens.map(|ten| format!("{:.0}", ten.quantile(0.5))).join(" ");
+    report(&line("ten nodes after the other, medians"), &format!("{tens} us"), "flat");
     report(&line("node 90 to 100 / node 5 to 15"), &ratio(late.quantile(0.5), early.quantile(0.5)), "flat");
     report(&line("commits"), &(NODES + 2).to_string(), "100");
     store.close().await?;

@@ -40,7 +40,7 @@ const LOG_PAGES: u64 = (4 << 20) / PAGE as u64;
 /// Pages of the log with which whoever writes waits for a checkpoint that is under way.
 const LONG: u64 = 5 * LOG_PAGES;
 /// How long a commit waits for it: no longer than anybody may be held up, and long enough to let the disk go first.
-const A_WHILE: Duration = Duration::from_millis(40);
+const A_WHILE: Duration = Duration::from_millis(25);
 /// Commits of a handle after which its log is grown.
 const GROW_AFTER: u64 = 64;
 /// How far it is grown: twice `LOG_PAGES`, for what is written while a checkpoint is under way.
