@@ -171,12 +171,10 @@ impl Session {
             StoreError::NotFound { .. } if !create => match place.origin {
                 Origin::Here | Origin::State => no_store(&self.surroundings.folder),
                 Origin::Option | Origin::Variable => Failure::fixable(format!("there is no store at {}", place.url))
-                    .hint(match &self.surroundings.keys.option {
-                        Some(_) => {
-                            "make one with `piton init --store URL --encrypt --key-file FILE`, or look where it is."
-                        }
-                        None => "make one with `piton init --store URL`, or look where it really is.",
-                    }),
+                    .hint(
+                        "make one with `piton init --store URL`, an encrypted one with `piton init --store URL --encrypt \
+                         --key-file FILE`, or look where it really is.",
+                    ),
             },
             StoreError::Invalid { .. } => {
                 Failure::fixable(error.to_string()).hint("nothing was changed; name another file with `--store URL`.")

@@ -588,11 +588,11 @@ impl Attempt<'_> {
                 }
             })
             .await;
-        if let Some(NewCheckpoint { checkpoint, is_durable }) = checkpoint {
+        if let Some(NewCheckpoint { checkpoint, is_told_later }) = checkpoint {
             if let Some(outside) = host.services.get::<Outside>() {
                 outside.made(host, self.step, &checkpoint).map_err(FlowError::Journal)?;
             }
-            if is_durable {
+            if !is_told_later {
                 tell_saved(vec![(self.step.clone(), checkpoint)], host).await?;
             }
         }

@@ -64,6 +64,11 @@ struct Saving {
 }
 
 impl Saving {
+    /// An entry is durable, and all before it.
+    fn is_durable(&mut self, seq: Seq) {
+        self.synced = self.synced.max(seq);
+    }
+
     /// Those that are durable.
     fn durable(&self) -> Vec<(StepPath, CheckpointRef)> {
         let count = self.open.partition_point(|(_, checkpoint)| checkpoint.seq <= self.synced);
@@ -74,8 +79,8 @@ impl Saving {
 /// What writes need, one at a time.
 #[derive(Debug)]
 struct Book<'a> {
-    /// The newest entry that was written without a sync, if none came after it.
-    unsynced: Option<Seq>,
+    /// The newest entry that was written without a sync.
+    relaxed: Seq,
     variables: Variables,
     position: Position<'a>,
 }
@@ -98,7 +103,8 @@ impl<'a> RunJournal<'a> {
         if let Some(outside) = outside {
             outside.governor().resume(run.id(), before.used());
         }
-        let book = Book { unsynced: None, variables: Variables::new(run), position: Position::new(&flow.graph) };
+        let book =
+            Book { relaxed: Seq::default(), variables: Variables::new(run), position: Position::new(&flow.graph) };
         Self {
             run,
             clock,
@@ -165,11 +171,7 @@ impl<'a> RunJournal<'a> {
         let now = Now { begun: &begun, counted: self.tally().value(), fingerprint: &self.fingerprint };
         let parts = vec![book.variables.part(self.run, None).await?, book.position.part(self.run, None, now).await?];
         let saved = self.run.save_checkpoint(&checkpoint, parts, None).await?;
-        book.unsynced = None;
-        {
-            let mut saving = lock(&self.saving);
-            saving.synced = saving.synced.max(saved.seq);
-        }
+        lock(&self.saving).is_durable(saved.seq);
         if let Some(outside) = self.outside {
             let now = self.clock.now();
             let line = outside.note(now, self.run.id(), step, AuditKind::CheckpointSaved, description)?;
@@ -180,7 +182,7 @@ impl<'a> RunJournal<'a> {
 
     /// Whether something was written that nobody has synced since.
     fn is_unsynced(&self, book: &Book<'_>) -> bool {
-        book.unsynced.is_some_and(|newest| newest > lock(&self.saving).synced)
+        book.relaxed > lock(&self.saving).synced
     }
 
     /// What was counted until now.
@@ -235,7 +237,7 @@ impl Journal for RunJournal<'_> {
                 OnUncertain::Fail => Uncertain::GiveUp,
             };
             // Whoever begins beside us waits here until what both depend on is durable.
-            let mut book = self.book.lock().await;
+            let book = self.book.lock().await;
             // An intent that is lost in a power cut is made again with the same key; only if a repetition must be
             // known of does it need a sync for its own sake.
             let must = self.is_unsynced(&book) || beginning.on_uncertain != OnUncertain::Retry;
@@ -251,8 +253,7 @@ impl Journal for RunJournal<'_> {
             }
             if must {
                 // What came before it is durable too.
-                let mut saving = lock(&self.saving);
-                saving.synced = saving.synced.max(book.unsynced.take().unwrap_or_default());
+                lock(&self.saving).is_durable(book.relaxed);
             }
         }
         lock(&self.begun).insert(beginning.step.clone(), beginning.waits);
@@ -292,7 +293,7 @@ impl Journal for RunJournal<'_> {
             durability,
             ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result.cloned().map_err(str::to_owned))
         };
-        let Book { unsynced, variables, position } = &mut *book;
+        let Book { relaxed, variables, position } = &mut *book;
         let parts = match done.result {
             Ok(record) if is_checkpoint => {
                 let begun = lock(&self.begun).clone();
@@ -304,15 +305,15 @@ impl Journal for RunJournal<'_> {
         };
         let recorded = self.run.record(step, parts).await?;
         lock(&self.begun).remove(done.step);
-        *unsynced = (durability == Durability::Relaxed).then_some(recorded.seq);
         if let (Ok(record), false) = (done.result, is_checkpoint) {
             variables.finished(done.step.clone());
             position.finished(done.step, record);
         }
         let checkpoint = is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq });
         let mut saving = lock(&self.saving);
-        if durability == Durability::Durable {
-            saving.synced = recorded.seq;
+        match durability {
+            Durability::Durable => saving.is_durable(recorded.seq),
+            Durability::Relaxed => *relaxed = recorded.seq,
         }
         // Behind others that nobody was told of yet, it is told of after them.
         let is_told_later = is_saved_later || !saving.open.is_empty();
@@ -320,7 +321,7 @@ impl Journal for RunJournal<'_> {
             saving.open.push((done.step.clone(), checkpoint.clone()));
             self.wake.notify_one();
         }
-        Ok(checkpoint.map(|checkpoint| NewCheckpoint { checkpoint, is_durable: !is_told_later }))
+        Ok(checkpoint.map(|checkpoint| NewCheckpoint { checkpoint, is_told_later }))
     }
 
     fn is_saving(&self) -> bool {
@@ -338,7 +339,7 @@ impl Journal for RunJournal<'_> {
         let newest = lock(&self.saving).open.last().map(|(_, checkpoint)| checkpoint.seq);
         self.run.sync().await?;
         let mut saving = lock(&self.saving);
-        saving.synced = saving.synced.max(newest.unwrap_or_default());
+        saving.is_durable(newest.unwrap_or_default());
         Ok(saving.durable())
     }
 

@@ -121,8 +121,8 @@ pub struct NodeDone<'a> {
 pub struct NewCheckpoint {
     /// Its name.
     pub checkpoint: CheckpointRef,
-    /// It is as durable as the journal makes it, and to be told of. If not, [`Journal::saved`] says when it is.
-    pub is_durable: bool,
+    /// It isn't durable yet, or is behind others that nobody was told of yet: [`Journal::saved`] says when it is its turn.
+    pub is_told_later: bool,
 }
 
 /// Where the results of finished nodes are kept.

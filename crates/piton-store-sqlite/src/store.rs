@@ -125,15 +125,7 @@ impl std::fmt::Debug for SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            persistent: true,
-            shared: true,
-            history: true,
-            index: true,
-            fold: true,
-            upkeep: true,
-            sync: true,
-        }
+        Capabilities::ALL
     }
 
     fn hashing(&self) -> &Hashing {

@@ -428,6 +428,12 @@ pub struct Capabilities {
     pub sync: bool,
 }
 
+impl Capabilities {
+    /// All of it.
+    pub const ALL: Self =
+        Self { persistent: true, shared: true, history: true, index: true, fold: true, upkeep: true, sync: true };
+}
+
 /// How much a store holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {

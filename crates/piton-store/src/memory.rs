@@ -391,15 +391,7 @@ impl RunIndex for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            persistent: false,
-            shared: false,
-            history: true,
-            index: true,
-            fold: true,
-            upkeep: true,
-            sync: false,
-        }
+        Capabilities { persistent: false, shared: false, sync: false, ..Capabilities::ALL }
     }
 
     fn hashing(&self) -> &Hashing {

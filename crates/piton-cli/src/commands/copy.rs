@@ -31,6 +31,15 @@ pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit,
     };
     // Whoever gives a key for it doesn't mean a new one in clear.
     let below = session.open_below(&place(&arguments.to), arguments.to_key_file.is_none()).await?;
+    if arguments.to_key_file.is_some() && !piton_store::is_encrypted(&*below).await? {
+        return Err(Failure::refused(format!(
+            "{} isn't encrypted, and --to-key-file gives a key for it",
+            arguments.to
+        ))
+        .hint(
+            "nothing was copied; leave the key out, or make an encrypted one with `piton init --store URL --encrypt`.",
+        ));
+    }
     let to = session.unlock(below, &keys).await?;
     let runs = match arguments.run.is_empty() {
         true => all(&from).await?,

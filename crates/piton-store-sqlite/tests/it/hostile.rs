@@ -212,6 +212,13 @@ fn work_goes_on_when_space_is_back() {
     );
 }
 
+/// Deletes the store in a folder.
+fn delete_all(folder: &tempfile::TempDir) {
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+}
+
 /// Nothing that was written to a deleted store is acknowledged as durable.
 #[test]
 fn a_deleted_store_acknowledges_nothing() {
@@ -220,9 +227,7 @@ fn a_deleted_store_acknowledges_nothing() {
     let mut line = Line::new("run");
     line.durability = piton_types::Durability::Durable;
     block_on(line.grow(&store, 3));
-    for entry in fs::read_dir(folder.path()).unwrap() {
-        fs::remove_file(entry.unwrap().path()).unwrap();
-    }
+    delete_all(&folder);
     let error = block_on(line.append(&store)).unwrap_err();
     assert!(matches!(&error, StoreError::Poisoned { cause } if cause.contains("deleted")), "{error}");
 }
@@ -234,9 +239,7 @@ fn a_store_in_the_place_of_another_is_not_synced_for_it() {
     let store = open(&folder);
     let mut line = Line::new("run");
     block_on(line.grow(&store, 3));
-    for entry in fs::read_dir(folder.path()).unwrap() {
-        fs::remove_file(entry.unwrap().path()).unwrap();
-    }
+    delete_all(&folder);
     let other = open(&folder);
     block_on(Line::new("other").grow(&other, 3));
     block_on(other.sync()).unwrap();
@@ -262,9 +265,7 @@ fn a_deleted_store_is_not_synced() {
     let mut line = Line::new("run");
     block_on(line.grow(&store, 3));
     block_on(store.sync()).unwrap();
-    for entry in fs::read_dir(folder.path()).unwrap() {
-        fs::remove_file(entry.unwrap().path()).unwrap();
-    }
+    delete_all(&folder);
     let poisoned = |done: Result<(), StoreError>| {
         assert!(matches!(&done, Err(StoreError::Poisoned { cause }) if cause.contains("deleted")), "{done:?}");
     };

@@ -269,15 +269,7 @@ fn real(path: &Path) -> Result<PathBuf, StoreError> {
 #[async_trait]
 impl Store for FileStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            persistent: true,
-            shared: true,
-            history: true,
-            index: true,
-            fold: true,
-            upkeep: true,
-            sync: false,
-        }
+        Capabilities { sync: false, ..Capabilities::ALL }
     }
 
     fn hashing(&self) -> &Hashing {
