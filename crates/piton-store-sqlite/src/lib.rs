@@ -43,6 +43,7 @@ mod replace;
 mod schema;
 mod set_aside;
 mod store;
+mod syncs;
 mod upgrade;
 mod upkeep;
 mod version;

@@ -4,8 +4,7 @@
 //!   writers, then, for the rest of the moment, while they are kept out: only a log that is moved as a
 //!   whole is begun again from its start. Otherwise it would grow for as long as somebody writes. Whoever writes faster
 //!   than the disk takes it waits a moment with each commit while a log of [`LONG`] pages is moved.
-//! - **Syncs.** What was committed without waiting for the disk is synced beside whoever writes on, once for all who
-//!   asked meanwhile.
+//! - **Syncs** of what was committed without waiting for the disk ([`syncs`](crate::syncs)).
 //! - **Growing the log.** A commit that lengthens a file waits for the file system's journal as well.
 //!   A handle that has committed [`GROW_AFTER`] times writes zeros behind the log once, so that later
 //!   commits overwrite. SQLite ignores what doesn't fit its checksums. Short commands never pay for it.
@@ -17,23 +16,20 @@
 //! A crash in any of it loses nothing: a checkpoint is repeated, zeros mean nothing, and a step of the
 //! vacuum is a transaction.
 
-use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use piton_store::StoreError;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
-use tokio::sync::oneshot;
 
 use crate::counters::Tally;
 use crate::errors::{is_busy, poisons};
 use crate::open::{A_MOMENT, let_others_write};
 use crate::schema::PAGE;
 use crate::writer::{Core, locked};
-use crate::{connect, files, vfs};
+use crate::{connect, files};
 
 /// Pages of the log that are worth a checkpoint.
 const LOG_PAGES: u64 = (4 << 20) / PAGE as u64;
@@ -90,20 +86,11 @@ impl Due {
     }
 }
 
-/// Who wants to know that the log is synced.
-#[derive(Debug, Default)]
-struct Asking {
-    waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
-    /// Nobody syncs it any more.
-    over: bool,
-}
-
 /// What there is to do, and who waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Chores {
     due: Mutex<Due>,
     changed: Condvar,
-    asking: Mutex<Asking>,
     /// The length of the log at which the next checkpoint is due, less `LOG_PAGES`. Above zero while a
     /// reader keeps the log from being begun again: then a checkpoint per commit would help nobody.
     backlog: AtomicU64,
@@ -163,14 +150,20 @@ impl Chores {
 
     /// Does what moves the log.
     fn moving<T>(&self, work: impl FnOnce() -> T) -> T {
+        /// Nobody waits for it any more, even if it panicked.
+        struct Moving<'a>(&'a Chores);
+        impl Drop for Moving<'_> {
+            fn drop(&mut self) {
+                // With the lock, so that nobody looks before and waits after.
+                let due = locked(&self.0.due);
+                self.0.moving.store(false, Ordering::Relaxed);
+                drop(due);
+                self.0.moved.notify_all();
+            }
+        }
         self.moving.store(true, Ordering::Relaxed);
-        let done = work();
-        // With the lock, so that nobody looks before and waits after.
-        let due = locked(&self.due);
-        self.moving.store(false, Ordering::Relaxed);
-        drop(due);
-        self.moved.notify_all();
-        done
+        let _moving = Moving(self);
+        work()
     }
 
     /// What becomes of the marks of writers at present.
@@ -193,22 +186,9 @@ impl Chores {
         self.minding.store(false, Ordering::Relaxed);
     }
 
-    /// Asks for a sync of all that is in the log by now; `None` if nobody does that any more.
-    fn ask_for_sync(&self) -> Option<oneshot::Receiver<Result<(), StoreError>>> {
-        let (answer, answered) = oneshot::channel();
-        let mut asking = locked(&self.asking);
-        if asking.over {
-            return None;
-        }
-        asking.waiting.push(answer);
-        drop(asking);
+    /// Somebody asked for a sync.
+    pub(crate) fn sync(&self) {
         self.note(|due| due.sync = true);
-        Some(answered)
-    }
-
-    /// Whoever asks for a sync from now on, or has just asked, is told that the store was closed.
-    pub(crate) fn end_syncs(&self) {
-        *locked(&self.asking) = Asking { over: true, waiting: Vec::new() };
     }
 
     /// Lets the thread end.
@@ -304,68 +284,6 @@ impl Core {
                 writer.let_go();
             }
         }
-    }
-
-    /// Makes every commit durable that there is by now.
-    pub(crate) async fn sync(&self) -> Result<(), StoreError> {
-        self.check_writable()?;
-        let answered = self.chores.ask_for_sync().ok_or_else(|| self.closed())?;
-        // Without a thread that would do it, whoever wants it does.
-        if self.doing_chores.start(&self.me).is_err() {
-            self.sync_for_all();
-        }
-        answered.await.unwrap_or_else(|_| Err(self.closed()))
-    }
-
-    /// Syncs the log if anybody has asked for it, and tells them; says whether writes are still taken. Chores that take
-    /// their time look in between.
-    fn sync_for_all(&self) -> bool {
-        let asking = std::mem::take(&mut locked(&self.chores.asking).waiting);
-        if !asking.is_empty() {
-            let synced = self.sync_log();
-            for answer in asking {
-                let told = match &synced {
-                    Ok(()) => Ok(()),
-                    Err(error) => self.check_writable().and(Err(StoreError::Unavailable { detail: error.to_string() })),
-                };
-                // Nobody listens any more if the future was dropped.
-                drop(answer.send(told));
-            }
-        }
-        self.poison.get().is_none()
-    }
-
-    /// Syncs the log through a handle of its own, so that nobody who commits waits for it. What of it has been moved
-    /// meanwhile is in the database, which was synced then.
-    fn sync_log(&self) -> Result<(), StoreError> {
-        self.check_writable()?;
-        let log = match self.log.get() {
-            Some(log) => log,
-            None => {
-                let log = self.files.open_log().map_err(|error| StoreError::from_io(&error, &self.files.wal()))?;
-                self.log.get_or_init(|| log)
-            }
-        };
-        self.or_poison(log.sync_data())?;
-        // A power cut could take the name of a new log, and all of it.
-        if !self.log_is_named.load(Ordering::Relaxed) {
-            let folder = &self.files.folder;
-            let opened = File::open(folder).map_err(|error| StoreError::from_io(&error, folder))?;
-            self.or_poison(opened.sync_all())?;
-            self.log_is_named.store(true, Ordering::Relaxed);
-        }
-        // A log that somebody deleted takes data as ever, and nobody would find it again.
-        self.or_poison(if vfs::is_named(log) { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) })?;
-        Tally::add(&self.tally.syncs, 1);
-        Ok(())
-    }
-
-    /// As after a commit whose sync failed: nobody knows what the disk has.
-    fn or_poison(&self, synced: std::io::Result<()>) -> Result<(), StoreError> {
-        synced.map_err(|error| {
-            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
-            self.poison(&rusqlite::Error::SqliteFailure(code, Some(error.to_string())))
-        })
     }
 
     fn checkpoint(&self, conn: &mut Option<Connection>) -> rusqlite::Result<()> {
@@ -584,6 +502,8 @@ mod tests {
             });
             commit.join().unwrap();
         });
+        let panicked = std::panic::catch_unwind(|| chores.moving(|| panic!("on purpose")));
+        assert!(panicked.is_err() && !chores.holds_up(&tally), "nobody moves it any more");
         tally.wal_pages.store(LONG - 1, Ordering::Relaxed);
         chores.moving(|| assert!(!chores.holds_up(&tally), "it is short"));
     }

@@ -48,10 +48,8 @@ impl SqliteStore {
         let writer = writer.map(|conn| watch_log(conn, &tally).and_then(Writer::new)).transpose();
         let writer = writer.map_err(|error| crate::errors::translate_unfit(&error, &files.database))?;
         let core = Core::new(files, options, writer, Pool::new(target), tally);
-        // Now, so that it is the one that is written to, whatever becomes of its name.
-        if let Ok(log) = core.files.open_log() {
-            core.log.get_or_init(|| log);
-        }
+        // If there is no log yet, the first sync finds it.
+        drop(core.syncs.open(&core.files));
         Ok(Self { core, lock: Mutex::new(lock) })
     }
 
@@ -72,7 +70,7 @@ impl SqliteStore {
         self.core.chores.stop();
         self.core.serving.join();
         self.core.doing_chores.join();
-        self.core.chores.end_syncs();
+        self.core.syncs.end();
         self.core.pool.close();
         let closed = match locked(&self.core.writer).take() {
             Some(mut writer) => {

@@ -22,14 +22,15 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rusqlite::{Connection, ffi};
 use twox_hash::XxHash3_64;
 
-use crate::mark::Mark;
+use crate::mark::{Mark, NOTED_EVERY};
 use crate::marks::{self, Answer, Marks};
 use crate::schema::{PAGE, RESERVED};
+use crate::wal_scan::{FRAME_SALTS, LOG_SALTS};
 
 /// The layer's name for SQLite.
 pub(crate) const CHECKED: &CStr = c"piton";
@@ -40,12 +41,6 @@ const CONTENT: usize = PAGE - RESERVED as usize;
 const PAGE_LENGTH: c_int = PAGE as c_int;
 /// What SQLite writes before each page of the log.
 const FRAME_HEADER: c_int = 24;
-/// Where the salts of the log are in its header, and in that of each frame.
-const LOG_SALTS: u64 = 16;
-const FRAME_SALTS: u64 = 8;
-/// How often it is noted how far the log was synced. The note isn't synced itself, so the disk has it seconds later
-/// at best; to write it with every commit made each sync of the log a fifth longer.
-const NOTED_EVERY: Duration = Duration::from_millis(100);
 /// How many bytes of a commit are collected before they are written. SQLite's own layer takes less than 128 KiB.
 const COLLECTED: usize = 96 << 10;
 /// How many bytes of a large value are read at once.
@@ -433,9 +428,9 @@ impl Layered {
         let (mut header, mut next) = ([0; 8], [0; 8]);
         end > 0
             && self.synced == self.newest
-            && log.read_exact_at(&mut header, LOG_SALTS).is_ok()
+            && log.read_exact_at(&mut header, LOG_SALTS as u64).is_ok()
             && header == salts
-            && log.read_at(&mut next, end + FRAME_SALTS).is_ok_and(|read| read < next.len() || next != salts)
+            && log.read_at(&mut next, end + FRAME_SALTS as u64).is_ok_and(|read| read < next.len() || next != salts)
     }
 
     /// A page, if it was read ahead.

@@ -5,8 +5,6 @@
 //! its own serves in order (see [`group`](crate::group)).
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use bytes::Bytes;
@@ -24,6 +22,7 @@ use crate::hot::Hot;
 use crate::maintenance::{Chores, MarkUse};
 use crate::open::patiently;
 use crate::pool::Pool;
+use crate::syncs::Syncs;
 use crate::vfs::MarksOf;
 use crate::{SqliteOptions, connect, mark, places};
 
@@ -192,10 +191,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) chores: Chores,
     pub(crate) doing_chores: Helper,
-    /// The log, for whoever syncs it beside the writer.
-    pub(crate) log: OnceLock<File>,
-    /// Its name is durable, as far as they know.
-    pub(crate) log_is_named: AtomicBool,
+    pub(crate) syncs: Syncs,
     pub(crate) tally: Arc<Tally>,
     /// Why no more writes are taken.
     pub(crate) poison: OnceLock<String>,
@@ -233,8 +229,7 @@ impl Core {
             pool,
             chores: Chores::default(),
             doing_chores: Helper::new("piton-upkeep", Self::do_chores),
-            log: OnceLock::new(),
-            log_is_named: AtomicBool::new(false),
+            syncs: Syncs::default(),
             tally,
             poison: OnceLock::new(),
             unlisted: Mutex::default(),

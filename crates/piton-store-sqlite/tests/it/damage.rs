@@ -245,3 +245,38 @@ fn a_damaged_log_is_kept_once_and_given_up_only_on_request() {
     assert_eq!(block_on(open(&folder).head(&second)).unwrap(), line.head);
     assert_eq!(fs::read(&copy).unwrap(), content);
 }
+
+/// What a sync without a commit made durable is held to after a power cut: damage in it is told of. Behind the last sync
+/// the log may end anywhere, and what can be read counts.
+#[test]
+fn what_was_synced_without_a_commit_is_held_to_after_a_power_cut() {
+    let (taken, folder) = (scratch(), scratch());
+    let store = open(&taken);
+    let mut line = Line::new("first");
+    block_on(async {
+        line.grow(&store, 12).await;
+        store.sync().await.unwrap();
+    });
+    let synced = fs::read(taken.path().join("store.db-wal")).unwrap();
+    block_on(line.grow(&store, 12));
+    let mut files = load(taken.path());
+    // The machine was started again since.
+    let mut mark = fs::read(taken.path().join("store.db-lock")).unwrap();
+    mark.iter_mut().take(16).for_each(|byte| *byte ^= 0xff);
+    files.insert("store.db-lock".to_owned(), mark);
+    let (end, frame) = (synced.len(), 24 + 4096);
+    for (at, is_synced) in [(end - frame, true), (end - 3 * frame, true), (end + frame, false)] {
+        let mut files = files.clone();
+        files.get_mut("store.db-wal").unwrap()[at + 100] ^= 1;
+        let opened = SqliteStore::open(lay_out(&files, folder.path()), SqliteOptions::default());
+        match opened {
+            Err(StoreError::Corrupt { .. }) => assert!(is_synced, "{at} of {end}"),
+            Err(error) => panic!("{error}"),
+            Ok(store) => {
+                assert!(!is_synced, "{at} of {end}: acknowledged commits vanished");
+                let head = block_on(store.head(&line.run)).unwrap().unwrap();
+                assert!(head.seq >= Seq(11), "{head:?}");
+            }
+        }
+    }
+}
