@@ -4,6 +4,7 @@
 //! this. So the cuts are the same however the sequence came to be, and an edit changes the cuts only
 //! from its node to the next old cut that is met again.
 
+use bytes::Bytes;
 use piton_types::BlobId;
 
 use super::grammar::{Head, INLINE_MAX, Kind, REFERENCE};
@@ -27,6 +28,11 @@ pub(super) const HEAD_MAX: usize = 12;
 /// Takes finished nodes. The bytes come in two parts so that nobody has to join them first.
 pub(super) trait Sink {
     fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId;
+
+    /// The same for a node that is in one piece, which may be kept as it is.
+    fn put_whole(&mut self, node: Bytes) -> BlobId {
+        self.put(&node, &[])
+    }
 }
 
 /// The topmost node of a tree, not yet put anywhere: it may be small enough to stand in its parent.

@@ -39,11 +39,11 @@ struct Place<'p> {
 
 impl Place<'_> {
     /// What to put there.
-    fn entries(&self, slot: Vec<u8>) -> Entries {
+    fn entries(&self, slot: &[u8]) -> Entries {
         let mut entries = Entries::default();
         match &self.key {
-            Some(key) => entries.push_keyed(key.as_bytes(), &slot),
-            None => entries.push_slot(&slot),
+            Some(key) => entries.push_keyed(key.as_bytes(), slot),
+            None => entries.push_slot(slot),
         }
         entries
     }
@@ -92,10 +92,10 @@ pub(super) fn apply(
     };
     let Some(mut changed) = changed else { return Ok(None) };
     while let Some(place) = around.pop() {
-        let entries = place.entries(slot_of(desk, &changed));
-        changed = splice(hashing, desk, place.spine, 1, entries)?;
+        let entries = place.entries(&slot_of(desk, changed));
+        changed = splice(hashing, desk, place.spine, 1, &entries)?;
     }
-    Ok(Some(desk.put(&changed, &[])))
+    Ok(Some(desk.put_whole(changed)))
 }
 
 /// Into one part of `node`; `None` if there is no such part.
@@ -164,8 +164,8 @@ fn change_part(
         Edit::Set(slot) => (usize::from(place.occupied), Some(slot)),
         Edit::Extend(_) | Edit::AppendText(_) => return Ok(None),
     };
-    let entries = slot.map_or_else(Entries::default, |slot| place.entries(slot.clone()));
-    splice(hashing, desk, place.spine, drop, entries).map(Some)
+    let entries = slot.map_or_else(Entries::default, |slot| place.entries(slot));
+    splice(hashing, desk, place.spine, drop, &entries).map(Some)
 }
 
 fn extend(
@@ -178,7 +178,7 @@ fn extend(
     match Node::parse(node)? {
         Some(top) if top.kind() == Kind::List => {
             let spine = Spine::to_end(desk, top)?;
-            splice(hashing, desk, spine, 0, entries.clone()).map(Some)
+            splice(hashing, desk, spine, 0, entries).map(Some)
         }
         _ => Err(invalid(path, "it isn't a list").into()),
     }
@@ -214,20 +214,20 @@ fn append_text(
             let end = [reader.sized()?, text.as_bytes()].concat();
             reader.end()?;
             let entries = chunks(hashing, &end, desk);
-            splice(hashing, desk, spine, 1, entries).map(Some)
+            splice(hashing, desk, spine, 1, &entries).map(Some)
         }
         _ => Err(invalid(path, "it isn't a string").into()),
     }
 }
 
 /// A node as a slot: itself if it is small, else a reference to it, which is put.
-fn slot_of(sink: &mut impl Sink, node: &Bytes) -> Vec<u8> {
+fn slot_of(sink: &mut impl Sink, node: Bytes) -> Bytes {
     if node.len() <= INLINE_MAX {
-        return node.to_vec();
+        return node;
     }
     let mut slot = Vec::with_capacity(33);
-    write_reference(&mut slot, sink.put(node, &[]));
-    slot
+    write_reference(&mut slot, sink.put_whole(node));
+    slot.into()
 }
 
 /// The first `depth` segments of `path` lead to nothing.

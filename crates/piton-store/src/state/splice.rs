@@ -84,6 +84,12 @@ impl Spine {
         self.0.last().map(|(node, at)| (&**node, *at))
     }
 
+    /// Whether there is another node on the level of the last one.
+    fn has_next(&self) -> bool {
+        let above = self.0.iter().rev().skip(1);
+        above.into_iter().any(|(node, at)| at + 1 < node.len())
+    }
+
     /// The next node on the level of the last one.
     fn advance(&mut self, shelf: &impl Shelf) -> Result<bool, Fail> {
         let depth = self.0.len();
@@ -116,9 +122,9 @@ pub(super) fn splice(
     shelf: &mut (impl Shelf + Sink),
     spine: Spine,
     drop: usize,
-    new: Entries,
+    new: &Entries,
 ) -> Result<Bytes, Fail> {
-    let (mut rest, mut drop, mut new) = (spine, drop, new);
+    let (mut rest, mut drop, mut new) = (spine, drop, Cow::Borrowed(new));
     loop {
         let Some((node, index)) = rest.0.last() else { return Err(Malformed("a tree has no top").into()) };
         let unclosed = (*index).min(node.len().saturating_sub(1));
@@ -137,7 +143,7 @@ pub(super) fn splice(
             let top = cutter.finish(shelf);
             return collapse(shelf, top);
         }
-        new = cutter.into_branches(shelf);
+        new = Cow::Owned(cutter.into_branches(shelf));
         drop = replaced;
     }
 }
@@ -165,7 +171,8 @@ fn resume(
         if drop == 0 && cutter.at_boundary() {
             return Ok(replaced);
         }
-        if !old.to_mut().advance(shelf)? {
+        // Whoever appends is at the end of every level, and needs no way of his own there.
+        if !old.has_next() || !old.to_mut().advance(shelf)? {
             return if drop == 0 { Ok(replaced) } else { Err(Malformed("a tree ends early").into()) };
         }
         replaced += 1;
@@ -174,9 +181,10 @@ fn resume(
 
 /// The node at the top, below any that have one child only. A tree that shrank may leave those.
 fn collapse(shelf: &impl Shelf, top: Top) -> Result<Bytes, Fail> {
-    let mut head = Vec::with_capacity(HEAD_MAX);
-    top.head.write(&mut head);
-    let mut bytes = Bytes::from([head, top.body].concat());
+    let mut bytes = Vec::with_capacity(HEAD_MAX + top.body.len());
+    top.head.write(&mut bytes);
+    bytes.extend_from_slice(&top.body);
+    let mut bytes = Bytes::from(bytes);
     if top.head.level == 0 || top.head.count > 1 {
         return Ok(bytes);
     }

@@ -125,15 +125,33 @@ struct New {
     node: Bytes,
     /// As of when its id was computed.
     sum: [u8; CHECKSUM],
-    /// The stored node whose place it took, as far as an edit can tell.
-    old: Option<BlobId>,
+    origin: Origin,
+}
+
+/// Where a node comes from.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// A value that came in. Most often nobody passes through it again, and who does gets it from the log.
+    Value,
+    /// An edit, and the stored node whose place it took, as far as that can be told.
+    Edit(Option<BlobId>),
+}
+
+impl New {
+    /// The stored node whose place it took.
+    const fn old(&self) -> Option<BlobId> {
+        match self.origin {
+            Origin::Value => None,
+            Origin::Edit(old) => old,
+        }
+    }
 }
 
 impl Unstored {
-    fn insert(&mut self, id: BlobId, node: Bytes, old: Option<BlobId>) {
+    fn insert(&mut self, id: BlobId, node: Bytes, origin: Origin) {
         self.bytes += node.len();
         let sum = checksum(&node);
-        self.nodes.insert(id, New { node, sum, old });
+        self.nodes.insert(id, New { node, sum, origin });
         self.order.push(id);
     }
 
@@ -200,7 +218,7 @@ impl Desk<'_> {
         let mut trail = self.trail.borrow_mut();
         let at = trail.iter().rposition(|(_, known)| *known == shape)?;
         let (old, _) = trail.remove(at);
-        self.fresh.nodes.get(&old).map_or(Some(old), |new| new.old)
+        self.fresh.nodes.get(&old).map_or(Some(old), New::old)
     }
 }
 
@@ -222,13 +240,16 @@ impl Shelf for Desk<'_> {
 
 impl Sink for Desk<'_> {
     fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId {
-        let node = Bytes::from([head, body].concat());
+        self.put_whole([head, body].concat().into())
+    }
+
+    fn put_whole(&mut self, node: Bytes) -> BlobId {
         let id = self.hashing.blob(&node);
         // Not everything that was stored once counts: a node that left the state may have been collected
         // since, though the cache still has it. What belongs to the state is there.
         if !self.read.borrow().contains(&id) && !self.fresh.nodes.contains_key(&id) {
             let old = shape(&node).and_then(|shape| self.replaced(shape));
-            self.fresh.insert(id, node, old);
+            self.fresh.insert(id, node, Origin::Edit(old));
         }
         id
     }
@@ -242,7 +263,7 @@ impl State {
         let encoded = super::encode(hashing, value)?;
         let mut fresh = Unstored::default();
         for (id, node) in encoded.nodes {
-            fresh.insert(id, node, None);
+            fresh.insert(id, node, Origin::Edit(None));
         }
         (fresh.edits, fresh.limit) = (1, fresh.bytes * 2 + SWEEP_MIN);
         Ok(Self {
@@ -450,7 +471,7 @@ impl State {
 
     fn walk(&self, with_bases: bool) -> Vec<Fresh> {
         let base = |new: &New| {
-            let old = new.old.filter(|_| with_bases)?;
+            let old = new.old().filter(|_| with_bases)?;
             let place = self.bases.places.get(&old)?;
             Some((*place, lock(&self.cache).get(old)?))
         };
@@ -498,7 +519,8 @@ impl State {
         if self.source.is_some() {
             // Some may be left from earlier edits. Nothing refers to those, so nobody will ask for them.
             let mut cache = lock(&self.cache);
-            self.fresh.nodes.drain().for_each(|(id, new)| cache.insert(id, new.node));
+            let edited = self.fresh.nodes.drain().filter(|(_, new)| matches!(new.origin, Origin::Edit(_)));
+            edited.for_each(|(id, new)| cache.insert(id, new.node));
         }
         self.fresh.clear();
     }
@@ -550,7 +572,8 @@ impl State {
     /// The same; what was saved is in the pack of entry `seq`, which is one of this `group`.
     pub(crate) fn saved_in(&mut self, group: u32, seq: Seq, place: impl Fn(&BlobId) -> Option<u32>) {
         if self.bases.group != group {
-            self.bases = Bases { group, ..Bases::default() };
+            self.bases.group = group;
+            self.bases.places.clear();
         }
         let nodes = self.fresh.nodes.keys().filter_map(|id| Some((*id, Base { seq, place: place(id)? })));
         self.bases.places.extend(nodes);
@@ -628,7 +651,7 @@ impl State {
     fn keep(&mut self, nodes: Vec<(BlobId, Bytes)>) {
         for (id, node) in nodes {
             if !self.fresh.nodes.contains_key(&id) {
-                self.fresh.insert(id, node, None);
+                self.fresh.insert(id, node, Origin::Value);
             }
         }
     }
