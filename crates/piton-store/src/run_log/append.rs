@@ -339,7 +339,8 @@ impl RunLog {
         };
         let (entry, hash) = sealed::seal(hashing, &self.run, seq, &fields);
         let (bytes, mut staged, pack) = pack_nodes(&*self.store, nodes).await?;
-        staged.append(&mut draft.staged);
+        // They stay in the draft, which may be tried again.
+        staged.extend(&draft.staged);
         let commit = Commit {
             run: self.run.clone(),
             seq,

@@ -1,7 +1,7 @@
 //! Finding the nodes of a run: in the packs of its newest entries, in its segments, in staged packs, in
 //! the run that it was forked from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -188,7 +188,9 @@ impl RunBlobs {
     pub(super) async fn find(&self, id: BlobId, next: Next) -> Result<(Holding, u32), StoreError> {
         // A fork's older nodes are in the run it came from, and so on up.
         let mut run = self.run.clone();
-        loop {
+        // Where a run came from isn't covered by a hash, so a damaged store may say that they came from each other.
+        let mut seen = HashSet::new();
+        while seen.insert(run.clone()) {
             let found = if run == self.run {
                 self.find_whole(id, next).await?
             } else {
@@ -199,8 +201,8 @@ impl RunBlobs {
             }
             let parent = self.store.summary(&run).await?.and_then(|summary| summary.parent);
             match parent {
-                Some(parent) if parent.run != run => run = parent.run,
-                _ => break,
+                Some(parent) => run = parent.run,
+                None => break,
             }
         }
         Err(StoreError::NotFound { what: format!("blob {id} of run {}", self.run) })

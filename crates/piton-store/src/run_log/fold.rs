@@ -31,6 +31,9 @@ const FAN_IN: usize = 4;
 /// How many entries stay unfolded while a run is at work, so that what is read most is at hand.
 const LEAVE: u32 = 64;
 
+/// How often others may have folded what is about to be.
+const RACES: u32 = 64;
+
 /// When to fold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
@@ -100,7 +103,8 @@ pub(super) async fn fold(
     if !store.capabilities().fold {
         return Ok(Seq(0));
     }
-    loop {
+    let mut races = 0;
+    while races < RACES {
         let segments = store.segments(run).await?;
         let head = store.head(run).await?.ok_or_else(|| StoreError::no_run(run))?;
         let next = segments.last().map_or(Seq(0), |last| last.last.next());
@@ -109,14 +113,16 @@ pub(super) async fn fold(
         match folded {
             Ok(segment) => match store.fold(run, segment).await {
                 // Somebody else folded first; look again.
-                Err(StoreError::Conflict { .. }) => {}
+                Err(StoreError::Conflict { .. }) => races += 1,
                 other => other?,
             },
-            Err(StoreError::NotFound { .. }) => {}
+            Err(StoreError::NotFound { .. }) => races += 1,
             Err(other) => return Err(other),
         }
         blobs.forget_folded(info);
     }
+    // Nobody is faster so often: what is there doesn't fit together.
+    Err(StoreError::corrupt(format!("run {run}"), "entries of its log are missing, or are there twice"))
 }
 
 async fn build(

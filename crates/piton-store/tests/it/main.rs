@@ -4,6 +4,7 @@
 mod differences;
 mod encryption;
 mod files;
+mod logs;
 mod segments;
 mod stores;
 mod support;
