@@ -132,8 +132,8 @@ impl Run {
                     EffectStatus::Uncertain => {
                         match uncertain {
                             Uncertain::CallAgain => {}
-                            // What the node itself makes of a call without an answer is its own affair.
-                            _ if receipt.is_some() => {}
+                            // A step that tries again what wasn't answered does so by its own policy.
+                            _ if receipt.as_ref().is_some_and(|receipt| receipt.retry.is_some()) => {}
                             Uncertain::GiveUp => return Ok(Intended::Unknown),
                             Uncertain::Ask => match said {
                                 None => {

@@ -10,7 +10,7 @@ use piton_types::{EntryKind, Queued, RunState, StepPath, Value, from_value};
 use serde::de::DeserializeOwned;
 
 use crate::record::{
-    AnswerRecord, ClaimRecord, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogRecord, Origin,
+    AnswerRecord, ClaimRecord, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogRecord, Order, Origin,
     QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
 };
 
@@ -165,6 +165,10 @@ impl Line {
                 self.effects.insert(intent.path.clone(), EffectRecord { intent, receipt: None });
             }
             Fact::Receipt(receipt) => {
+                // Whatever it says, that is what became of trying it again.
+                if receipt.retry.is_none() {
+                    self.reopened.remove(&receipt.path);
+                }
                 if let Some(effect) = self.effects.get_mut(&receipt.path) {
                     effect.receipt = Some(receipt);
                 }
@@ -181,17 +185,25 @@ impl Line {
             }
             Fact::Requested(request) => self.request = Some(request),
             Fact::Restored(restore) => self.epoch = restore.epoch,
-            Fact::Claimed(_) => self.request = None,
+            // Whoever goes on isn't to stop; but what was given up stays so, if nobody came to do it.
+            Fact::Claimed(_) => self.keep_cancel(),
             Fact::State(RunState::Failed(failed)) => {
                 self.failed_of = failed.step.as_ref().and_then(|step| step.parse().ok());
             }
             Fact::State(RunState::Queued(_)) => self.reopen(),
+            // The way of a run that is given up leads through a pause.
+            Fact::State(RunState::Paused(_)) => self.keep_cancel(),
             Fact::State(state) => {
                 self.request = None;
                 self.waiting_held &= !matches!(state, RunState::Waiting(_));
             }
             Fact::Created(_, None) | Fact::Logged(_) | Fact::Checkpoint => {}
         }
+    }
+
+    /// Forgets what was asked, unless it was to give the run up.
+    fn keep_cancel(&mut self) {
+        self.request = self.request.take().filter(|request| request.order == Order::Cancel);
     }
 
     fn put(&mut self, path: &StepPath, place: Option<u32>) {
@@ -217,7 +229,7 @@ impl Line {
             },
             output: Value::Null,
             error: step.error.clone(),
-            retry: None,
+            retry: step.retry.clone(),
             by: Witness::Call,
             duration_ms: step.duration_ms,
         });

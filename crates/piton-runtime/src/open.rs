@@ -19,7 +19,7 @@ use crate::fork::created;
 use crate::lease::{LeaseWatch, Standing};
 use crate::line::Fact;
 use crate::live::LiveClaim;
-use crate::record::{ClaimRecord, Origin};
+use crate::record::{ClaimRecord, Order, Origin};
 use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits};
 
 /// How often a lost race is run again. Each loss means that somebody else wrote, and whoever claimed
@@ -213,6 +213,17 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
             }
             context.clock.sleep(left.min(look_every(open.lease.ttl))).await;
             log.refresh().await?;
+            continue;
+        }
+        // Somebody gave it up, and whoever drove it died before he could.
+        if let Some(request) = history.line.request.as_ref().filter(|request| request.order == Order::Cancel) {
+            match crate::stop::carry_out(context, &mut log, &history, request).await {
+                Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) if races < RACES => {
+                    races += 1;
+                    log.refresh().await?;
+                }
+                done => done?,
+            }
             continue;
         }
         // Before anything is written: what can't be done changes nothing.

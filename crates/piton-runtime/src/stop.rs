@@ -88,6 +88,17 @@ async fn request(context: &Context, run: &RunId, request: RequestRecord) -> Resu
     Err(StoreError::Unavailable { detail: "others write to the run all the time".to_owned() }.into())
 }
 
+/// Does what was asked of a run that nobody drives any more.
+pub(crate) async fn carry_out(
+    context: &Context,
+    log: &mut RunLog,
+    history: &History,
+    request: &RequestRecord,
+) -> Result<(), RunError> {
+    let facts = alone(context, log.run(), history, request)?;
+    append_all(context, log, facts).await
+}
+
 /// The entries that do it where nobody drives the run.
 fn alone(context: &Context, run: &RunId, history: &History, request: &RequestRecord) -> Result<Vec<Fact>, RunError> {
     let at = context.clock.now();

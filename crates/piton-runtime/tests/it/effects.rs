@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use piton_runtime::{
-    Compensation, Context, EffectAnswer, EffectFailure, EffectOptions, EffectStatus, Probed, RetryPolicy, Run,
+    Compensation, Context, EffectAnswer, EffectFailure, EffectOptions, EffectStatus, Failure, Probed, RetryPolicy, Run,
     RunError, StartAt, Uncertain, Waits, Witness, answer, roll_back, undone_effects,
 };
 use piton_store::Store;
@@ -119,6 +119,23 @@ async fn a_person_is_asked() {
         let again = perform().await;
         assert_eq!(again.ok(), expected, "{said:?}: whoever goes on finds the same");
     }
+}
+
+/// Uncertain, and given up: the run fails of it. Tried again, it finds out once more and fails of it again.
+#[tokio::test]
+async fn what_was_given_up_is_looked_at_once_when_the_run_is_tried_again() {
+    let giving_up = || EffectOptions { uncertain: Uncertain::GiveUp, ..EffectOptions::default() };
+    let (store, world) = (memory(), World::default());
+    die_after_the_act(&store, &world, giving_up()).await;
+    for _ in 0..3 {
+        let mut run = Run::open(&process(&store), open()).await.unwrap();
+        let before = entries(&store).await;
+        let done = run.effect("order", giving_up(), "coffee", async |_, key| Ok(world.act(key))).await;
+        let Err(error @ RunError::Effect { status: EffectStatus::Uncertain, .. }) = done else { panic!("{done:?}") };
+        assert_eq!(entries(&store).await, before + 1, "one receipt");
+        run.fail(Failure::from(&error)).await.unwrap();
+    }
+    assert_eq!(world.calls(), 1);
 }
 
 /// Certainly not done: tried again with the same key as the policy says, and no more.

@@ -108,6 +108,29 @@ async fn steps_are_cut_short() {
     }
 }
 
+/// A run that was given up stays so if whoever drove it dies before he hears of it; being asked to stop ends with him.
+#[tokio::test]
+async fn what_was_given_up_is_not_gone_on_with() {
+    for order in ["stop", "cancel"] {
+        let store = memory();
+        let run = Run::open(&here(&store), open()).await.unwrap();
+        let asked = match order {
+            "stop" => stop(&here(&store), &run_id(), order, None).await,
+            _ => cancel(&here(&store), &run_id(), order).await,
+        };
+        assert!(matches!(asked, Ok(Requested::Asked(_))), "{asked:?}");
+        drop(run);
+        let again = Run::resume(&here(&store), &run_id(), Durability::Durable, Default::default()).await;
+        match (order, again) {
+            ("stop", Ok(run)) => run.complete(()).await.unwrap(),
+            ("cancel", Err(RunError::Illegal { .. })) => {
+                assert_eq!(history(&store).await.state.status(), RunStatus::Cancelled);
+            }
+            (_, other) => panic!("{order}: {other:?}"),
+        }
+    }
+}
+
 /// R1: where nobody drives the run it is done at once, by legal moves only.
 #[tokio::test]
 async fn nobody_needs_to_drive_a_run_to_stop_it() {
