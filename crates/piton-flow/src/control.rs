@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use piton_types::{StepPath, Value};
 use tokio::sync::watch;
 
+use crate::pool::VariablePool;
 use crate::selector::Selector;
 
 /// Lets the nodes of a run begin, or not yet; and changes its variables.
@@ -29,6 +30,7 @@ enum Gate {
 
 #[derive(Debug, Default)]
 struct Seen {
+    /// All of them, in order.
     updates: Vec<Update>,
     running: BTreeSet<StepPath>,
     last: Option<StepPath>,
@@ -101,16 +103,14 @@ impl Control {
         let _ = self.gate.subscribe().wait_for(|gate| *gate == Gate::Open).await;
     }
 
-    /// Updates that may be made now that these nodes have ended.
-    pub(crate) fn take_updates(&self, has_ended: impl Fn(&str) -> bool) -> Vec<Update> {
-        let mut seen = self.seen();
-        if seen.updates.is_empty() {
-            return Vec::new();
+    /// Makes the updates that these variables haven't had, if the nodes that they come after have ended. Each graph has
+    /// variables of its own, so they stay for all that run or will.
+    pub(crate) fn make_updates(&self, pool: &mut VariablePool) {
+        for (number, update) in self.seen().updates.iter().enumerate() {
+            if update.after.iter().all(|node| pool.scope(node).is_some()) {
+                pool.update(number, &update.selector, &update.value);
+            }
         }
-        let updates = std::mem::take(&mut seen.updates);
-        let (now, later) = updates.into_iter().partition(|update| update.after.iter().all(|node| has_ended(node)));
-        seen.updates = later;
-        now
     }
 
     #[cfg(feature = "checkpoint")]
@@ -133,6 +133,11 @@ impl Control {
     /// A node failed while the run was stopping.
     pub(crate) fn failed(&self, step: StepPath, error: String) {
         self.seen().failed.push((step, error));
+    }
+
+    /// Whether a node failed while the run was stopping.
+    pub(crate) fn has_failed(&self, step: &StepPath) -> bool {
+        self.seen().failed.iter().any(|(failed, _)| failed == step)
     }
 
     /// The nodes that failed while the run was stopping.

@@ -150,10 +150,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 open && nodes.count() < most && !fresh.is_empty()
             };
             while may_begin(&fresh) {
-                if let Some(control) = host.control {
-                    let updates = control.take_updates(|id| ended.pool.scope(id).is_some());
-                    updates.into_iter().for_each(|update| ended.pool.assign(&update.selector, update.value));
-                }
+                host.control.into_iter().for_each(|control| control.make_updates(&mut ended.pool));
                 let Some((place, step, attempts, wait)) = fresh.pop_front() else { break };
                 let (pool, replies) = (ended.pool.clone(), replies.as_ref());
                 // Busy from now on, although nobody has polled it yet.
@@ -217,18 +214,22 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         let node = &graph.nodes[place];
         let done = match result {
             Ok(done) => done,
-            // It is recorded. Until the run goes on it is unfinished.
-            Err(FlowError::Node { message, .. }) if host.control.is_some_and(Control::is_stopping) => {
+            Err(error @ FlowError::Node { .. }) if host.control.is_some_and(Control::is_stopping) => {
                 let step = match place_in_log(node, frame) {
                     Ok(step) => step,
                     Err(error) => return Err(broken(error, ended)),
                 };
-                host.control.into_iter().for_each(|control| control.failed(step.clone(), message.clone()));
-                fresh.push_front((place, step, 0, Duration::ZERO));
-                continue;
+                // It is recorded. Until the run goes on it is unfinished.
+                if host.control.is_some_and(|control| control.has_failed(&step)) {
+                    fresh.push_front((place, step, 0, Duration::ZERO));
+                    continue;
+                }
+                return Err(broken(error, ended));
             }
             Err(error) => return Err(broken(error, ended)),
         };
+        // What was set by hand before it ended comes before what it gives, now as when the run goes on from its log.
+        host.control.into_iter().for_each(|control| control.make_updates(&mut ended.pool));
         let NodeOutput { variables, exit, assignments, exceptions } = done.output;
         ended.exceptions += exceptions;
         add(&mut ended.usage, done.usage);
@@ -419,13 +420,16 @@ async fn run_node(
         }
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let fatal = Mutex::new(None);
+        // Nobody knows whether it took place, and it isn't to be done again: not by a retry either.
+        let mut is_given_up = false;
         let (inputs, result) = match (inputs, begun) {
             (Err(error), _) => (Value::Null, Err(error)),
             (Ok(inputs), Begun::Done(Value::Map(record))) => (inputs, Ok(record::read(Value::Map(record)))),
             (Ok(inputs), Begun::Done(other)) => (inputs, Ok(NodeOutput::of([("output", other)]))),
             (Ok(inputs), Begun::Unknown | Begun::Ask(_)) => {
                 let message = "the process died while it ran, so it may have taken place; it isn't done again";
-                (inputs, Err(NodeError::new("Uncertain", message)))
+                is_given_up = true;
+                (inputs, Err(NodeError { unanswered: true, ..NodeError::new("Uncertain", message) }))
             }
             (Ok(inputs), Begun::Go { key }) => {
                 let context = NodeContext {
@@ -465,7 +469,7 @@ async fn run_node(
             Err(error) => error,
         };
         let retry = &node.settings.retry;
-        let again = attempt <= retry.most && (error.retryable || !retry.only_retryable);
+        let again = attempt <= retry.most && (error.retryable || !retry.only_retryable) && !is_given_up;
         if !again {
             let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
             return ended.give_up(error, usage, host).await;
@@ -602,8 +606,11 @@ impl Attempt<'_> {
     /// The node failed for good: the run goes on as it says, or fails.
     async fn give_up(self, error: NodeError, usage: TokenUsage, host: &Host<'_>) -> Result<Done, FlowError> {
         if self.node.settings.on_error == OnError::Fail {
-            self.fail(&error, None, host).await?;
+            // While the run stops it is no reason to end it: the node is tried again when the run goes on.
+            let stopping = host.control.filter(|control| control.is_stopping());
+            self.fail(&error, stopping.map(|_| Duration::ZERO), host).await?;
             let message = error.message;
+            stopping.into_iter().for_each(|control| control.failed(self.step.clone(), message.clone()));
             host.events
                 .tell(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() })
                 .await;

@@ -105,20 +105,36 @@ impl Form {
             let hint = crate::graph::nearest(name, known).map(|near| format!("; did you mean {near:?}?"));
             return Err(format!("it doesn't ask for {name:?}{}", hint.unwrap_or_default()));
         }
-        if self.approval && approved(&accepted).is_none() {
+        let is_field = |name: &str| self.fields.iter().any(|field| field.name == name);
+        if self.approval && approved(&accepted, is_field).is_none() {
             return Err("say whether it is approved: approved=true or approved=false".to_owned());
         }
         Ok(accepted)
     }
 }
 
-/// Whether an answer approves; `None` if it doesn't say.
-pub(crate) fn approved(answer: &BTreeMap<String, Value>) -> Option<bool> {
-    DECISIONS.iter().find_map(|name| match answer.get(*name)? {
+/// Whether an answer approves; `None` if it doesn't say, or not in words that are known. What is `declared` as a field of
+/// the form is one, whatever its name; but for `approved`, which says the same either way.
+pub(crate) fn approved(answer: &BTreeMap<String, Value>, declared: impl Fn(&str) -> bool) -> Option<bool> {
+    let decisions = DECISIONS.iter().filter(|name| **name == DECISIONS[0] || !declared(name));
+    decisions.filter_map(|name| answer.get(*name)).find_map(|said| match said {
         Value::Bool(approved) => Some(*approved),
-        Value::String(text) => Some(matches!(text.as_str(), "approve" | "approved" | "yes" | "true")),
+        Value::String(text) => yes_or_no(text),
         _ => None,
     })
+}
+
+/// What a word says to a question that wants yes or no; `None` if it may be either.
+///
+/// ```
+/// assert_eq!(["Yes", "rejected", "maybe"].map(piton_flow::yes_or_no), [Some(true), Some(false), None]);
+/// ```
+pub fn yes_or_no(text: &str) -> Option<bool> {
+    match text.trim().to_lowercase().as_str() {
+        "y" | "yes" | "true" | "ok" | "approve" | "approved" | "accept" | "accepted" => Some(true),
+        "n" | "no" | "false" | "reject" | "rejected" | "deny" | "denied" | "decline" | "declined" => Some(false),
+        _ => None,
+    }
 }
 
 /// What became of a question.

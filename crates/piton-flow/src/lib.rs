@@ -83,7 +83,7 @@ pub use flow::{Flow, Given, Report};
 pub use format::Format;
 pub use graph::Graph;
 pub use id::{InvalidNodeId, NodeId};
-pub use inbox::{Answered, Field, Form, Inbox, Question, Waiting};
+pub use inbox::{Answered, Field, Form, Inbox, Question, Waiting, yes_or_no};
 pub use journal::{Beginning, Begun, Found, Journal, JournalError, NewCheckpoint, NoJournal, NodeDone, OnUncertain};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};

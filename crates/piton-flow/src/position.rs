@@ -77,10 +77,11 @@ impl<'a> Position<'a> {
         let step = step.as_str();
         // What lies inside another is told by its variables alone.
         let Some(&place) = self.places.get(step) else { return };
-        self.over[place] = true;
+        // Passed over, though the log has it: the document is another than the one that it ran by.
+        let was_over = std::mem::replace(&mut self.over[place], true);
         let exit = record::exit(record);
         let branches = self.graph.nodes[place].edges.iter().any(|leads| leads.exit != EdgeExit::Usual);
-        if exit.is_some() || branches {
+        if exit.is_some() || branches || was_over {
             let edge = |exits: &EdgeExit| if exits.is_taken(exit) { "taken" } else { "skipped" };
             self.nodes.insert(step.to_owned(), self.described(place, "succeeded", edge));
         }
@@ -90,6 +91,9 @@ impl<'a> Position<'a> {
         }
         self.last = Some(step.to_owned());
         self.ready.queue.retain(|other| *other != place);
+        if was_over {
+            return;
+        }
         self.ready.done(place, exit);
         for (places, state) in [(&self.ready.passed, "skipped"), (&self.ready.unwanted, "cancelled")] {
             for &place in places {
@@ -203,5 +207,39 @@ impl<'a> Position<'a> {
         }
         let name = PartName::from(PartName::ENGINE);
         Ok(DraftPart { name, schema: SCHEMA.to_owned(), version: VERSION, content: Content::State(state) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Document, Flow, Format, Kinds};
+
+    /// A document that took the place of another may lead past what has run.
+    #[test]
+    fn what_ran_by_another_document_decides_nothing_twice() {
+        let text = "
+nodes:
+  - {id: in, data: {type: start, variables: [{variable: x}]}}
+  - {id: if, data: {type: if-else, cases: [{case_id: 'true', logical_operator: and, conditions: [{variable_selector: [in, x], comparison_operator: is, value: '1'}]}]}}
+  - {id: c, data: {type: template-transform, template: c}}
+  - {id: d, data: {type: template-transform, template: d}}
+  - {id: out, data: {type: end, outputs: []}}
+edges:
+  - {source: in, target: if}
+  - {source: if, sourceHandle: 'true', target: d}
+  - {source: if, sourceHandle: 'false', target: c}
+  - {source: c, target: out}
+  - {source: d, target: out}
+";
+        let flow = Flow::build(&Document::parse(text, Format::Yaml).unwrap(), &Kinds::builtin()).unwrap();
+        let ran = [
+            ("in", Value::map::<&str>([])),
+            ("if", Value::map([("#exit", "true".into())])),
+            ("c", Value::map([("output", "c".into())])),
+        ]
+        .map(|(step, record)| (step.parse::<StepPath>().unwrap(), record));
+        let pending = Position::pending(&flow.graph, ran.iter().map(|(step, record)| (step, record)));
+        assert_eq!(pending, ["d", "out"].map(str::to_owned).into());
     }
 }

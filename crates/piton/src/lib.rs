@@ -147,7 +147,7 @@ pub use piton_flow::{
     NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic,
     ResumeExamination, ResumePolicy, RunJournal, RunOutcome, Selector, Services, Setting, Severity, StartFlow,
     Template, VariablePool, Waiting, diff_fingerprints, examine_history, examine_resume, file_with, resume_durable,
-    resume_with_document, run, run_alone, run_durable,
+    resume_with_document, run, run_alone, run_durable, yes_or_no,
 };
 
 #[cfg(feature = "sqlite")]

@@ -219,7 +219,7 @@ fn without_places(text: &str) -> String {
 impl HumanInput {
     /// What the answer means for the way on.
     fn decide(&self, variables: BTreeMap<String, Value>) -> NodeOutput {
-        let approved = approved(&variables);
+        let approved = approved(&variables, |name| self.fields.iter().any(|field| field.name == name));
         let output = NodeOutput { variables, ..NodeOutput::default() };
         match self.mode {
             Mode::Form => output,

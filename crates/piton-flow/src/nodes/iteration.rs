@@ -126,6 +126,7 @@ impl Iteration {
                 let ended = container::run(context, &self.graph, pool.clone(), Round::of_item(number, item)).await;
                 let failed = ended.is_err();
                 results.push(ended.map(|ended| {
+                    context.make_updates(&mut pool);
                     ended.assignments.iter().for_each(|(selector, value)| pool.assign(selector, value.clone()));
                     take(ended, output)
                 }));

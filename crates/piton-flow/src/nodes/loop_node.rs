@@ -198,6 +198,7 @@ impl Node for Loop {
             output.exceptions += ended.exceptions;
             ended_inside = self.ends.iter().any(|id| ended.pool.scope(id).is_some());
             // What the round set of the loop's own variables is for the next; the rest is for everybody.
+            context.make_updates(&mut around);
             for (selector, value) in ended.assignments {
                 let own = selector.node == context.node().as_str() || selector.node == LOOP;
                 if own {

@@ -298,7 +298,7 @@ impl Driven {
         let ids = RandomIds(&*run.context().random);
         let tell = |event: &Event| self.options.events.pass_on(event);
         let events = if self.options.events.listens() { EventSink::Call(&tell) } else { EventSink::Nobody };
-        let control = Control::default();
+        let (control, turn) = (Control::default(), updates::Turn::default());
         control.put_updates(updates::recorded(run)?);
         loop {
             if let Some(companion) = &self.options.companion {
@@ -316,7 +316,7 @@ impl Driven {
             };
             let given = flow.accept(self.body.inputs.clone().into(), host.services)?;
             let activity = Activity::default();
-            let mut orders = RunOrders::new(&self.run, &self.options.stop, &control, commands);
+            let mut orders = RunOrders::new(&self.run, &self.options.stop, &control, &turn, commands);
             let (rest, interrupted) = {
                 let work = pin!(engine::drive(flow, given, &host, &activity));
                 let rest = attend(work, &activity, &control, &mut orders, || inbox.waits()).await;

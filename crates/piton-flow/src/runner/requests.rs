@@ -21,6 +21,7 @@ pub(crate) struct RunOrders<'a> {
     signal: &'a SafeStopSignal,
     given: Option<Given>,
     control: &'a Control,
+    turn: &'a updates::Turn,
     commands: &'a mut Commands,
     told: Told,
 }
@@ -37,10 +38,11 @@ impl<'a> RunOrders<'a> {
         run: &'a Arc<Run>,
         signal: &'a SafeStopSignal,
         control: &'a Control,
+        turn: &'a updates::Turn,
         commands: &'a mut Commands,
     ) -> Self {
         let (log, told) = (run.orders(), Told::default());
-        Self { run, log, known: None, signal, given: None, control, commands, told }
+        Self { run, log, known: None, signal, given: None, control, turn, commands, told }
     }
 
     /// What was told, once the work is dropped.
@@ -74,7 +76,7 @@ impl<'a> RunOrders<'a> {
                 None
             }
             Command::Update { values, done } => {
-                updates::record_beside(self.run, self.control, values, done);
+                updates::record_beside(self.run, self.control, self.turn, values, done);
                 None
             }
             // It runs.

@@ -55,16 +55,22 @@ pub(crate) fn are(step: &StepPath) -> bool {
     step.as_str().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'))
 }
 
+/// Updates of one run are numbered one after the other.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Turn(Arc<tokio::sync::Mutex<()>>);
+
 /// Records updates, then makes them. Beside the work, which may hold what a write needs; and in a task of its own,
 /// so that a write is never cut short.
 pub(crate) fn record_beside(
     run: &Arc<Run>,
     control: &Control,
+    turn: &Turn,
     values: Vec<(Selector, Value)>,
     done: oneshot::Sender<Result<(), String>>,
 ) {
-    let (run, control) = (Arc::clone(run), control.clone());
+    let (run, control, turn) = (Arc::clone(run), control.clone(), turn.clone());
     tokio::spawn(async move {
+        let _turn = turn.0.lock().await;
         let recorded = record(&run, values).await;
         let told = match recorded {
             Ok(updates) => {
@@ -78,7 +84,7 @@ pub(crate) fn record_beside(
     });
 }
 
-/// Records updates.
+/// Records updates. Nobody else records any meanwhile.
 pub(crate) async fn record(run: &Run, values: Vec<(Selector, Value)>) -> Result<Vec<Update>, RunError> {
     let mut number = 1;
     while run.recorded(&path(number)?).is_some() {

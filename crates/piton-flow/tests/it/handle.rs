@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use piton_flow::{
     Document, ExecutionStatus, FlowError, FlowOptions, Format, HandleError, Limits, Plugin, PluginContext, PluginError,
     PluginMetadata, ResumePolicy, SafeStopSignal, StartFlow, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
-    run_durable,
+    resume_durable, run_durable,
 };
 use piton_store::{CheckpointStore, MemoryCheckpointStore, MemoryStore, RunLog, RunQuery, Span, Store};
 use piton_types::{Event, RunStatus, Value};
@@ -415,33 +415,100 @@ async fn what_was_set_by_hand_is_in_the_next_checkpoint() {
     assert_eq!(checkpointed(&store).await, both("glad", "quiet"));
 }
 
-/// F8: a node that fails while the run is stopping is told by its place in the run, also if it lies inside another.
+const ROUNDS: &str = "
+conversation_variables: [{name: mood, value: calm}]
+nodes:
+  - {id: in, data: {type: start, variables: [{variable: file, required: true}, {variable: list, type: 'array[number]'}]}}
+  - id: it
+    data:
+      type: iteration
+      input_selector: [in, list]
+      output_variable: output
+      sub_graph:
+        nodes:
+          - {id: b, data: {type: start}}
+          - {id: work, data: {type: command, command: [sh, -c, 'echo work >> \"$0.calls\"; while ! test -e \"$0\"; do sleep 0.01; done', '{{#in.file#}}']}}
+          - {id: say, data: {type: template-transform, template: '{{ mood }}', variables: [{variable: mood, value_selector: [conversation, mood]}]}}
+          - {id: o, data: {type: end, outputs: [{variable: mood, value_selector: [say, output]}]}}
+        edges: [{source: b, target: work}, {source: work, target: say}, {source: say, target: o}]
+  - {id: next, data: {type: template-transform, template: '{{ mood }}', variables: [{variable: mood, value_selector: [conversation, mood]}]}}
+  - {id: out, data: {type: end, outputs: [{variable: rounds, value_selector: [it, output]}, {variable: mood, value_selector: [next, output]}]}}
+edges: [{source: in, target: it}, {source: it, target: next}, {source: next, target: out}]
+";
+
+/// F6: what is set by hand while nodes inside another run is set for them, for the rounds that follow and for what comes
+/// behind.
 #[tokio::test]
-async fn what_fails_inside_another_during_a_stop_is_named_with_its_place() {
-    let gate = Gate::new();
-    let inner = "{id: b, data: {type: start}}, {id: work, data: {type: command, command: [sh, -c, 'echo work >> \"$0.calls\"; while ! test -e \"$0\"; do sleep 0.01; done; exit 3', '{{#in.file#}}']}}, {id: o, data: {type: end, outputs: []}}";
-    let document = format!(
-        "nodes:\n  - {{id: in, data: {{type: start, variables: [{{variable: file, required: true}}, {{variable: list, type: 'array[number]'}}]}}}}\n  - {{id: it, data: {{type: iteration, input_selector: [in, list], output_variable: output, sub_graph: {{nodes: [{inner}], edges: [{{source: b, target: work}}, {{source: work, target: o}}]}}}}}}\n  - {{id: out, data: {{type: end, outputs: []}}}}\nedges: [{{source: in, target: it}}, {{source: it, target: out}}]\n"
-    );
-    let signal = SafeStopSignal::new();
-    let file = gate.0.path().join("go");
-    let start = StartFlow {
-        document,
-        format: Format::Yaml,
-        inputs: inputs([("file", file.to_str().unwrap().into()), ("list", vec![Value::from(7)].into())]),
-        id: Some("r".parse().unwrap()),
-        name: "r".to_owned(),
-        folder: None,
-        options: FlowOptions { stop: signal.clone(), ..FlowOptions::default() },
-    };
-    let context = process(&memory());
-    let stopping = async {
+async fn what_is_set_by_hand_is_set_inside_and_outside() {
+    for store in stores() {
+        let gate = Gate::new();
+        let file = gate.0.path().join("go");
+        let list: Vec<Value> = (0..3).map(Value::from).collect();
+        let given = inputs([("file", file.to_str().unwrap().into()), ("list", list.into())]);
+        let runner = with(builder(ROUNDS).user_inputs(given), store.as_ref()).workflow_id("r").build();
+        let handle = runner.run().await.unwrap();
         gate.begun().await;
-        signal.trigger(30);
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        handle.update_variables([("conversation.mood".to_owned(), "glad".into())]).await.unwrap();
         gate.open();
-    };
-    let (outcome, ()) = tokio::join!(run_durable(&context, start), stopping);
-    let report = outcome.unwrap().stopped.unwrap();
-    assert_eq!(report.failed.keys().map(ToString::to_string).collect::<Vec<_>>(), ["it/0/work"]);
+        let ExecutionStatus::Completed(outputs) = handle.wait().await else { panic!("{:?}", handle.status()) };
+        let glad = Value::map([("mood", "glad".into())]);
+        assert_eq!(outputs, inputs([("mood", "glad".into()), ("rounds", vec![glad; 3].into())]));
+    }
+}
+
+/// F6: several who set variables at the same time are all heard, and the log has all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_at_the_same_time_are_all_kept() {
+    const MANY: usize = 40;
+    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()) as Arc<dyn Store>);
+    let handle = gate.flow().store(Arc::clone(&store)).workflow_id("r").build().run().await.unwrap();
+    gate.begun().await;
+    let updates = (0..MANY).map(|n| handle.update_variables([(format!("conversation.n{n}"), Value::from(n as i64))]));
+    let done = futures_util::future::join_all(updates).await;
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    gate.open();
+    assert!(matches!(handle.wait().await, ExecutionStatus::Completed(_)));
+    let log = RunLog::open(store, &"r".parse().unwrap()).await.unwrap();
+    let entries = log.entries(Span::ALL).await.unwrap();
+    let steps = entries.iter().map(|entry| entry.label.as_str()).filter(|label| label.starts_with("#update/"));
+    assert_eq!(steps.collect::<std::collections::BTreeSet<_>>().len(), MANY, "each is a step of its own");
+}
+
+/// F8: a node that fails while the run is stopping is told by its place in the run, also if it lies inside another. It is
+/// tried again when the run goes on.
+#[tokio::test]
+async fn what_fails_during_a_stop_is_named_with_its_place_and_tried_again() {
+    let work = "{id: work, data: {type: command, command: [sh, -c, 'echo work >> \"$0.calls\"; while ! test -e \"$0\"; do sleep 0.01; done; test $(wc -l < \"$0.calls\") -gt 1 || exit 3', '{{#in.file#}}']}}";
+    let inside = format!(
+        "{{id: work, data: {{type: iteration, input_selector: [in, list], output_variable: output, sub_graph: {{nodes: [{{id: b, data: {{type: start}}}}, {work}, {{id: o, data: {{type: end, outputs: []}}}}], edges: [{{source: b, target: work}}, {{source: work, target: o}}]}}}}}}"
+    );
+    for (node, place) in [(work, "work"), (inside.as_str(), "work/0/work")] {
+        let gate = Gate::new();
+        let document = format!(
+            "nodes:\n  - {{id: in, data: {{type: start, variables: [{{variable: file, required: true}}, {{variable: list, type: 'array[number]'}}]}}}}\n  - {node}\n  - {{id: out, data: {{type: end, outputs: []}}}}\nedges: [{{source: in, target: work}}, {{source: work, target: out}}]\n"
+        );
+        let signal = SafeStopSignal::new();
+        let file = gate.0.path().join("go");
+        let start = StartFlow {
+            document,
+            format: Format::Yaml,
+            inputs: inputs([("file", file.to_str().unwrap().into()), ("list", vec![Value::from(7)].into())]),
+            id: Some("r".parse().unwrap()),
+            name: "r".to_owned(),
+            folder: None,
+            options: FlowOptions { stop: signal.clone(), ..FlowOptions::default() },
+        };
+        let context = process(&memory());
+        let stopping = async {
+            gate.begun().await;
+            signal.trigger(30);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            gate.open();
+        };
+        let (outcome, ()) = tokio::join!(run_durable(&context, start), stopping);
+        let report = outcome.unwrap().stopped.unwrap();
+        assert_eq!(report.failed.keys().map(ToString::to_string).collect::<Vec<_>>(), [place]);
+        let resumed = resume_durable(&context, &"r".parse().unwrap(), FlowOptions::default()).await.unwrap();
+        assert_eq!((resumed.status, gate.calls()), (RunStatus::Completed, 2), "{place}: {:?}", resumed.error);
+    }
 }

@@ -473,6 +473,26 @@ async fn work_in_flight_is_done_again_with_its_key_or_as_the_node_says() {
     }
 }
 
+/// Decision 4: what isn't to be done again isn't, whatever the node says of retries and however often the run goes on.
+#[tokio::test]
+async fn what_was_given_up_is_not_done_by_a_retry_either() {
+    let services = Services::default();
+    let retries = "retry_config: {retry_enabled: true, max_retries: 3, retry_interval: 1}";
+    for way in ["fail", "ask"] {
+        let (store, folder) = died_while_paying(&format!("{way}, {retries}")).await;
+        if way == "ask" {
+            assert_eq!(go_on(&store, &services).await.unwrap().status, RunStatus::Waiting);
+            let said = Value::map([("outcome", "give_up".into())]);
+            answer_question(&process(&store), &id(), None, &said, "ann").await.unwrap();
+        }
+        for _ in 0..3 {
+            let failed = go_on(&store, &services).await.unwrap();
+            assert!(failed.error.unwrap().contains("it may have taken place"), "{way}");
+        }
+        assert_eq!(std::fs::read_to_string(folder.path().join("paid")).unwrap().lines().count(), 1, "{way}");
+    }
+}
+
 /// F4: what a checkpoint shows of where the run is.
 #[tokio::test]
 async fn a_checkpoint_says_where_the_run_is() {

@@ -158,6 +158,14 @@ async fn an_answer_that_does_not_fit_the_form_is_refused() {
     let world = World::new();
     run_durable(&world.process_at(), world.review()).await.unwrap();
     let cases = [
+        (
+            Value::map([("approved", "maybe".into()), ("stars", 5.into())]),
+            "say whether it is approved: approved=true or approved=false",
+        ),
+        (
+            Value::map([("approved", "".into()), ("stars", 5.into())]),
+            "say whether it is approved: approved=true or approved=false",
+        ),
         (Value::map([("approved", true.into())]), "\"stars\" is required"),
         (Value::map([("approved", true.into()), ("stars", "many".into())]), "\"stars\": \"many\" is not a number"),
         (
