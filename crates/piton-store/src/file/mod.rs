@@ -173,7 +173,11 @@ impl FileStore {
         disk::make_folder(&self.root)?;
         disk::make_folder(&self.scratch())?;
         let mark = checked::seal(&StoreFile { format: FORMAT, kind: KIND.to_owned() })?;
-        self.disk.replace(&self.scratch(), &self.root.join("store.json"), &[&mark], true)?;
+        match self.disk.replace(&self.scratch(), &self.root.join("store.json"), &[&mark], true) {
+            // Somebody else made it meanwhile, and cleared up what he took for left behind.
+            Err(StoreError::NotFound { .. }) if matches!(self.is_there(), Ok(true)) => {}
+            made => made?,
+        }
         match self.root.parent() {
             Some(above) if above != Path::new("") => self.disk.sync_folder(above),
             _ => Ok(()),

@@ -205,3 +205,17 @@ fn a_copy_of_a_store_in_use_is_a_store() {
         assert_eq!(other.inspect().await.unwrap(), []);
     });
 }
+
+/// Several who want a store that isn't there yet all get it.
+#[test]
+fn a_store_is_made_by_many_at_once() {
+    for round in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| try_open(&path).unwrap_or_else(|error| panic!("round {round}: {error}")));
+            }
+        });
+    }
+}
