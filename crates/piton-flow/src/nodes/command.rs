@@ -1,8 +1,8 @@
 //! `command`: runs a program. Gives `stdout`, `stderr` and `exit_code`.
 //!
 //! Each argument is a template of its own and stays one argument whatever comes out of it; no shell is
-//! involved. The program dies with this process, and with it whatever it leaves in its process group; in a
-//! sandbox nothing that it started outlives it.
+//! involved. The program dies with this process. What it started dies with it when it ends, is stopped or takes too
+//! long, as far as it is of its process group; if this process is killed, only in a sandbox does nothing outlive it.
 
 use std::collections::BTreeMap;
 
