@@ -44,6 +44,10 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
     let found = files.inspect()?;
     match found {
         Found::File => identify(&target, &files, options.formats)?,
+        Found::Empty if was_a_store(&files) => {
+            let detail = "it is empty, and was a store: somebody has taken away what was in it";
+            return Err(StoreError::corrupt(files.database.display().to_string(), detail));
+        }
         _ if options.create => {}
         _ => return Err(StoreError::NotFound { what: files.database.display().to_string() }),
     }
@@ -118,6 +122,12 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
         share(lock, &files, options.patience)?;
     }
     Ok(Opened { files, target, writer, lock })
+}
+
+/// Whether there was a store whose database is empty now. One has its name when it is whole, and its mark after that.
+fn was_a_store(files: &Files) -> bool {
+    let lock = files::options().read(true).open(files.beside("-lock"));
+    matches!(lock.and_then(|lock| Mark::read(&lock)), Ok(Some(_)))
 }
 
 /// Refuses a file that is something else or newer than we know, without changing anything.

@@ -116,15 +116,17 @@ fn an_empty_file_becomes_a_store_and_a_missing_one_only_if_asked() {
     drop(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
     assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
     drop(SqliteStore::open(&path, careful.clone()).unwrap());
-    fs::write(&path, b"").unwrap();
-    assert!(matches!(SqliteStore::open(&path, careful), Err(StoreError::NotFound { .. })));
-    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    let empty = folder.path().join("empty.db");
+    fs::write(&empty, b"").unwrap();
+    assert!(matches!(SqliteStore::open(&empty, careful), Err(StoreError::NotFound { .. })));
+    let store = SqliteStore::open(&empty, SqliteOptions::default()).unwrap();
     block_on(Line::new("run").grow(&store, 1));
     drop(store);
     // But not if its log shows that it once was a store.
-    fs::write(&path, b"").unwrap();
-    fs::write(path.with_file_name("store.db-wal"), b"something").unwrap();
-    assert!(matches!(attempt(&path), StoreError::Corrupt { .. }));
+    let another = folder.path().join("another.db");
+    fs::write(&another, b"").unwrap();
+    fs::write(another.with_file_name("another.db-wal"), b"something").unwrap();
+    assert!(matches!(attempt(&another), StoreError::Corrupt { .. }));
 }
 
 #[test]
@@ -345,4 +347,21 @@ fn a_copy_of_a_store_in_use_is_a_store_or_is_refused() {
     });
     println!("copies of a store in use: {opened} whole, {refused} refused");
     assert!(opened > 0, "{refused} of 12 were refused");
+}
+
+/// A store that was emptied doesn't become a new one without a word.
+#[test]
+fn an_emptied_store_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    block_on(async {
+        let store = open(&folder);
+        Line::new("run").grow(&store, 3).await;
+        store.close().await.unwrap();
+    });
+    fs::write(&path, "").unwrap();
+    for create in [true, false] {
+        let opened = SqliteStore::open(&path, SqliteOptions::default().with_create(create));
+        assert!(matches!(opened, Err(StoreError::Corrupt { .. })), "{create}");
+    }
 }
