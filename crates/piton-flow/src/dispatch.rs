@@ -17,6 +17,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::{AbortHandle, abortable};
 use futures_util::stream::FuturesUnordered;
 use piton_types::{CheckpointRef, Event, StepPath, TokenUsage, Value};
+use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
 use crate::control::{Control, Working};
@@ -72,6 +73,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) activity: &'a Activity<'a>,
     /// No other graph waits for this one, so this one hears of checkpoints that become durable.
     pub(crate) is_outermost: bool,
+    /// Is cancelled when its time is over, if it has a limit: then it ends, and tells how far it came.
+    pub(crate) limit: Option<(&'a CancellationToken, Duration)>,
 }
 
 /// Runs everything that the start of a graph leads to.
@@ -188,6 +191,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 tokio::select! {
                     biased;
                     () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
+                    most = over(frame.limit) => return Err(broken(FlowError::TooLong { most }, ended)),
                     () = opened(host.control) => Next::Look,
                     // Beside the nodes: whoever is told may wait for one of them.
                     Err(error) = saved(saving.as_mut()) => return Err(broken(error, ended)),
@@ -317,6 +321,17 @@ fn leave_out(
         if let Some(handle) = handles.remove(place) {
             handle.abort();
         }
+    }
+}
+
+/// Ends when the time of a graph is over.
+async fn over(limit: Option<(&CancellationToken, Duration)>) -> Duration {
+    match limit {
+        Some((over, most)) => {
+            over.cancelled().await;
+            most
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -212,25 +213,33 @@ pub(crate) async fn drive(
     host: &Host<'_>,
     activity: &Activity<'_>,
 ) -> Result<Finished, FlowError> {
-    let work = async {
-        let frame = Frame { host, prefix: "", activity, is_outermost: true };
-        let broken = match dispatch::drive(&flow.graph, flow.pool(given), frame).await {
-            Ok(ended) => return Ok(finished(&flow.graph, ended)),
-            Err(broken) => broken,
-        };
-        match &flow.handler {
-            Some(handler) if !matches!(broken.error, FlowError::Journal(_) | FlowError::Cancelled) => {
-                handle(flow, handler, broken, frame).await
-            }
-            _ => Err(broken.error),
-        }
-    };
-    match host.limits.max_time {
+    let over = CancellationToken::new();
+    let most = host.limits.max_time;
+    let frame = Frame { host, prefix: "", activity, is_outermost: true, limit: most.map(|most| (&over, most)) };
+    let mut work = pin!(dispatch::drive(&flow.graph, flow.pool(given), frame));
+    let ended = match most {
         None => work.await,
-        Some(most) => {
-            let left = most.saturating_sub(host.journal.elapsed());
-            activity.within(left, work).await.unwrap_or(Err(FlowError::TooLong { most }))
-        }
+        Some(most) => match activity.within(most.saturating_sub(host.journal.elapsed()), work.as_mut()).await {
+            Some(ended) => ended,
+            None => {
+                over.cancel();
+                work.await
+            }
+        },
+    };
+    let broken = match ended {
+        Ok(ended) => return Ok(finished(&flow.graph, ended)),
+        Err(broken) => broken,
+    };
+    let Some(handler) = &flow.handler else { return Err(broken.error) };
+    if matches!(broken.error, FlowError::Journal(_) | FlowError::Cancelled) {
+        return Err(broken.error);
+    }
+    // It has as much time as the rest had.
+    let handling = handle(flow, handler, broken, Frame { limit: None, ..frame });
+    match most {
+        None => handling.await,
+        Some(most) => activity.within(most, handling).await.unwrap_or(Err(FlowError::TooLong { most })),
     }
 }
 

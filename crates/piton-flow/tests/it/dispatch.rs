@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_flow::{
-    Build, Built, Document, Effect, EventSink, Flow, FlowError, Format, Host, Kinds, NoJournal, Node, NodeContext,
-    NodeError, NodeOutput, Outside, OutsideConfig, Services, run,
+    Build, Built, Document, Effect, EventSink, Flow, FlowError, Format, Host, Kinds, Limits, NoJournal, Node,
+    NodeContext, NodeError, NodeOutput, Outside, OutsideConfig, Services, run,
 };
 use piton_testing::ManualClock;
 use piton_types::{Event, Value};
@@ -193,6 +193,49 @@ error_handler: {mode: recover, sub_graph: {nodes: [{id: s, data: {type: start}},
     let (ended, ()) = tokio::join!(run(&flow, inputs([]), &host), canceller);
     assert!(matches!(ended, Err(FlowError::Cancelled)), "no handler recovers from it: {ended:?}");
     assert_eq!(began.elapsed(), Duration::from_secs(5));
+}
+
+/// F1: a run whose time is over is handled like one that failed: its handler sees what there was by then, and that it was
+/// the time. It has a limit of its own.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_time_is_over_is_handled() {
+    let text = |handling: u64| {
+        format!(
+            "
+nodes:
+  - {{id: in, data: {{type: start}}}}
+  - {{id: quick, data: {{type: speaker, after: 1, pieces: [a]}}}}
+  - {{id: long, data: {{type: speaker, after: 1000000}}}}
+  - {{id: out, data: {{type: end}}}}
+edges: [{{source: in, target: quick}}, {{source: quick, target: long}}, {{source: long, target: out}}]
+error_handler:
+  mode: recover
+  sub_graph:
+    nodes:
+      - {{id: s, data: {{type: start}}}}
+      - {{id: h, data: {{type: speaker, after: {handling}}}}}
+      - {{id: e, data: {{type: end, outputs: [{{variable: kind, value_selector: [sys, error_type]}}, {{variable: got, value_selector: [quick, text]}}]}}}}
+    edges: [{{source: s, target: h}}, {{source: h, target: e}}]
+"
+        )
+    };
+    for (handling, took) in [(5, 15), (1_000_000, 20)] {
+        let (journal, clock, ids) =
+            (NoJournal::new("a-run".parse().unwrap()), ManualClock::default(), Counter::default());
+        let limits = Limits { max_time: Some(Duration::from_secs(10)), ..Limits::default() };
+        let host = Host { limits, ..Host::new(&journal, &clock, &ids) };
+        let began = tokio::time::Instant::now();
+        let ended = run(&flow(&text(handling)), inputs([]), &host).await;
+        assert_eq!(began.elapsed(), Duration::from_secs(took));
+        match (handling, ended) {
+            (5, Ok(finished)) => {
+                assert_eq!(finished.outputs, inputs([("got", "a".into()), ("kind", "Timeout".into())]));
+                assert!(finished.recovered_from.is_some());
+            }
+            (1_000_000, Err(FlowError::TooLong { .. })) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 const GATHER: &str = "
