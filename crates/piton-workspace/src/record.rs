@@ -83,7 +83,7 @@ pub enum RestoreKind {
     },
     /// An operation was taken back.
     Undo {
-        /// The entry that ended it.
+        /// The entry that ended it; of a session that was killed, the one that began it.
         operation: CheckpointRef,
     },
     /// An undo was taken back.

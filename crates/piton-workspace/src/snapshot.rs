@@ -26,7 +26,7 @@ use crate::workspace::{Inner, Workspace, blocking};
 use crate::{RelPath, WorkspaceError};
 
 /// How often a save is begun again because what it shares with others was being removed.
-const ATTEMPTS: u32 = 3;
+pub(crate) const ATTEMPTS: u32 = 3;
 
 /// The shape of the part.
 const SCHEMA: &str = "piton.workspace";

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use piton_store::{RunLog, RunQuery, SealedEntry, Span};
-use piton_types::{CheckpointRef, PartName, RunId, RunSummary, Timestamp, from_value};
+use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, RunSummary, Timestamp, from_value};
 
 use crate::record::{Record, RestoreKind, Role};
 use crate::snapshot::Snapshot;
@@ -37,6 +37,11 @@ impl Moment {
         self.record.as_ref().map_or(&Role::Saved, |record| &record.role)
     }
 
+    fn begins_session(&self) -> bool {
+        let kind = self.record.as_ref().map(|record| record.kind);
+        matches!(self.role(), Role::Opened) && kind == Some(CheckpointKind::Session)
+    }
+
     /// Whether it ended something that can be taken back.
     pub fn is_operation(&self) -> bool {
         matches!(self.role(), Role::Closed { .. } | Role::Restored { .. })
@@ -61,6 +66,8 @@ pub struct Timeline {
     pub moments: Vec<Moment>,
     /// For each bracket that a moment opened, the place of its last moment; open to the end if absent.
     ends: HashMap<usize, usize>,
+    /// The sessions that were killed: where each began, and the place of its last moment.
+    killed: HashMap<usize, usize>,
 }
 
 impl Workspace {
@@ -81,7 +88,7 @@ impl Workspace {
             }
         }
         moments.sort_by(|a: &Moment, b| (a.at, &a.checkpoint).cmp(&(b.at, &b.checkpoint)));
-        let mut timeline = Timeline { moments, ends: HashMap::new() };
+        let mut timeline = Timeline { moments, ..Timeline::default() };
         timeline.find_ends(|run| self.is_live(run));
         Ok(timeline)
     }
@@ -192,11 +199,43 @@ impl Timeline {
         for place in 0..self.moments.len() {
             let moment = &self.moments[place];
             let run = &moment.checkpoint.run;
-            if matches!(moment.role(), Role::Opened) && !self.ends.contains_key(&place) && !is_live(run) {
+            if !matches!(moment.role(), Role::Opened) || self.ends.contains_key(&place) {
+                continue;
+            }
+            let is_held = is_live(run);
+            if let Some(last) = self.last_of_session(place, is_held) {
+                self.killed.insert(place, last);
+            }
+            if !is_held {
                 let last = self.moments.iter().rposition(|other| other.checkpoint.run == *run).unwrap_or(place);
                 self.ends.insert(place, last);
             }
         }
+    }
+
+    /// How far a session got that nobody closed, if it was killed: nobody holds it, or its run has begun another one
+    /// since. The brackets of tools don't count, since those of reports are held by nobody.
+    fn last_of_session(&self, place: usize, is_held: bool) -> Option<usize> {
+        if !self.moments[place].begins_session() {
+            return None;
+        }
+        let mut last = place;
+        for (at, other) in self.moments.iter().enumerate().skip(place + 1) {
+            if other.checkpoint.run != self.moments[place].checkpoint.run {
+                continue;
+            }
+            if other.begins_session() {
+                return Some(last);
+            }
+            last = at;
+        }
+        (!is_held).then_some(last)
+    }
+
+    /// The place of the last checkpoint that a session made, if the moment at `place` began it and it was killed; that
+    /// place itself if it made none. What changed later is nobody's but the user's, as far as anybody can tell.
+    pub fn killed_at(&self, place: usize) -> Option<usize> {
+        self.killed.get(&place).copied()
     }
 
     /// Who made what changed up to the moment at `place`, since the one before it. The place behind the
@@ -243,14 +282,18 @@ impl Timeline {
             if related.len().is_multiple_of(2) {
                 continue;
             }
-            match moment.role() {
-                Role::Closed { since, .. } => {
+            match (moment.role(), self.killed_at(at)) {
+                (_, Some(end)) => {
+                    let own = Maker::Agents(vec![moment.checkpoint.run.clone()]);
+                    gone.extend((at + 1..=end).filter(|at| self.maker(*at) == own));
+                }
+                (Role::Closed { since, .. }, _) => {
                     // One that had begun before can't be told apart from what is asked about.
                     let Some(start) = self.find(since).filter(|start| *start >= place) else { continue };
                     let own = Maker::Agents(vec![since.run.clone()]);
                     gone.extend((start + 1..=at).filter(|at| self.maker(*at) == own));
                 }
-                Role::Restored { .. } => gone.push(at),
+                (Role::Restored { .. }, _) => gone.push(at),
                 _ => continue,
             }
             gone.extend(related);
@@ -258,9 +301,14 @@ impl Timeline {
         gone
     }
 
-    /// The operations that can be taken back, newest last, and the undos that can be taken back.
+    /// The operations that can be taken back, newest last, and the undos that can be taken back. A session that was
+    /// killed goes by the checkpoint that began it: none ended it.
     pub fn operations(&self) -> (Vec<usize>, Vec<usize>) {
         let (mut done, mut undone): (Vec<usize>, Vec<usize>) = Default::default();
+        let end = |place: &usize| self.killed_at(*place).map_or((*place, false), |end| (end, true));
+        let changed =
+            |(begun, end): &(&usize, &usize)| self.moments[**begun].snapshot.tree != self.moments[**end].snapshot.tree;
+        let killed: HashMap<usize, usize> = self.killed.iter().filter(changed).map(|(a, b)| (*b, *a)).collect();
         for (place, moment) in self.moments.iter().enumerate() {
             match moment.role() {
                 Role::Restored { restore: RestoreKind::Undo { operation }, .. } => {
@@ -273,7 +321,7 @@ impl Timeline {
                     undone.retain(|place| *place != undo);
                     if let Role::Restored { restore: RestoreKind::Undo { operation }, .. } = self.moments[undo].role() {
                         done.extend(self.find(operation));
-                        done.sort_unstable();
+                        done.sort_unstable_by_key(end);
                     }
                 }
                 Role::Closed { before, .. } if *before == moment.snapshot.tree => {}
@@ -281,6 +329,7 @@ impl Timeline {
                 _ if moment.is_operation() => done.push(place),
                 _ => {}
             }
+            done.extend(killed.get(&place));
         }
         (done, undone)
     }

@@ -1,5 +1,5 @@
 //! Restores, undos and redos that are cut short: by a kill at any system call, by a kill of the recovery, and by
-//! the power. Promise 17.
+//! the power. Promise 17. And the undo of a session that was killed.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,7 +10,7 @@ use piton_testing::power::{Names, Recording};
 use piton_testing::strace::{self, CHANGING, KillAt};
 
 use crate::files::look;
-use crate::world::World;
+use crate::world::{World, wait_until};
 
 type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
 
@@ -249,6 +249,70 @@ fn a_power_cut_during_a_restore_leaves_the_old_or_the_new() {
     }
     println!("{count} cuts over {} steps and {} syncs: {old} old, {new} new", recording.steps(), recording.syncs());
     assert!(old > 0 && new > 0, "{old} old, {new} new");
+}
+
+/// Guards a script that makes a file and goes on, kills the guard as soon as `is_time`, and then the script. The newest
+/// checkpoint by then.
+fn guard_and_kill(world: &World, file: &str, quiet_for: &str, is_time: impl Fn(&serde_json::Value) -> bool) -> String {
+    let script = format!("echo $$ > ../pid; echo agent > {file}; exec sleep 60");
+    let mut guard =
+        world.command(["guard", "-q", "--quiet-for", quiet_for, "--", "sh", "-c", &script]).spawn().unwrap();
+    let status = || world.piton(["status", "--json"]).json();
+    wait_until(|| world.work().join(file).exists() && is_time(&status()));
+    guard.kill().unwrap();
+    guard.wait().unwrap();
+    let pid = std::fs::read_to_string(world.root().join("pid")).unwrap();
+    assert!(world.program("kill", ["-KILL", pid.trim()]).status().unwrap().success());
+    status()["checkpoint"].as_str().unwrap().to_owned()
+}
+
+/// A guard that was killed has closed nothing. Its session is the newest all the same, and the first to be taken back;
+/// what came after its last checkpoint stays.
+#[test]
+fn the_session_of_a_guard_that_was_killed_is_undone_before_an_older_one() {
+    let world = World::new();
+    let has = |name: &str| world.work().join(name).exists();
+    world.write("base", "0");
+    assert_eq!(world.piton(["guard", "-q", "--", "sh", "-c", "echo one > older"]).code, Some(0));
+    let last = guard_and_kill(&world, "killed", "0.1", |status| status["changes"] == serde_json::json!([]));
+    world.write("mine", "1");
+    let planned = world.piton(["undo", "--dry-run"]);
+    assert!(planned.stdout.contains("delete  killed") && !planned.stdout.contains("mine"), "{}", planned.stdout);
+    let said = world.piton(["undo", "--yes"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains(&format!("up to its last checkpoint, {last}, is taken back")), "{}", said.stderr);
+    assert!(!has("killed") && has("older") && has("mine"));
+    assert_eq!(world.piton(["undo", "--yes"]).code, Some(0));
+    assert!(!has("older") && has("mine"), "the older one is the next");
+    for _ in 0..2 {
+        assert_eq!(world.piton(["redo", "--yes"]).code, Some(0));
+    }
+    assert!(has("killed") && has("older"));
+    let (run, _) = last.split_once('@').unwrap();
+    assert_eq!(world.piton(["undo", run, "--yes"]).code, Some(0));
+    assert!(!has("killed") && has("older"), "by its run");
+}
+
+/// Killed before its first checkpoint, nobody knows what was the agent's: that is said, and no older session is taken
+/// back in its place.
+#[test]
+fn a_guard_that_was_killed_without_a_checkpoint_is_named_and_nothing_is_undone() {
+    let world = World::new();
+    let has = |name: &str| world.work().join(name).exists();
+    world.write("base", "0");
+    assert_eq!(world.piton(["guard", "-q", "--", "sh", "-c", "echo one > older"]).code, Some(0));
+    let start = guard_and_kill(&world, "killed", "60", |_| true);
+    let (run, _) = start.split_once('@').unwrap();
+    for arguments in [&["undo", "--yes"][..], &["undo", run, "--yes"], &["undo", &start, "--yes"]] {
+        let said = world.piton(arguments);
+        assert_eq!(said.code, Some(4), "{}", said.stderr);
+        assert!(said.stderr.contains(&format!("`piton restore {start}` takes back all")), "{}", said.stderr);
+        assert!(has("killed") && has("older"));
+    }
+    assert_eq!(world.piton(["restore", &start, "--yes"]).code, Some(0));
+    assert!(!has("killed") && has("older"));
+    assert_eq!(world.piton(["undo", "--yes"]).code, Some(0));
+    assert!(has("killed") && has("older"), "the restore is the newest now");
 }
 
 /// After a power cut the machine is started again: what the store noted is from another boot.

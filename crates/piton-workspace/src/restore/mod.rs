@@ -25,7 +25,7 @@ use crate::cache::Cache;
 use crate::record::{Record, RestoreKind, Role};
 use crate::rules::is_rules;
 use crate::scan::Progress;
-use crate::snapshot::{Snapshot, Staged};
+use crate::snapshot::{ATTEMPTS, Snapshot, Staged};
 use crate::timeline::{Maker, Timeline};
 use crate::tree::{Entry, Nodes, Overlay, Parsed, ParsedTimes, TimedEntry, edit, parse_leaves, parse_times};
 use crate::workspace::blocking;
@@ -160,7 +160,8 @@ impl std::fmt::Debug for RestoreOptions {
 pub enum Goal {
     /// A checkpoint.
     Checkpoint(CheckpointRef),
-    /// An operation: the entry that closed a bracket, or a restore. `None` for the newest.
+    /// An operation: the entry that closed a bracket, the one that began a session which was killed, or a restore.
+    /// `None` for the newest.
     Undo(Option<CheckpointRef>),
     /// The newest undo.
     Redo,
@@ -498,6 +499,7 @@ impl Workspace {
         let (backup, _) = self.commit(&mut log, EntryKind::Checkpoint, label, body, before, packs, era).await?;
         let recent = staged.scanned.recent.clone();
         let cache = self.held_cache(staged, &log).await?;
+        let result = Some(result);
         let begun = Begun { kind, backup, before, result, changes: plan.changes, tag, cache, recent };
         let done = self.finish(&mut log, begun).await?;
         log.close().await?;
@@ -523,19 +525,19 @@ impl Workspace {
         .await?;
         let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
         let record = Record::new(CheckpointKind::Auto, role, "");
-        let after = if applied.failed.is_empty() {
-            counts.after(before, result)
-        } else {
+        let entry = match result.filter(|_| applied.failed.is_empty()) {
+            Some(result) => {
+                let again = match (cache, touched) {
+                    (Some(cache), Some(touched)) => Some(self.stage_again(cache, touched).await?),
+                    _ => None,
+                };
+                // If somebody has changed something meanwhile, that isn't the restore's.
+                let again = again.filter(|again| again.scanned.tree == result);
+                self.close_restore(log, &record, counts.after(before, result), again).await?
+            }
             // What is there is neither the old nor the new: look.
-            Snapshot::new(&self.stage(&HashSet::new(), &Arc::default()).await?.scanned)
+            None => self.close_as_found(log, &record).await?,
         };
-        let again = match (cache, touched) {
-            (Some(cache), Some(touched)) if applied.failed.is_empty() => Some(self.stage_again(cache, touched).await?),
-            _ => None,
-        };
-        // If somebody has changed something meanwhile, that isn't the restore's.
-        let again = again.filter(|again| again.scanned.tree == result);
-        let entry = self.close_restore(log, &record, after, again).await?;
         self.unmark()?;
         if !applied.failed.is_empty() {
             return Err(WorkspaceError::Incomplete { failed: applied.failed, planned });
@@ -568,6 +570,30 @@ impl Workspace {
         }
         let (kind, label, body) = body();
         Ok(self.commit(log, kind, label, body, after, Vec::new(), None).await?.0)
+    }
+
+    /// Appends the entry that says that it is done, with the files as they are. Nothing else has brought that tree
+    /// into the store, so what was staged for it is committed with it.
+    async fn close_as_found(&self, log: &mut RunLog, record: &Record) -> Result<CheckpointRef, WorkspaceError> {
+        let mut attempts = 0;
+        loop {
+            let staged = self.stage(&HashSet::new(), &Arc::default()).await?;
+            let (label, body, snapshot) = (record.label(), record.to_value(), Snapshot::new(&staged.scanned));
+            let (packs, era) = (staged.packs.clone(), Some(staged.era));
+            match self.commit(log, EntryKind::Restored, label, body, snapshot, packs, era).await {
+                // What it shares may be gone: it is looked for again.
+                Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. }))
+                    if attempts < ATTEMPTS =>
+                {
+                    attempts += 1;
+                }
+                done => {
+                    let (entry, _) = done?;
+                    self.remember(staged, log).await;
+                    return Ok(entry);
+                }
+            }
+        }
     }
 
     /// What the staging folder of a restore is named by: the number of its backup, and the store, since another one
@@ -632,7 +658,8 @@ struct Begun {
     kind: RestoreKind,
     backup: CheckpointRef,
     before: Snapshot,
-    result: BlobId,
+    /// The tree that it leads to, which the store has; `None` if only a look tells.
+    result: Option<BlobId>,
     changes: Vec<PlannedChange>,
     tag: String,
     /// What was found before it, as a cache.
@@ -670,16 +697,17 @@ fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Ro
     let moment = &timeline.moments[place];
     let nothing = || WorkspaceError::Nothing { what: "undo" };
     let role = moment.record.as_ref().map(|record| &record.role);
-    let (start, whose): (usize, Option<&RunId>) = match role {
-        Some(Role::Closed { since, .. }) => (timeline.find(since).ok_or_else(nothing)?, Some(&since.run)),
-        Some(Role::Restored { backup, .. }) => (timeline.find(backup).ok_or_else(nothing)?, None),
+    let (start, end, whose): (usize, usize, Option<&RunId>) = match (role, timeline.killed_at(place)) {
+        (_, Some(end)) => (place, end, Some(&moment.checkpoint.run)),
+        (Some(Role::Closed { since, .. }), _) => (timeline.find(since).ok_or_else(nothing)?, place, Some(&since.run)),
+        (Some(Role::Restored { backup, .. }), _) => (timeline.find(backup).ok_or_else(nothing)?, place, None),
         // Any other checkpoint: what changed up to it, since the one before.
-        _ => (place.checked_sub(1).ok_or_else(nothing)?, None),
+        _ => (place.checked_sub(1).ok_or_else(nothing)?, place, None),
     };
     let mut dropped = timeline.related(place);
-    dropped.extend(timeline.gone_since(place));
+    dropped.extend(timeline.gone_since(end));
     // What was in it may have been taken back and brought again by itself: that goes with it.
-    let within = (start + 1..place).filter(|at| match &timeline.moments[*at].record {
+    let within = (start + 1..=end).filter(|at| match &timeline.moments[*at].record {
         Some(Record { role: Role::Closed { since, .. }, .. }) => whose == Some(&since.run),
         _ => false,
     });
@@ -688,7 +716,7 @@ fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Ro
         if dropped.contains(&at) {
             return Fate::Dropped;
         }
-        if at > place {
+        if at > end {
             return Fate::Kept;
         }
         let Some(whose) = whose else { return Fate::Dropped };

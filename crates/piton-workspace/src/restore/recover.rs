@@ -97,7 +97,7 @@ impl Workspace {
         .await?;
         let mut log = self.log(&backup.run).await?;
         // With something left, the result isn't what was planned.
-        let result = if left.is_empty() { result } else { self.result_of(staged.scanned.tree, &changes).await? };
+        let result = left.is_empty().then_some(result);
         let begun = Begun { kind: restore, backup, before, result, changes, tag, cache: None, recent: Vec::new() };
         match self.finish(&mut log, begun).await {
             Err(WorkspaceError::Incomplete { failed, .. }) => left.extend(failed),
@@ -143,11 +143,6 @@ impl Workspace {
             Ok((changes, changed))
         })
         .await
-    }
-
-    async fn result_of(&self, now: BlobId, changes: &[PlannedChange]) -> Result<BlobId, WorkspaceError> {
-        let plan = super::Plan { changes: changes.to_vec(), ..super::Plan::default() };
-        Ok(self.stage_result(now, &plan).await?.0)
     }
 
     /// Empties the folder that contents waited in, and gives folders the permissions that they had. What nobody has

@@ -8,6 +8,7 @@ mod hostile;
 mod merging;
 mod model;
 mod optimistic;
+mod partial;
 mod reports;
 mod reservations;
 mod secrets;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use piton_testing::SeededRandom;
 use piton_types::{CheckpointRef, RunId, Timestamp, Value};
 use piton_workspace::{
-    ChangeKind, ConflictResolution, ContestedText, Goal, RelPath, Resolver, RestoreOptions, Selection, Session, Side,
-    WorkspaceError,
+    ChangeKind, ConflictResolution, ContestedText, Goal, RelPath, Resolver, RestoreKind, RestoreOptions, Selection,
+    Session, Side, WorkspaceError,
 };
 
 use crate::world::{World, look};
@@ -215,6 +215,84 @@ async fn a_session_that_died_does_not_claim_what_came_later() {
     world.write("mine", "1\n");
     world.restore(&start.checkpoint).await.unwrap();
     assert_eq!((world.read("a"), world.read("mine")), ("0\n".to_owned(), "1\n".to_owned()));
+}
+
+/// A session that was killed is taken back before an older one is: as far as its checkpoints tell what it did.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_died_is_undone_up_to_its_last_checkpoint() {
+    let world = World::new();
+    world.write("both", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    world.save("").await;
+    let first = begin(&world, 1).await;
+    world.write("one", "agent\n");
+    first.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    let mut second = begin(&world, 2).await;
+    world.write("two", "agent\n");
+    second.checkpoint("").await.unwrap().unwrap();
+    world.write("both", "1\n2\n3\n4\n5\n6\n7\n8\nagent\n");
+    second.checkpoint("").await.unwrap().unwrap();
+    world.write("anybody's", "?\n");
+    let opened = second.opened().checkpoint.clone();
+    drop(second);
+    world.write("both", "me\n2\n3\n4\n5\n6\n7\n8\nagent\n");
+    let before = look(&world.root());
+
+    let (kind, plan) = world
+        .workspace()
+        .preview_restore(&Goal::Undo(None), &RestoreOptions::default(), &Arc::default())
+        .await
+        .unwrap();
+    assert_eq!(kind, RestoreKind::Undo { operation: opened.clone() });
+    assert_eq!(plan.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["both", "two"]);
+    world.undo().await.unwrap();
+    assert_eq!(world.read("both"), "me\n2\n3\n4\n5\n6\n7\n8\n9\n", "merged");
+    assert!(!world.has("two") && world.has("one") && world.has("anybody's"));
+    let after = look(&world.root());
+    world.undo().await.unwrap();
+    assert!(!world.has("one") && world.has("anybody's"), "the older session is the next to go");
+    world.reach(Goal::Redo, RestoreOptions::default()).await.unwrap();
+    assert_eq!(look(&world.root()), after);
+    world.reach(Goal::Redo, RestoreOptions::default()).await.unwrap();
+    assert_eq!(look(&world.root()), before);
+    world.reach(Goal::Undo(Some(opened)), RestoreOptions::default()).await.unwrap();
+    assert_eq!(look(&world.root()), after, "by its name");
+}
+
+/// What was changed in the same place since a killed session's last checkpoint is shown, and nothing is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_undo_of_a_session_that_died_does_not_overwrite_later_edits() {
+    let world = World::new();
+    world.write("a", "0\n");
+    let mut session = begin(&world, 1).await;
+    world.write("a", "agent\n");
+    session.checkpoint("").await.unwrap().unwrap();
+    drop(session);
+    world.write("a", "me\n");
+    let refused = world.undo().await.map(|_| ());
+    assert!(matches!(refused, Err(WorkspaceError::Conflicts { .. })), "{refused:?}");
+    assert_eq!(world.read("a"), "me\n");
+}
+
+/// Only what is over can be undone without being named: a session that is at work isn't, and one whose run has begun
+/// another since is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_goes_on_is_not_taken_for_dead() {
+    let world = World::new();
+    world.write("a", "0\n");
+    let mut first = begin(&world, 1).await;
+    world.write("one", "1\n");
+    first.checkpoint("").await.unwrap().unwrap();
+    let nothing = world.undo().await.map(|_| ());
+    assert!(matches!(nothing, Err(WorkspaceError::Nothing { what: "undo" })), "{nothing:?}");
+    drop(first);
+    let mut again = Session::join(&world.workspace(), run_id(1), &Arc::default()).await.unwrap();
+    world.write("two", "2\n");
+    again.checkpoint("").await.unwrap().unwrap();
+    world.undo().await.unwrap();
+    assert!(!world.has("one") && world.has("two"), "the one that died goes, the one at work stays");
+    again.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    world.undo().await.unwrap();
+    assert!(!world.has("one") && !world.has("two"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
