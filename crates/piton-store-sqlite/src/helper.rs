@@ -26,9 +26,15 @@ impl Helper {
         Self { name, work, stage: Mutex::new(Stage::Waiting) }
     }
 
-    /// Starts it unless it has been started, or the store is closed.
+    /// Starts it unless it has been started, or the store is closed. One that has panicked isn't started again: nobody
+    /// knows what it left.
     pub(crate) fn start(&self, core: &Weak<Core>) -> Result<(), StoreError> {
         let mut stage = locked(&self.stage);
+        if let Stage::Running(thread) = &*stage
+            && thread.is_finished()
+        {
+            return Err(StoreError::Unavailable { detail: format!("the thread {} of the store has ended", self.name) });
+        }
         let (Stage::Waiting, Some(core)) = (&*stage, core.upgrade()) else { return Ok(()) };
         let work = self.work;
         let thread = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || work(core));
@@ -45,5 +51,26 @@ impl Helper {
         {
             tracing::error!(self.name, "a thread of the store panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SqliteOptions, SqliteStore};
+
+    /// Whoever needs it is told, instead of waiting for it for ever.
+    #[test]
+    fn a_thread_that_panicked_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path().join("store.db"), SqliteOptions::default()).unwrap();
+        let helper = Helper::new("piton-test", |_| panic!("on purpose"));
+        helper.start(&store.core.me).unwrap();
+        while matches!(&*locked(&helper.stage), Stage::Running(thread) if !thread.is_finished()) {
+            std::thread::yield_now();
+        }
+        assert!(matches!(helper.start(&store.core.me), Err(StoreError::Unavailable { .. })));
+        helper.join();
+        helper.start(&store.core.me).unwrap();
     }
 }
