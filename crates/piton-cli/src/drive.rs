@@ -307,7 +307,7 @@ impl From<FlowError> for Failure {
                 .fold(Self::refused(format!("run {run} was begun in other surroundings")), |failure, change| {
                     failure.cause(clean(&format!("{}: {}: {}", change.severity, change.component, change.description)))
                 })
-                .hint(format!("nothing was changed. `piton resume {run} --force` goes on all the same.")),
+                .hint("nothing was changed. The same command with `--force` goes on all the same."),
             FlowError::PendingNodesGone { ref run, .. } => Self::refused(error.to_string()).hint(format!(
                 "nothing was changed. `piton fork RUN@N --document FILE` branches off before them; `piton log {run}` shows where."
             )),

@@ -42,6 +42,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
 
 use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
@@ -73,6 +74,11 @@ fn main() -> ExitCode {
 /// Says what is wrong with the command line, or the help that it asks for.
 fn refuse(error: &clap::Error) {
     let text = error.render().to_string();
+    // Nothing was parsed; behind `--` are the words of another program.
+    let is_json = env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
+    if is_json && error.use_stderr() {
+        let _ = Output::new(true, Verbosity::Quiet, true).object(&wrong_usage(error.kind(), &text).json());
+    }
     let shown = text.trim_end().lines().map(output::clean).collect::<Vec<_>>().join("\n");
     // If nobody reads it, nobody needs to know. Help and version go to stdout and are no error.
     let _ = if shown == text.trim_end() {
@@ -81,6 +87,19 @@ fn refuse(error: &clap::Error) {
         // What was given is repeated, and must not control the terminal.
         writeln!(std::io::stderr(), "{shown}")
     };
+}
+
+/// What clap says, as other failures say it: its first lines are the message, the rest is the hint.
+fn wrong_usage(kind: ErrorKind, text: &str) -> Failure {
+    if kind == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Failure::usage("the verb is missing").hint("`--help` shows what there is.");
+    }
+    let (message, hint) = text.split_once("\n\n").unwrap_or((text, ""));
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let message = words(message);
+    let failure = Failure::usage(message.strip_prefix("error: ").unwrap_or(&message));
+    let hint: Vec<_> = hint.lines().map(words).filter(|line| !line.is_empty()).collect();
+    if hint.is_empty() { failure } else { failure.hint(hint.join("\n")) }
 }
 
 /// Whatever panics is a fault of ours, and the exit code says so.

@@ -22,7 +22,7 @@ use piton_types::{BlobId, InvalidId, RunId, Seq, StepPath};
 pub(crate) enum Reference {
     /// A checkpoint, counted back from the newest one of the store or of a run.
     Back {
-        /// The run, or the beginning of its id; `None` for the store's newest.
+        /// The run, or the beginning of its id; `None` for the newest of this folder.
         run: Option<RunId>,
         /// How many to go back.
         steps: u32,

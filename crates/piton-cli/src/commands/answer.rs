@@ -4,8 +4,11 @@
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
-use piton::{AnswerError, Context, OpenQuestion, RunError, answer_question, choose, open_questions};
-use piton_types::{RunKind, Value, from_json};
+use piton::{
+    AnswerError, Context, Liveness, OpenQuestion, RunError, answer_question, choose, liveness, open_questions,
+    this_process, yes_or_no,
+};
+use piton_types::{RunId, RunKind, Value, from_json};
 use serde_json::json;
 
 use crate::arguments::files::DriftWatch;
@@ -40,13 +43,14 @@ pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit
     let (kind, status) = (summary.as_ref().map(|run| run.kind), summary.map(|run| run.status));
     store.close().await?;
     let resumes = arguments.resume && kind == Some(RunKind::Workflow);
+    let id = run.as_str();
+    let told = json!({
+        "id": id, "run": id, "step": question.as_str(), "status": status, "by": by, "open": still_open,
+    });
     if !session.output.is_json() {
         session.output.note(&format!("question {} of run {run} is answered", clean(question.as_str())));
     } else if !resumes {
-        let id = run.as_str();
-        session.output.object(&json!({
-            "id": id, "run": id, "step": question.as_str(), "status": status, "by": by, "open": still_open,
-        }))?;
+        session.output.object(&told)?;
     }
     if resumes {
         let (config, wait, document) = (arguments.config, None, None);
@@ -60,7 +64,18 @@ pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit
             changes: ChangeFlags::default(),
             drift: DriftWatch::default(),
         };
-        return resume::execute(session, &arguments).await;
+        return match resume::execute(session, &arguments).await {
+            // Whoever drives it has the answer.
+            Err(_) if is_driven(session, &arguments.run).await? => {
+                let run = &arguments.run;
+                session.output.note(&format!("run {run} is driven by another process, which goes on with it"));
+                if session.output.is_json() {
+                    session.output.object(&told)?;
+                }
+                Ok(Exit::Done)
+            }
+            other => other,
+        };
     }
     if still_open > 0 {
         session.output.note(&format!("it waits for {still_open} more: `piton answer {run}`"));
@@ -68,6 +83,15 @@ pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit
         session.output.note(&format!("`piton resume {run}` goes on, unless somebody drives it"));
     }
     Ok(Exit::Done)
+}
+
+/// Whether another process drives a run, as far as is known.
+async fn is_driven(session: &Session, run: &RunId) -> Result<bool, Failure> {
+    let store = session.store().await?;
+    let lease = store.lease(run).await?;
+    store.close().await?;
+    let me = this_process();
+    Ok(lease.is_some_and(|lease| lease.holder != me && liveness(&lease.holder, &me) != Liveness::Dead))
 }
 
 /// What was given on the command line. Where the question says what it wants, text stays text; elsewhere what is
@@ -92,9 +116,10 @@ fn ask(question: &OpenQuestion) -> Option<Value> {
         let mut answer = Vec::new();
         let form = question.form.as_ref();
         if form.is_none_or(|form| form.approval) {
-            let said = say(&format!("{about}approved? [y/n] "))?.to_lowercase();
-            answer.push(("approved".to_owned(), Value::Bool(matches!(said.as_str(), "y" | "yes" | "true"))));
+            let said = yes_or_no(&say(&format!("{about}approved? [y/n] "))?);
             about.clear();
+            let Some(approved) = said else { continue };
+            answer.push(("approved".to_owned(), Value::Bool(approved)));
         }
         for field in form.into_iter().flat_map(|form| &form.fields) {
             let said = say(&format!("{about}{}: ", clean(&field.name)))?;

@@ -178,7 +178,30 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         return Err(Failure::fixable("there is no store here"));
     };
     let damaged = Damaged::at(&place.url)?;
-    let (below, is_gathered) = damaged.open_or_gather().await?;
+    let (mut log, mut said) = (None, Vec::new());
+    let free = damaged.free_copy();
+    let opened = match damaged.open_or_gather(DamagedWal::Refuse).await? {
+        Opened::Log(found) => {
+            if arguments.consent.dry_run {
+                found.remove_copy(&free)?;
+                found.tell(session)?;
+                return Ok(Exit::UserFixable);
+            }
+            if !found.plan(session)?.agreed(session, arguments.consent)? {
+                return Ok(Exit::Done);
+            }
+            let opened = damaged.open_or_gather(DamagedWal::KeepPrefix).await?;
+            said.extend(found.given_up());
+            log = Some(found);
+            opened
+        }
+        opened => opened,
+    };
+    let (below, is_gathered) = match opened {
+        Opened::Store(store) => (store, false),
+        Opened::Gathered(store) => (store, true),
+        Opened::Log(log) => return Err(StoreError::corrupt(log.path, log.detail).into()),
+    };
     let key = match piton_store::is_encrypted(&*below).await? {
         true => Some(session.surroundings.keys.key()?),
         false => None,
@@ -187,8 +210,15 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     let checking = check(&store, &SnapshotReach, arguments.deep);
     let report = through_stores(session, "checking", checking).await?;
     if report.is_whole() && !is_gathered {
-        show(session, &report)?;
         store.close().await?;
+        match &log {
+            None => show(session, &report)?,
+            Some(log) if session.output.is_json() => session.output.object(&log.repaired_json(&damaged.path, &said))?,
+            Some(_) => {
+                session.output.data(&said.join("\n"))?;
+                show(session, &report)?;
+            }
+        }
         return Ok(Exit::Done);
     }
     if is_gathered {
@@ -204,7 +234,9 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     if !plan.agreed(session, arguments.consent)? {
         store.close().await?;
         drop((store, below));
-        return damaged.clear(&damaged.beside("-gathered")).map(|()| Exit::Done);
+        damaged.clear(&damaged.beside("-gathered"))?;
+        // What was asked for is whether it is damaged.
+        return Ok(if arguments.consent.dry_run { Exit::UserFixable } else { Exit::Done });
     }
     let runs = store.run_ids().await?;
     damaged.clear(&new)?;
@@ -213,7 +245,6 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         Some(key) => Arc::new(EncryptedStore::create_like(target_below, &*below, key, Arc::new(SystemRandom)).await?),
         None => target_below,
     };
-    let mut said = Vec::new();
     let salvaging = async {
         for run in runs {
             let salvaged = salvage_run(&store, &target, &run, &SnapshotReach).await?;
@@ -239,14 +270,134 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     let aside = damaged.replace(&new)?;
     damaged.clear(&damaged.beside("-gathered"))?;
     if session.output.is_json() {
-        session.output.object(
-            &json!({"repaired": path.to_string_lossy(), "set_aside": aside.to_string_lossy(), "notes": said}),
-        )?;
+        let mut object = match &log {
+            Some(log) => log.repaired_json(path, &said),
+            None => json!({"repaired": path.to_string_lossy(), "notes": said}),
+        };
+        object["set_aside"] = json!(aside.to_string_lossy());
+        session.output.object(&object)?;
     } else {
         said.push(format!("the damaged store is kept as {}", aside.display()));
         session.output.data(&said.join("\n"))?;
     }
     Ok(Exit::Done)
+}
+
+/// What there is of a store that is to be repaired.
+enum Opened {
+    /// The store itself.
+    Store(Arc<dyn Store>),
+    /// It can't be opened; this is what was found of it page by page.
+    Gathered(Arc<dyn Store>),
+    /// It can be opened once the end of its log is given up. Nothing was changed.
+    Log(DamagedLog),
+}
+
+/// A log that a crash left, with commits behind a damaged place.
+struct DamagedLog {
+    path: String,
+    /// How many commits are before and behind it, in words.
+    detail: String,
+    /// The commits before the damage, and those behind it.
+    counts: Option<(u64, u64)>,
+    /// Where its bytes are kept.
+    copy: Option<PathBuf>,
+}
+
+impl DamagedLog {
+    /// What the store says of its log; `None` if it is something else that is damaged.
+    fn of(error: &StoreError) -> Option<Self> {
+        let StoreError::Corrupt { what, detail } = error else { return None };
+        if !what.ends_with("-wal") {
+            return None;
+        }
+        let (detail, copy) = match detail.split_once("; a copy is in ") {
+            Some((detail, copy)) => (detail, Some(PathBuf::from(copy))),
+            None => (detail.as_str(), None),
+        };
+        let mut numbers = detail.split_whitespace().filter_map(|word| word.parse().ok());
+        let counts = numbers.next().zip(numbers.next());
+        Some(Self { path: what.clone(), detail: detail.to_owned(), counts, copy })
+    }
+
+    /// What a repair does, and what that entails.
+    fn entails(&self) -> (&'static str, Vec<String>) {
+        let counted = match self.counts {
+            Some((before, behind)) => {
+                format!("{before} commits before the damage are kept, {behind} behind it are given up")
+            }
+            None => "the commits before the damage are kept, those behind it are given up".to_owned(),
+        };
+        let cut = format!("{} is cut there, and kept as it is beside it as .damaged-N", clean(&self.path));
+        let rest = "what else is damaged shows then, and is asked about".to_owned();
+        ("give up what is behind the damage in the log", vec![counted, cut, rest])
+    }
+
+    /// The plan of a repair, once the damage is said.
+    fn plan(&self, session: &Session) -> Result<Plan, Failure> {
+        if !session.output.is_json() {
+            session.output.data(&self.line())?;
+        }
+        let (what, lines) = self.entails();
+        let mut plan = Plan::new(what);
+        lines.into_iter().for_each(|line| plan.line(line));
+        Ok(plan)
+    }
+
+    /// The damage and what a repair would do about it.
+    fn tell(&self, session: &Session) -> Result<(), Failure> {
+        let (what, lines) = self.entails();
+        if session.output.is_json() {
+            session.output.object(&json!({
+                "whole": false,
+                "defects": [{"what": self.path, "detail": self.detail}],
+                "plan": what,
+                "entails": lines,
+                "done": false,
+            }))?;
+        } else {
+            session.output.data(&format!("{}\n{what}\n  {}", self.line(), lines.join("\n  ")))?;
+        }
+        session.output.note("nothing was done");
+        Ok(())
+    }
+
+    fn line(&self) -> String {
+        format!("damaged: {}: {}", clean(&self.path), clean(&self.detail))
+    }
+
+    /// What was given up, and where it is.
+    fn given_up(&self) -> Vec<String> {
+        let mut lines = vec![match self.counts {
+            Some((before, behind)) => {
+                format!("the log was damaged: {before} commits before the damage are kept, {behind} behind it given up")
+            }
+            None => format!("the log was damaged, and its end is given up: {}", clean(&self.detail)),
+        }];
+        let copy = self.copy.as_ref().map(|copy| format!("the damaged log is kept as {}", copy.display()));
+        lines.extend(copy);
+        lines
+    }
+
+    fn repaired_json(&self, store: &Path, notes: &[String]) -> Json {
+        json!({
+            "repaired": store.to_string_lossy(),
+            "defects": [{"what": self.path, "detail": self.detail}],
+            "commits_kept": self.counts.map(|(before, _)| before),
+            "commits_given_up": self.counts.map(|(_, behind)| behind),
+            "log_set_aside": self.copy.as_ref().map(|copy| copy.to_string_lossy()),
+            "notes": notes,
+        })
+    }
+
+    /// Takes the copy away if this look has made it: the log itself is still there.
+    fn remove_copy(&self, free: &Path) -> Result<(), Failure> {
+        match &self.copy {
+            Some(copy) if copy.file_name() == free.file_name() => std::fs::remove_file(copy)
+                .map_err(|error| Failure::fixable(format!("can't remove {}", copy.display())).because(&error)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A store that is to be repaired: one file, or a folder of them.
@@ -265,13 +416,16 @@ impl Damaged {
     }
 
     /// The store, or if it can't be opened or doesn't know its runs, what can be found of it otherwise.
-    async fn open_or_gather(&self) -> Result<(Arc<dyn Store>, bool), Failure> {
-        let error = match self.open() {
+    async fn open_or_gather(&self, damaged_wal: DamagedWal) -> Result<Opened, Failure> {
+        let error = match self.open(damaged_wal) {
             Ok(store) => match store.run_ids().await {
-                Ok(_) => return Ok((store, false)),
+                Ok(_) => return Ok(Opened::Store(store)),
                 Err(error) => error,
             },
-            Err(error) => error,
+            Err(error) => match DamagedLog::of(&error) {
+                Some(log) => return Ok(Opened::Log(log)),
+                None => error,
+            },
         };
         if self.is_folder || !matches!(error, StoreError::Corrupt { .. } | StoreError::Invalid { .. }) {
             return Err(error.into());
@@ -283,19 +437,26 @@ impl Damaged {
             self.clear(&gathered)?;
             return Err(error.into());
         }
-        Ok((Arc::new(SqliteStore::open(gathered, SqliteOptions::default().with_create(false))?), true))
+        let options = SqliteOptions::default().with_create(false);
+        Ok(Opened::Gathered(Arc::new(SqliteStore::open(gathered, options)?)))
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {
         with_suffix(&self.path, suffix)
     }
 
-    fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+    /// The name that the next copy of a damaged log gets.
+    fn free_copy(&self) -> PathBuf {
+        let copies = (1_u32..).map(|number| self.beside(&format!("-wal.damaged-{number}")));
+        copies.into_iter().find(|copy| copy.symlink_metadata().is_err()).unwrap_or_default()
+    }
+
+    fn open(&self, damaged_wal: DamagedWal) -> Result<Arc<dyn Store>, StoreError> {
         if self.is_folder {
             let options = FileOptions::default().with_create(false).with_salvage(true);
             return Ok(Arc::new(FileStore::open(&self.path, options)?));
         }
-        let options = SqliteOptions::default().with_create(false).with_damaged_wal(DamagedWal::KeepPrefix);
+        let options = SqliteOptions::default().with_create(false).with_damaged_wal(damaged_wal);
         Ok(Arc::new(SqliteStore::open(&self.path, options)?))
     }
 

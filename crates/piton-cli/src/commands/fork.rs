@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use piton::workspace::Moment;
 use piton::{
-    Bundle, CheckpointRef, Context, FlowError, ForkRun, History, Kinds, Limits, Services, Setting, StepRecord,
-    examine_history, fork, fork_into, run_alone,
+    Bundle, CheckpointRef, Context, Document, Flow, FlowError, ForkRun, Format, History, Host, Ids, Inputs, Kinds,
+    Limits, NoJournal, NodeSpec, Services, Setting, StepRecord, SystemClock, SystemRandom, examine_history, fork,
+    fork_into, run as run_flow, run_alone,
 };
 use piton_store::{RunLog, Store, StoreError};
-use piton_types::{PartName, RunId, RunKind, StepPath, Value, to_value};
+use piton_types::{Clock as _, PartName, RunId, RunKind, StepPath, Value, from_value, to_value};
 use serde_json::json;
 
 use crate::arguments::Fork;
@@ -41,11 +42,16 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
     let context = Context::system(Arc::clone(&store));
     let kind = log.summary().await?.kind;
     let history = History::read_to(&log, entry.seq).await?;
-    let mut changed = changes(&log, &history, kind, arguments.set).await?;
+    let other = arguments.document.as_deref().map(documents::read_valid).transpose()?;
+    let document = match &other {
+        Some((_, document)) => Some(document.clone()),
+        None => document_of(&history, kind),
+    };
+    let mut changed = changes_by(&log, &history, kind, document.as_ref(), arguments.set).await?;
     changed.id = arguments.id.clone();
-    if let Some(path) = &arguments.document {
+    if let Some(other) = other {
         let services = services(session, arguments.config.as_deref())?;
-        with_document(&at.run, &history, path, &services, &mut changed)?;
+        with_document(&at.run, &history, other, &services, &mut changed)?;
     }
     if let Some(step) = &arguments.only {
         let services = services(session, arguments.config.as_deref())?;
@@ -85,11 +91,10 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
 fn with_document(
     run: &RunId,
     history: &History,
-    path: &Path,
+    (Bundle { text, format, .. }, document): (Bundle, Document),
     services: &Services,
     fork: &mut ForkRun,
 ) -> Result<(), Failure> {
-    let (Bundle { text, format, .. }, document) = documents::read_valid(path)?;
     let setting = Setting { kinds: &Kinds::builtin(), services, limits: &Limits::default() };
     let said = examine_history(run, history, Some(&document), setting)?;
     let impact = said.impact.unwrap_or_default();
@@ -99,7 +104,12 @@ fn with_document(
     // What an earlier document replaced isn't the fork's.
     fork.without.extend("#document".parse::<StepPath>());
     for node in &impact.outdated {
-        fork.without.push(node.parse().map_err(|_| Failure::fixable(format!("{} is no step", clean(node))))?);
+        let step: StepPath = node.parse().map_err(|_| Failure::fixable(format!("{} is no step", clean(node))))?;
+        // A start node that is done again gives out the new inputs by itself.
+        if start_of(&document).is_some_and(|start| start.id.as_str() == node) {
+            fork.outputs.remove(&step);
+        }
+        fork.without.push(step);
     }
     if let Some(Value::Map(body)) = &mut fork.input {
         body.insert("document".to_owned(), text.into());
@@ -187,6 +197,17 @@ pub(crate) async fn changes(
     kind: RunKind,
     settings: Vec<(String, Value)>,
 ) -> Result<ForkRun, Failure> {
+    changes_by(log, history, kind, document_of(history, kind).as_ref(), settings).await
+}
+
+/// The same, by the document that the fork goes on with.
+async fn changes_by(
+    log: &RunLog,
+    history: &History,
+    kind: RunKind,
+    document: Option<&Document>,
+    settings: Vec<(String, Value)>,
+) -> Result<ForkRun, Failure> {
     let mut input = history.input.clone();
     let mut outputs: BTreeMap<StepPath, Value> = BTreeMap::new();
     let mut variables = match history.checkpoint.as_ref().and_then(|(_, parts)| parts.get(&PartName::VARIABLES.into()))
@@ -196,6 +217,8 @@ pub(crate) async fn changes(
     };
     let mut changed_variables = false;
     let original = history.input.field("inputs").cloned();
+    let start = document.and_then(start_of);
+    let mut changed_inputs = Vec::new();
     for (name, value) in settings {
         let mut known = false;
         if let Some((step, field)) = name.rsplit_once('.')
@@ -206,16 +229,19 @@ pub(crate) async fn changes(
             known = set_field(output, field, &value);
         }
         known |= match (kind, &mut input) {
-            // A workflow's inputs are one level down, and its start node has given them out already.
+            // A workflow's inputs are one level down.
             (RunKind::Workflow, Value::Map(body)) => {
-                let is_input = body.get_mut("inputs").is_some_and(|inputs| set_field(inputs, &name, &value));
-                if is_input {
-                    let started =
-                        |record: &&StepRecord| record.is_finished() && Some(&record.input) == original.as_ref();
-                    for record in history.steps.iter().filter(started) {
-                        let output = outputs.entry(record.path.clone()).or_insert_with(|| record.output.clone());
-                        set_field(output, &name, &value);
+                let is_input = match body.get_mut("inputs") {
+                    // One that is asked for and wasn't given can be given now.
+                    Some(Value::Map(inputs)) if start.is_some_and(|start| asks_for(start, &name)) => {
+                        inputs.insert(name.clone(), value.clone());
+                        true
                     }
+                    Some(inputs) => set_field(inputs, &name, &value),
+                    None => false,
+                };
+                if is_input {
+                    changed_inputs.push((name.clone(), value.clone()));
                 }
                 is_input
             }
@@ -236,11 +262,106 @@ pub(crate) async fn changes(
             ));
         }
     }
+    if !changed_inputs.is_empty() {
+        give_out(history, original, &input, start, changed_inputs, &mut outputs).await?;
+    }
     let mut fork = ForkRun { input: Some(input), outputs, ..ForkRun::default() };
     if let Some(variables) = variables.filter(|_| changed_variables) {
         fork.parts.insert(PartName::VARIABLES.into(), variables);
     }
     Ok(fork)
+}
+
+/// The start node has given the inputs out already: it is to have given the new ones, as the document wants them.
+async fn give_out(
+    history: &History,
+    original: Option<Value>,
+    input: &Value,
+    start: Option<&NodeSpec>,
+    changed: Vec<(String, Value)>,
+    outputs: &mut BTreeMap<StepPath, Value>,
+) -> Result<(), Failure> {
+    let Some(start) = start else {
+        // A run that begins with something else takes them as they are.
+        let began = |record: &&StepRecord| record.is_finished() && Some(&record.input) == original.as_ref();
+        for record in history.steps.iter().filter(began) {
+            let output = outputs.entry(record.path.clone()).or_insert_with(|| record.output.clone());
+            for (name, value) in &changed {
+                set_field(output, name, value);
+            }
+        }
+        return Ok(());
+    };
+    let given = input.field("inputs").and_then(Value::as_map).cloned().unwrap_or_default();
+    let accepted = accepted(start, given).await?;
+    let Ok(path) = start.id.as_str().parse::<StepPath>() else { return Ok(()) };
+    let Some(record) = history.step(&path).filter(|record| record.is_finished()) else { return Ok(()) };
+    if let Value::Map(output) = outputs.entry(path).or_insert_with(|| record.output.clone()) {
+        for (name, _) in changed {
+            output.insert(name.clone(), accepted.get(&name).cloned().unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
+/// The inputs as a start node wants them: a workflow that has nothing else is run on them, in memory.
+async fn accepted(start: &NodeSpec, given: Inputs) -> Result<Inputs, Failure> {
+    let end = if start.id.as_str() == "end" { "out" } else { "end" };
+    let outputs: Vec<_> =
+        asked_for(start).map(|name| json!({"variable": name, "value_selector": [start.id.as_str(), name]})).collect();
+    let mut data = view::value_json(&start.data);
+    data["type"] = json!("start");
+    // In the form of an export, in which a start node may be unfinished.
+    let text = json!({"workflow": {"graph": {
+        "nodes": [
+            {"id": start.id.as_str(), "data": data},
+            {"id": end, "data": {"type": "end", "outputs": outputs}},
+        ],
+        "edges": [{"source": start.id.as_str(), "target": end}],
+    }}});
+    let document = Document::parse(&text.to_string(), Format::Json).map_err(FlowError::Document)?;
+    let flow = Flow::build(&document, &Kinds::builtin()).map_err(FlowError::Document)?;
+    let run = RunId::generate(SystemClock::new().now(), &SystemRandom);
+    let (journal, clock) = (NoJournal::new(run), SystemClock::new());
+    let finished = run_flow(&flow, given, &Host::new(&journal, &clock, &NoIds)).await;
+    Ok(finished
+        .map_err(|error| Failure::from(error).hint("no run was made; --set NAME=VALUE gives another value."))?
+        .outputs)
+}
+
+/// Nothing that is run for its inputs has any.
+struct NoIds;
+
+impl Ids for NoIds {
+    fn next(&self) -> String {
+        String::new()
+    }
+}
+
+/// The document that a workflow goes on with: its own, or the last that took its place.
+fn document_of(history: &History, kind: RunKind) -> Option<Document> {
+    if kind != RunKind::Workflow {
+        return None;
+    }
+    let replaced = (1..).map_while(|number| history.step(&format!("#document/{number}").parse().ok()?));
+    let body = replaced.last().map_or(&history.input, |record| &record.output);
+    let format = from_value(body.field("format")?.clone()).ok()?;
+    Document::parse(body.field("document")?.as_str()?, format).ok()
+}
+
+/// The node that takes the inputs.
+fn start_of(document: &Document) -> Option<&NodeSpec> {
+    document.nodes.iter().find(|node| node.kind == "start")
+}
+
+/// The inputs that a start node asks for.
+fn asked_for(start: &NodeSpec) -> impl Iterator<Item = &str> {
+    let variables = start.data.field("variables").and_then(Value::as_list).into_iter().flatten();
+    variables.filter_map(|variable| variable.field("variable")?.as_str())
+}
+
+fn asks_for(start: &NodeSpec, name: &str) -> bool {
+    asked_for(start).any(|asked| asked == name)
 }
 
 /// Changes a field that a map has. Says whether it has it.

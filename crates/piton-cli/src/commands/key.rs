@@ -1,6 +1,8 @@
 //! `piton key rotate`: another key for an encrypted store. No record is touched.
 
-use piton_store::EncryptedStore;
+use std::sync::Arc;
+
+use piton_store::{EncryptedStore, StoreError};
 use serde_json::json;
 
 use crate::arguments::{KeyArguments, KeyVerb};
@@ -22,6 +24,26 @@ pub(crate) async fn execute(session: &Session, arguments: &KeyArguments) -> Resu
         Some(path) => read_or_make(path)?,
         None => (session.surroundings.keys.new_passphrase()?, false),
     };
+    if !made {
+        // Whatever opens the store before it is rotated would still open it afterwards.
+        match EncryptedStore::open(Arc::clone(&store), &new, Arc::new(piton::SystemRandom)).await {
+            Ok(_) => {
+                return Err(Failure::fixable("the new key opens the store already, and nothing was changed").hint(
+                    match &arguments.new_key_file {
+                        Some(_) => {
+                            "name a file that isn't there yet with `--new-key-file FILE`: a new key is made in it."
+                        }
+                        None => {
+                            "unset PITON_PASSPHRASE to be asked for both passphrases on a terminal; without one, give \
+                             the old one by PITON_KEY_COMMAND and the new one in PITON_PASSPHRASE."
+                        }
+                    },
+                ));
+            }
+            Err(StoreError::Locked { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     EncryptedStore::rotate(&*store, &old, &new, &piton::SystemRandom).await?;
     let url = store.url();
     store.close().await?;

@@ -12,17 +12,52 @@ use crate::output::clean;
 use crate::session::Session;
 
 pub(crate) async fn execute(session: &Session, arguments: Validate) -> Result<Exit, Failure> {
-    let mut valid = true;
+    let mut exit = Exit::Done;
     for path in &arguments.documents {
-        let report = check(path)?;
-        valid &= report.is_valid();
+        let report = match check(path) {
+            Ok(report) => report,
+            Err(failure) if arguments.documents.len() == 1 => return Err(failure),
+            // The others are looked at all the same.
+            Err(failure) => {
+                unread(session, path, &failure)?;
+                exit = worse(exit, failure.exit);
+                continue;
+            }
+        };
+        if !report.is_valid() {
+            exit = worse(exit, Exit::UserFixable);
+        }
         if session.output.is_json() {
             session.output.object(&as_json(path, &report))?;
         } else {
             session.output.data(&as_text(path, &report))?;
         }
     }
-    Ok(if valid { Exit::Done } else { Exit::UserFixable })
+    Ok(exit)
+}
+
+/// Of several files the one that is the most wrong counts.
+fn worse(one: Exit, other: Exit) -> Exit {
+    if other.code() > one.code() { other } else { one }
+}
+
+/// A file that can't be read, in the place of its report.
+fn unread(session: &Session, path: &Path, failure: &Failure) -> Result<(), Failure> {
+    if session.output.is_json() {
+        let mut object = as_json(path, &Report::default());
+        object["valid"] = json!(false);
+        object["errors"] = json!([{
+            "place": null, "line": null, "node": null, "message": failure.message(), "hint": failure.json()["hint"],
+        }]);
+        return session.output.object(&object);
+    }
+    let file = clean(&path.display().to_string());
+    let mut lines = vec![format!("{file}: error: {}", clean(&failure.message()))];
+    if let Some(hint) = failure.json()["hint"].as_str() {
+        lines.push(format!("  hint: {}", clean(hint)));
+    }
+    lines.push(format!("{file}: not valid, 1 error"));
+    session.output.data(&lines.join("\n"))
 }
 
 fn check(path: &Path) -> Result<Report, Failure> {

@@ -339,3 +339,49 @@ fn a_reader_that_has_gone_is_no_error() {
         assert!(verb == "--help" || said.stderr.contains("can't write"), "{verb}: {}", said.whole());
     }
 }
+/// Whoever reads JSON is told of wrong usage too, whoever finds it; what was asked for isn't wrong.
+#[test]
+fn wrong_usage_is_an_object_for_programs() {
+    let world = World::new();
+    for arguments in [
+        &["show", "--json", "@@"][..],
+        &["restore", "--json"],
+        &["nosuchverb", "--json"],
+        &["stop", "r", "--grace", "nan", "--json"],
+        &["--json", "log", "--nope\u{1b}[2J"],
+        &["--json"],
+    ] {
+        let said = world.piton(arguments);
+        let json = said.json();
+        assert_eq!((said.code, json["exit_code"].as_u64()), (Some(2), Some(2)), "{arguments:?}");
+        assert!(json["error"].as_str().is_some_and(|error| !error.is_empty()), "{json}");
+        assert!(!said.stderr.is_empty() && !said.stderr.contains('\u{1b}'), "{arguments:?}");
+    }
+    insta::assert_snapshot!(world.piton(["restore", "--json"]).stdout, @r#"{"causes":[],"error":"the following required arguments were not provided: <REF>","exit_code":2,"hint":"Usage: piton restore --json <REF> [PATH]...\nFor more information, try '--help'."}"#);
+    for asked in [["--help", "--json"], ["--json", "--version"]] {
+        let said = world.piton(asked);
+        assert!(said.code == Some(0) && said.stdout.contains("piton") && !said.stdout.contains("exit_code"));
+    }
+    let program = world.piton(["-q", "-v", "guard", "--", "true", "--json"]);
+    assert_eq!((program.code, program.stdout.as_str()), (Some(2), ""), "that is the program's word");
+}
+
+/// One file that can't be read doesn't keep the others from being looked at.
+#[test]
+fn every_document_is_reported() {
+    let world = World::new();
+    world.write("good.yml", THREE_NODES);
+    world.write("bad.yml", "nodes: []");
+    let files = ["validate", "gone.yml", "good.yml", "bad.yml"];
+    let said = world.piton(files);
+    assert_eq!(said.code, Some(1), "{}", said.whole());
+    for line in ["gone.yml: error: can't read gone.yml: ", "good.yml: valid, 3 nodes", "bad.yml: not valid, "] {
+        assert!(said.stdout.contains(line), "{}", said.whole());
+    }
+    let said = world.piton(files.iter().chain(&["--json"]));
+    let objects: Vec<serde_json::Value> = said.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let valid: Vec<_> = objects.iter().map(|object| object["valid"].as_bool().unwrap()).collect();
+    assert_eq!((said.code, valid), (Some(1), vec![false, true, false]), "{}", said.whole());
+    assert!(objects[0]["errors"][0]["message"].as_str().unwrap().starts_with("can't read gone.yml"));
+    assert_eq!(world.piton(["validate", "good.yml", "gone.txt"]).code, Some(2), "that is no name of a document");
+}

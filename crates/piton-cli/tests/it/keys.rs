@@ -179,3 +179,35 @@ fn keys_in_files_are_reported_or_left_out() {
     let wrong = world.command(["save"]).env("PITON_SECRETS", "maybe").output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
 }
+/// A key that opens the store already is no other key: a rotation to it is refused, for it would change nothing.
+#[test]
+fn a_store_is_not_rotated_to_the_key_that_it_has() {
+    let world = World::new();
+    let store = ["--store", "sqlite:../s.db"];
+    let piton = |verb: &[&str]| world.piton(verb.iter().chain(&store));
+    assert_eq!(piton(&["init", "--encrypt", "--key-file", "../key"]).code, Some(0));
+    let same = piton(&["key", "rotate", "--key-file", "../key", "--new-key-file", "../key"]);
+    insta::assert_snapshot!(same.whole(), @r"
+    --- stderr
+    error: the new key opens the store already, and nothing was changed
+
+    hint: name a file that isn't there yet with `--new-key-file FILE`: a new key is made in it.
+    --- exit 1
+    ");
+    std::fs::copy(world.root().join("key"), world.root().join("copy")).unwrap();
+    assert_eq!(piton(&["key", "rotate", "--key-file", "../key", "--new-key-file", "../copy"]).code, Some(1));
+    assert_eq!(piton(&["log", "--key-file", "../key"]).code, Some(0));
+    let with = |verb: &[&str], variables: &[(&str, &str)]| {
+        let output = world.command(verb.iter().chain(&store)).envs(variables.iter().copied()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) =
+        with(&["key", "rotate", "--new-passphrase", "--key-file", "../key"], &[("PITON_PASSPHRASE", "old")]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = with(&["key", "rotate", "--new-passphrase"], &[("PITON_PASSPHRASE", "old")]);
+    assert!(code == Some(1) && said.contains("PITON_KEY_COMMAND"), "{said}");
+    let both = [("PITON_KEY_COMMAND", "echo old"), ("PITON_PASSPHRASE", "new")];
+    let (code, said) = with(&["key", "rotate", "--new-passphrase"], &both);
+    assert_eq!(code, Some(0), "as the hint says: {said}");
+    assert_eq!(with(&["log"], &[("PITON_PASSPHRASE", "new")]).0, Some(0));
+}

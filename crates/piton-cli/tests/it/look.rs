@@ -1,7 +1,11 @@
 //! `log`, `show`, `diff` and references on what `run` left.
 
 use std::io::{BufRead as _, BufReader};
+use std::sync::Arc;
 
+use piton::{
+    AgentContext, CheckpointRecord, Context, Message, OpenRun, Run, SqliteOptions, SqliteStore, Trigger, Value,
+};
 use serde_json::{Value as Json, json};
 
 use crate::world::{THREE_NODES, World, without_ages};
@@ -432,5 +436,70 @@ fn every_verb_speaks_json() {
                 assert!(!serde_json::from_str::<Json>(line).unwrap()[field].is_null(), "{arguments:?}: {line}");
             }
         }
+    }
+}
+/// `@` is of the folder that it is written in: nothing of another folder is shown or written, though the store is the
+/// same. What belongs to no folder is found from anywhere.
+#[tokio::test]
+async fn the_newest_checkpoint_is_of_this_folder() {
+    let world = World::new();
+    let store = format!("sqlite:{}", world.root().join("team.db").display());
+    let folder = |name: &str| world.root().join(name);
+    let piton = |name: &str, verb: &[&str]| world.piton_in(&folder(name), ["--store", &store].iter().chain(verb));
+    for name in ["a", "b", "c"] {
+        std::fs::create_dir(folder(name)).unwrap();
+    }
+    for name in ["a", "b"] {
+        std::fs::write(folder(name).join(format!("{name}.txt")), name).unwrap();
+        assert_eq!(piton(name, &["save"]).code, Some(0));
+    }
+    std::fs::remove_file(folder("a").join("a.txt")).unwrap();
+    let plan = piton("a", &["restore", "@", "--dry-run"]);
+    assert!(plan.stdout.contains("a.txt") && !plan.stdout.contains("b.txt"), "{}", plan.whole());
+    let id = |name: &str| piton(name, &["show", "@", "--json"]).json()["id"].as_str().unwrap().to_owned();
+    assert!(id("a").starts_with("a-") && id("b").starts_with("b-"), "{} {}", id("a"), id("b"));
+    std::fs::write(folder("c").join("own"), "").unwrap();
+    for verb in [&["restore", "@", "--exact", "--yes"][..], &["restore", "@", "--dry-run"], &["diff"], &["show", "@"]] {
+        let refused = piton("c", verb);
+        assert_eq!(refused.code, Some(1), "{}", refused.whole());
+        assert!(refused.stderr.contains("there are no checkpoints of [ROOT]/c yet"), "{}", refused.stderr);
+    }
+    // A folder that is gone isn't this one either.
+    std::fs::remove_dir_all(folder("b")).unwrap();
+    assert_eq!(piton("c", &["restore", "@", "--exact", "--yes"]).code, Some(1));
+    let left: Vec<_> = std::fs::read_dir(folder("c")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["own"]);
+
+    let context =
+        Context::system(Arc::new(SqliteStore::open(world.root().join("team.db"), SqliteOptions::default()).unwrap()));
+    let open = OpenRun { id: Some("nobodys".parse().unwrap()), ..OpenRun::default() };
+    Run::drive(&context, open, async |run| {
+        let mut agent = AgentContext::open(&run).await?;
+        agent.push_message(&Message::user("write a post")).await?;
+        agent.save(&run, &CheckpointRecord::by(Trigger::UserInput)).await?;
+        Ok(Value::Null)
+    })
+    .await
+    .unwrap();
+    context.store.close().await.unwrap();
+    assert!(id("c").starts_with("nobodys@") && id("a").starts_with("a-"), "{} {}", id("c"), id("a"));
+}
+
+/// A folder that moved has its checkpoints still, in the state directory or inside it.
+#[test]
+fn a_moved_folder_keeps_its_newest_checkpoint() {
+    for here in [false, true] {
+        let world = World::new();
+        if here {
+            assert_eq!(world.piton(["init", "--here"]).code, Some(0));
+        }
+        world.write("a.txt", "kept");
+        assert_eq!(world.piton(["save"]).code, Some(0));
+        let moved = world.root().join("moved");
+        std::fs::rename(world.work(), &moved).unwrap();
+        std::fs::remove_file(moved.join("a.txt")).unwrap();
+        let restored = world.command(["restore", "@", "--yes"]).current_dir(&moved).output().unwrap();
+        assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
+        assert_eq!(std::fs::read_to_string(moved.join("a.txt")).unwrap(), "kept");
     }
 }

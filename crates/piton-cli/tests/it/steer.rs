@@ -522,3 +522,50 @@ fn hostile_ids_are_refused_by_every_verb() {
     }
     assert!(!world.root().join("home").exists(), "nothing was made");
 }
+/// R6: an input is changed as the document wants it, whatever its text was, and one that wasn't given can be given. One
+/// that it can't be is refused before there is a run.
+#[test]
+fn a_fork_has_the_inputs_that_it_was_given() {
+    let world = World::new();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workflows/approval/workflow.yml");
+    assert_eq!(world.piton(["run", examples, "-i", "amount=250", "--id", "pay"]).code, Some(3));
+    let forked = world.piton(["fork", "pay@2", "--set", "amount=50", "--id", "pay2"]);
+    assert_eq!(forked.code, Some(0), "{}", forked.stderr);
+    let said = world.piton(["resume", "pay2", "--json", "-q"]);
+    assert_eq!((said.code, said.json()["outputs"]["outcome"].as_str()), (Some(0), Some("paid")), "{}", said.whole());
+    assert_eq!(world.piton(["fork", "pay@2", "--set", r#"amount="300""#, "--id", "pay3"]).code, Some(0));
+    assert_eq!(world.piton(["resume", "pay3"]).code, Some(3));
+    assert_eq!(world.piton(["show", "pay3", "--json"]).json()["questions"][0]["prompt"], "Pay 300?");
+    let again = world.piton(["retry", "pay", "--from", "needs_approval", "--set", "amount=7", "--yes", "--json", "-q"]);
+    assert_eq!(again.json()["outputs"]["outcome"], "paid", "{}", again.whole());
+    let tried = world.piton(["fork", "pay@2", "--only", "needs_approval", "--set", "amount=7", "--json"]);
+    assert_eq!(tried.code, Some(0), "{}", tried.whole());
+    insta::assert_snapshot!(world.piton(["fork", "pay@2", "--set", "amount=much", "--id", "pay4"]).whole(), @r#"
+    --- stderr
+    error: the inputs are not valid
+      caused by: input "amount": "much" is not a number
+
+    hint: no run was made; --set NAME=VALUE gives another value.
+    --- exit 1
+    "#);
+    assert_eq!(world.piton(["show", "pay4"]).code, Some(1), "there is no such run");
+
+    world.write(
+        "flow.yml",
+        "nodes:
+  - {id: in, data: {type: start, variables: [{variable: name, required: true}, {variable: title}, {variable: count, type: number, default: 1}]}}
+  - {id: greet, data: {type: template-transform, template: '{{ title }} {{ name }} {{ count }}', variables: [{variable: name, value_selector: [in, name]}, {variable: title, value_selector: [in, title]}, {variable: count, value_selector: [in, count]}]}}
+  - {id: out, data: {type: end, outputs: [{variable: greeting, value_selector: [greet, output]}]}}
+edges:
+  - {source: in, target: greet}
+  - {source: greet, target: out}
+",
+    );
+    assert_eq!(world.piton(["run", "flow.yml", "-i", "name=Ada", "--id", "g"]).code, Some(0));
+    for at in ["g@0", "g@2"] {
+        let id =
+            world.piton(["fork", at, "--set", "title=Dr", "--set", "name=Eve", "--set", "count=2", "--json"]).json();
+        let id = id["id"].as_str().unwrap();
+        assert_eq!(world.piton(["resume", id, "--json", "-q"]).json()["outputs"]["greeting"], "Dr Eve 2", "{at}");
+    }
+}

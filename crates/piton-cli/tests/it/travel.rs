@@ -99,7 +99,7 @@ fn a_run_goes_on_with_a_changed_document_under_its_own_id() {
     error: run r was begun in other surroundings
       caused by: danger: schema: the document is another one: check, note
 
-    hint: nothing was changed. `piton resume r --force` goes on all the same.
+    hint: nothing was changed. The same command with `--force` goes on all the same.
     --- exit 4
     ");
     world.write(
@@ -163,7 +163,7 @@ fn a_lowered_security_level_is_refused_unless_forced() {
       caused by: danger: security_level: Strict → Permissive
       caused by: warning: network_policy: what may be reached is different
 
-    hint: nothing was changed. `piton resume r --force` goes on all the same.
+    hint: nothing was changed. The same command with `--force` goes on all the same.
     --- exit 4
     ");
     assert_eq!(world.piton(["show", "r", "--json"]).stdout, before, "what was refused is as it was");

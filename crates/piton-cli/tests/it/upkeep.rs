@@ -1,6 +1,8 @@
 //! `check`, `gc`, `copy`, `export` and `import`, as a user meets them.
 
-use crate::world::World;
+use std::process::Stdio;
+
+use crate::world::{World, wait_until};
 
 /// A folder with a few checkpoints in a store of its own.
 fn world() -> (World, String) {
@@ -44,6 +46,68 @@ fn damage_is_found_and_what_is_whole_is_kept() {
         assert!(!world.root().join("store.db-gathered").exists(), "page {page}");
     }
     assert!(found > 3, "only {found} flips were found");
+}
+
+/// Promise 7: commits behind damage in the log of a killed process are given up only by a repair that says so; a dry
+/// run reports them and changes nothing.
+#[test]
+fn the_end_of_a_damaged_log_is_never_dropped_in_silence() {
+    let (world, store) = world();
+    world.write("slow.yml", "nodes:\n  - {id: in, data: {type: start}}\n  - {id: wait, data: {type: command, command: [sh, -c, 'touch begun; while ! test -e go; do sleep 0.05; done']}}\n  - {id: out, data: {type: end}}\nedges:\n  - {source: in, target: wait}\n  - {source: wait, target: out}\n");
+    let mut child = world.command(["--store", &store, "run", "slow.yml", "--id", "r"]).spawn().unwrap();
+    wait_until(|| world.work().join("begun").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.write("go", "");
+    let at = |name: &str| world.root().join(name);
+    let mut log = std::fs::read(at("store.db-wal")).unwrap();
+    log[40] ^= 1;
+    std::fs::write(at("store.db-wal"), &log).unwrap();
+    let database = std::fs::read(at("store.db")).unwrap();
+    let names = || {
+        let mut names: Vec<_> =
+            std::fs::read_dir(world.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let unchanged =
+        || std::fs::read(at("store.db")).unwrap() == database && std::fs::read(at("store.db-wal")).unwrap() == log;
+    let piton = |verb: &[&str]| world.piton(["--store", &store, "check"].iter().chain(verb));
+
+    let before = names();
+    let planned = piton(&["--repair", "--dry-run"]);
+    assert_eq!(planned.code, Some(1), "{}", planned.whole());
+    assert!(planned.stdout.starts_with("damaged: [ROOT]/store.db-wal: "), "{}", planned.whole());
+    assert!(planned.stdout.contains("behind it are given up") && !planned.stdout.contains("all well"));
+    let planned = piton(&["--repair", "--dry-run", "--json"]);
+    assert_eq!((planned.code, planned.json()["whole"].as_bool()), (Some(1), Some(false)), "{}", planned.whole());
+    assert!(planned.json()["defects"][0]["detail"].as_str().unwrap().contains("commits are before the damage"));
+    assert!(unchanged() && names() == before, "a dry run changes nothing: {:?}", names());
+    let refused = piton(&["--repair"]);
+    assert_eq!(refused.code, Some(4), "nobody can be asked: {}", refused.whole());
+    assert_eq!(piton(&[]).code, Some(1));
+    assert!(unchanged());
+    assert_eq!(piton(&["--repair", "--dry-run"]).code, Some(1));
+    let copy = at("store.db-wal.damaged-1");
+    assert_eq!(std::fs::read(&copy).unwrap(), log, "a dry run leaves the copy of a check alone");
+
+    let repaired = piton(&["--repair", "--yes", "--json"]);
+    assert_eq!(repaired.code, Some(0), "{}", repaired.whole());
+    let json = repaired.json();
+    assert!(json["commits_given_up"].as_u64() > Some(0) && json["whole"].is_null(), "{json}");
+    assert_eq!(json["log_set_aside"], "[ROOT]/store.db-wal.damaged-1");
+    assert_eq!(std::fs::read(&copy).unwrap(), log, "nothing is deleted");
+    assert_eq!(piton(&["--deep"]).code, Some(0), "after the repair all is well");
+    let list = world.piton(["--store", &store, "checkpoint", "list", "--json"]);
+    assert_eq!(list.stdout.lines().count(), 3, "what was before the log is kept: {}", list.whole());
+
+    std::fs::write(at("store.db"), &database).unwrap();
+    std::fs::write(at("store.db-wal"), &log).unwrap();
+    let repaired = piton(&["--repair", "--yes"]);
+    assert_eq!(repaired.code, Some(0), "{}", repaired.whole());
+    assert!(
+        repaired.stdout.contains(" behind it given up\nthe damaged log is kept as [ROOT]/store.db-wal.damaged-1\n")
+    );
 }
 
 /// Runs go from one store into another, and are the same there.
@@ -181,6 +245,12 @@ fn what_is_no_export_is_not_imported() {
         assert!(said.stderr.contains(why) && !said.stderr.contains("export.db"), "{}", said.whole());
     }
     assert!(world.piton(["import", "text"]).stderr.contains("`piton export RUN > FILE`"));
+    // What has no end is known by its beginning.
+    let endless = world.piton(["import", "/dev/zero"]);
+    assert!(endless.code == Some(1) && endless.stderr.contains("not an SQLite database"), "{}", endless.whole());
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let endless = world.wait(world.command(["import", "-"]).stdin(Stdio::from(zero)).spawn().unwrap());
+    assert!(endless.code == Some(1) && endless.stderr.contains("stdin isn't what"), "{}", endless.whole());
     assert!(!world.state().exists(), "no store is made for nothing");
 }
 
