@@ -185,10 +185,10 @@ fn an_answer_reaches_a_process_that_works_at_another_branch() {
     let world = world(ASKING);
     let child = begun(&world, &["--json"]);
     wait_until(|| status(&world) == "waiting");
-    for answer in [["title", "title=Bees"], ["review", "approved=true"]] {
-        // Whoever wants to resume it as well is told that it goes on by itself.
-        let said = world.piton(["answer", "r", "--node", answer[0], "--set", answer[1], "--resume", "--json"]);
-        assert_eq!((said.code, said.json()["step"].as_str()), (Some(0), Some(answer[0])), "{}", said.stderr);
+    // Whoever wants to resume it as well is told that it goes on by itself.
+    for (node, answer, more) in [("title", "title=Bees", None), ("review", "approved=true", Some("--resume"))] {
+        let said = world.piton(["answer", "r", "--node", node, "--set", answer, "--json"].into_iter().chain(more));
+        assert_eq!((said.code, said.json()["step"].as_str()), (Some(0), Some(node)), "{}", said.stderr);
     }
     wait_until(|| status(&world) == "in_progress");
     release(&world);
