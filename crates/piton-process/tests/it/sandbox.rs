@@ -214,7 +214,13 @@ async fn a_command_may_start_others_but_not_without_end() {
     let mut outside = command(bomb);
     outside.sandbox = None;
     assert_eq!(run(outside).await.unwrap().stdout, b"all\n", "the control");
-    let inside = run(command(bomb)).await.unwrap();
+    // Beside another sandbox with as many of the same user's: each has its own limit.
+    let beside = "i=0; while [ $i -lt 12 ]; do sleep 3 & i=$((i+1)); done; wait; echo all";
+    let (inside, neighbour, third) = tokio::join!(run(command(bomb)), run(command(beside)), run(command(beside)));
+    for ended in [neighbour.unwrap(), third.unwrap()] {
+        assert_eq!(ended.stdout, b"all\n", "{}", said(&ended));
+    }
+    let inside = inside.unwrap();
     assert!(!inside.stdout.starts_with(b"all"), "{}", said(&inside));
     assert!(String::from_utf8_lossy(&inside.stderr).contains("fork"), "{}", said(&inside));
 

@@ -16,6 +16,11 @@ use super::start::prepare;
 use crate::job::Job;
 use crate::sandbox::Sandbox;
 
+/// Limits the processes from inside. The kernel counts them per user and user namespace: a limit that holds
+/// before there is a namespace also counts what the same user runs elsewhere, other sandboxes among it.
+/// `-u` is bash's word for it, `-p` that of others.
+const LIMITED: &str = r#"{ ulimit -u "$1" 2>/dev/null || ulimit -p "$1"; } && shift && exec "$@""#;
+
 pub(super) fn command(sandbox: &Sandbox, job: &Job) -> Result<Command, String> {
     let mut command = Command::new(&sandbox.bubblewrap);
     prepare(&mut command);
@@ -42,9 +47,13 @@ pub(super) fn command(sandbox: &Sandbox, job: &Job) -> Result<Command, String> {
     if let Some(filter) = &filter {
         command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
     }
-    command.arg("--").arg(&job.program).args(&job.arguments);
+    command.arg("--");
+    if sandbox.processes {
+        command.args(["/bin/sh", "-c", LIMITED, "sh"]).arg(job.limits.processes.to_string());
+    }
+    command.arg(&job.program).args(&job.arguments);
     drop_root(&mut command);
-    confine(&mut command, filter, ResourceLimits::new(job.limits, sandbox.processes));
+    confine(&mut command, filter, ResourceLimits::from(job.limits));
     Ok(command)
 }
 

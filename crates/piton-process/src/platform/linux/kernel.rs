@@ -27,7 +27,7 @@ pub(super) fn command(sandbox: &Sandbox, job: &Job) -> Result<Command, String> {
     }
     let rules = ruleset(sandbox).map_err(|error| error.to_string())?;
     let filter = seccomp::filter()?;
-    let limits = ResourceLimits::new(job.limits, false);
+    let limits = ResourceLimits::from(job.limits);
     let mut command = Command::new(&job.program);
     prepare(&mut command);
     command.args(&job.arguments).env_clear().envs(&job.environment);

@@ -16,29 +16,25 @@ const MAX_OPEN: u64 = 256;
 
 /// Limits as they are set between fork and exec: numbers only, nothing that allocates.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ResourceLimits {
-    limits: Limits,
-    processes: bool,
+pub(super) struct ResourceLimits(Limits);
+
+impl From<Limits> for ResourceLimits {
+    fn from(limits: Limits) -> Self {
+        Self(limits)
+    }
 }
 
 impl ResourceLimits {
-    pub(super) const fn new(limits: Limits, processes: bool) -> Self {
-        Self { limits, processes }
-    }
-
     /// Sets them for the process that calls. Makes system calls only.
     pub(super) fn apply(self) -> io::Result<()> {
         let set = |resource, value| setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) });
-        set(Resource::As, self.limits.memory)?;
-        set(Resource::Fsize, self.limits.file)?;
+        set(Resource::As, self.0.memory)?;
+        set(Resource::Fsize, self.0.file)?;
         set(Resource::Nofile, MAX_OPEN)?;
         set(Resource::Core, 0)?;
         // The backstop should we be unable to kill it: no more processor time than twice its time.
-        if let Some(time) = self.limits.time {
+        if let Some(time) = self.0.time {
             set(Resource::Cpu, time.saturating_mul(2).saturating_add(Duration::from_secs(1)).as_secs())?;
-        }
-        if self.processes {
-            set(Resource::Nproc, self.limits.processes)?;
         }
         Ok(())
     }
