@@ -28,7 +28,7 @@ impl Run {
         core.check_alone(path)?;
         let input = Input::new(path, &(&question.prompt, form))?;
         core.flush_lines().await?;
-        let mut writer = core.writer.lock().await;
+        let mut writer = core.writer().await?;
         let asked = core.known().line.questions.get(path).cloned();
         let (is_new, deadline) = match asked {
             Some(asked) if asked.answer.is_some() => return Ok(()),
@@ -117,7 +117,7 @@ impl Run {
         let core = self.core();
         core.check_ready()?;
         core.flush_lines().await?;
-        let mut writer = core.writer.lock().await;
+        let mut writer = core.writer().await?;
         core.absorb(&mut writer).await?;
         let open = self.open_questions();
         let still_open = |path: &StepPath| {
@@ -147,7 +147,7 @@ impl Run {
         core.obey().await?;
         let first = self.open_questions().into_iter().next();
         if let Some(first) = first.filter(|_| matches!(self.state(), RunState::Waiting(_))) {
-            let mut writer = core.writer.lock().await;
+            let mut writer = core.writer().await?;
             core.commit(&mut writer, Fact::Asked(QuestionRecord { held: false, ..first })).await?;
         }
         Ok(())
@@ -157,7 +157,7 @@ impl Run {
 impl Core {
     /// Nobody answered in time: that is the answer.
     async fn time_is_up(&self, question: &QuestionRecord) -> Result<(), RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         // Somebody may have answered just now.
         self.absorb(&mut writer).await?;
         let answered = self.known().line.questions.get(&question.path).is_some_and(|asked| asked.answer.is_some());
@@ -172,7 +172,7 @@ impl Core {
 
     /// Takes in what others have added.
     async fn look(&self) -> Result<(), RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         let head = self.context.store.head(&self.id).await?;
         if head.is_some_and(|head| head.seq > writer.log.head().seq) {
             self.absorb(&mut writer).await?;

@@ -158,11 +158,9 @@ impl Core {
             RunError::Stopped { .. } if self.known().line.request.is_some() => Ending::Interrupted,
             RunError::Waiting { step, prompt, .. } => {
                 let waiting = Waiting { wait_for: WaitFor::UserInput, prompt: prompt.clone(), timeout_at: None };
-                let mut writer = self.writer.lock().await;
-                if let Err(error) = self.commit(&mut writer, Fact::State(RunState::Waiting(waiting))).await {
+                if let Err(error) = self.wait_with_it(waiting).await {
                     return Ending::Left(error);
                 }
-                drop(writer);
                 let (run, step, prompt) = (self.id.clone(), step.clone(), prompt.clone());
                 self.events.tell(|| Event::RunPaused { run, step: Some(step), prompt });
                 self.release().await;
@@ -170,6 +168,11 @@ impl Core {
             }
             _ => Ending::Left(error),
         }
+    }
+
+    async fn wait_with_it(&self, waiting: Waiting) -> Result<(), RunError> {
+        let mut writer = self.writer().await?;
+        self.commit(&mut writer, Fact::State(RunState::Waiting(waiting))).await.map(drop)
     }
 
     /// The id of the run that is the step `path` of this one.

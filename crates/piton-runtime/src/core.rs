@@ -1,11 +1,13 @@
 //! What all handles of one driven run share: its log, what is known of it, and what it was asked to do.
 //!
 //! The invariant: what is believed here is what the log has. Writes go through [`Core::commit`], one at a
-//! time, and a write that fails or is cut short breaks the handle: from then on nothing is run and
-//! nothing is written, because what the log has is no longer known here.
+//! time, and a write that fails breaks the handle: from then on nothing is run and nothing is written,
+//! because what the log has is no longer known here.
 //!
 //! Others may add entries that need no claim (an answer, a request to stop). A write that meets one takes
-//! it in and is tried again behind it; whoever comes with a higher fence ends this handle.
+//! it in and is tried again behind it; whoever comes with a higher fence ends this handle. A write whose
+//! future was dropped, by a time limit say, is waited for by the next one, and what it wrote is taken in
+//! like an entry of others.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -64,8 +66,6 @@ pub(crate) struct Writer {
     pub(crate) parts: Parts,
     /// The newest checkpoint.
     pub(crate) checkpoint: Option<Seq>,
-    /// A write began and hasn't ended; if that is found by the next one, its future was dropped.
-    pub(crate) writing: bool,
 }
 
 /// What is known without asking the store.
@@ -150,7 +150,7 @@ impl Core {
 
     /// Does what was asked, unless steps are still running: then the last of them does.
     pub(crate) async fn obey(&self) -> Result<(), RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         let (request, waiting) = {
             let known = self.known();
             let Some(request) = known.line.request.clone().filter(|_| known.busy == 0) else { return Ok(()) };
@@ -217,6 +217,15 @@ impl Core {
         drop(orders.wait_for(Option::is_some).await);
     }
 
+    /// Waits for one's turn to write. What is known then is what the log had after the last write of this handle.
+    pub(crate) async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, Writer>, RunError> {
+        let mut writer = self.writer.lock().await;
+        if writer.log.settle().await {
+            self.absorb(&mut writer).await?;
+        }
+        Ok(writer)
+    }
+
     /// Appends an entry as durable as the run is, and takes it in.
     pub(crate) async fn commit(&self, writer: &mut Writer, fact: Fact) -> Result<Seq, RunError> {
         self.commit_parts(writer, fact, Vec::new(), self.durability).await
@@ -280,26 +289,12 @@ impl Core {
         mut draft: Draft<'_>,
         durability: Durability,
     ) -> Result<Seq, RunError> {
-        if std::mem::replace(&mut writer.writing, true) {
-            self.known().broken.get_or_insert_with(|| "a write was cut short".to_owned());
-        }
-        let appended = self.append_behind(writer, &mut draft, durability).await;
-        writer.writing = false;
-        appended
-    }
-
-    async fn append_behind(
-        &self,
-        writer: &mut Writer,
-        draft: &mut Draft<'_>,
-        durability: Durability,
-    ) -> Result<Seq, RunError> {
         self.check_writable(draft.kind)?;
         // Relaxed is only ever less than what the run asks for.
         draft.durability = if self.durability == Durability::Relaxed { Durability::Relaxed } else { durability };
         draft.fence = Some(self.fence);
         for _ in 0..RACES {
-            let error = match writer.log.append_draft(draft).await {
+            let error = match writer.log.append_draft(&mut draft).await {
                 Ok(seq) => return Ok(seq),
                 // These are found before anything is written.
                 Err(error @ (StoreError::Invalid { .. } | StoreError::TooLarge { .. })) => return Err(error.into()),
@@ -329,33 +324,44 @@ impl Core {
 
     /// Takes in what others have added to the log, and returns how many entries that were.
     pub(crate) async fn absorb(&self, writer: &mut Writer) -> Result<usize, RunError> {
-        let added = match writer.log.refresh().await {
-            Ok(added) => added,
+        match self.read_added(&writer.log).await {
+            Ok((added, facts)) => {
+                writer.log.advance(&added);
+                for (entry, fact) in added.iter().zip(facts) {
+                    self.absorb_entry(writer, entry, fact);
+                }
+                Ok(added.len())
+            }
             Err(error) => {
                 self.known().broken = Some(error.to_string());
-                return Err(error.into());
-            }
-        };
-        for entry in &added {
-            if let Err(error) = self.absorb_entry(writer, entry).await {
-                self.known().broken = Some(error.to_string());
-                return Err(error.into());
+                Err(error.into())
             }
         }
-        Ok(added.len())
     }
 
-    async fn absorb_entry(&self, writer: &mut Writer, entry: &SealedEntry) -> Result<(), StoreError> {
-        if entry.fence > self.fence {
-            let run = self.id.clone();
-            return Err(StoreError::Fenced { run, held: self.fence, current: entry.fence });
+    /// What others have added. Nothing is taken in before all of it is read: whoever waits for that may stop.
+    async fn read_added(&self, log: &RunLog) -> Result<(Vec<SealedEntry>, Vec<Fact>), StoreError> {
+        let added = log.added().await?;
+        let mut facts = Vec::with_capacity(added.len());
+        for entry in &added {
+            if entry.fence > self.fence {
+                let run = self.id.clone();
+                return Err(StoreError::Fenced { run, held: self.fence, current: entry.fence });
+            }
+            facts.push(Fact::read(log, entry).await?);
         }
-        let fact = Fact::read(&writer.log, entry).await?;
+        Ok((added, facts))
+    }
+
+    fn absorb_entry(&self, writer: &mut Writer, entry: &SealedEntry, fact: Fact) {
         if let Some(state) = fact.state() {
             writer.summary.status = state.status();
         }
+        if !entry.parts.is_empty() {
+            writer.parts.clone_from(&entry.parts);
+            writer.checkpoint = Some(entry.seq);
+        }
         self.take_in(fact);
-        Ok(())
     }
 
     /// Tells the store's index that nobody drives the run any more. The log has that already; the lease is

@@ -275,7 +275,7 @@ impl Core {
             attempt: attempts + 1,
             call: 0,
         };
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         self.commit(&mut writer, Fact::Intent(intent)).await?;
         drop(writer);
         self.events.tell(|| Event::StepStarted { run: run.clone(), step: path.clone(), title: None });
@@ -330,7 +330,7 @@ impl Core {
     }
 
     async fn put_receipt(&self, receipt: ReceiptRecord) -> Result<(), RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         self.commit(&mut writer, Fact::Receipt(receipt)).await.map(drop)
     }
 

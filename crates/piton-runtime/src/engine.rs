@@ -161,7 +161,7 @@ impl Run {
             attempt,
             call,
         };
-        let mut writer = core.writer.lock().await;
+        let mut writer = core.writer().await?;
         core.commit_parts(&mut writer, Fact::Intent(intent), Vec::new(), durability).await?;
         Ok(Intended::Go { key })
     }

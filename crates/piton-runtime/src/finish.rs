@@ -106,7 +106,7 @@ impl Run {
     /// Lets go of the run, to go on later, here or elsewhere.
     pub async fn pause(&self, reason: &str) -> Result<(), RunError> {
         let core = self.core();
-        let paused = core.paused(&*core.writer.lock().await, reason.to_owned());
+        let paused = core.paused(&*core.writer().await?, reason.to_owned());
         core.finish(paused).await?;
         core.events.tell(|| Event::RunPaused { run: core.id.clone(), step: None, prompt: reason.to_owned() });
         Ok(())
@@ -132,7 +132,7 @@ impl Core {
     pub(crate) async fn finish(&self, next: RunState) -> Result<(), RunError> {
         self.check_ready()?;
         self.flush_lines().await?;
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         self.commit(&mut writer, Fact::State(next)).await?;
         self.release().await;
         Ok(())

@@ -73,7 +73,7 @@ impl Core {
         if self.known().lines.is_empty() {
             return Ok(());
         }
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         let log = self.take_lines();
         if log.is_empty() {
             return Ok(());

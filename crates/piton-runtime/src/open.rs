@@ -365,7 +365,7 @@ fn assemble(
         lease: open.lease,
         alone: None,
         fence: log.head().fence,
-        writer: tokio::sync::Mutex::new(Writer { log, summary, parts, checkpoint, writing: false }),
+        writer: tokio::sync::Mutex::new(Writer { log, summary, parts, checkpoint }),
         known: Mutex::new(known),
         orders: watch::Sender::new(None),
         claim,

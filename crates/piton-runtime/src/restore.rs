@@ -33,7 +33,7 @@ pub(crate) fn target(run: &RunId, history: &History, at: &StartAt) -> Result<Opt
 impl Core {
     /// Puts the run back to the entry `to`: what is known is what was known then.
     pub(crate) async fn restore(&self, to: Seq, at: &StartAt, usage_back: bool) -> Result<(), RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         let before = History::read_to(&writer.log, to).await?;
         let reason = match at {
             StartAt::Step(step) => format!("again from {step}"),
@@ -148,7 +148,7 @@ where
                     duration_ms: crate::deadline::millis(context.clock.monotonic().saturating_sub(started)),
                 };
                 let core = held.core();
-                let mut writer = core.writer.lock().await;
+                let mut writer = core.writer().await?;
                 core.commit(&mut writer, Fact::Receipt(receipt)).await?;
                 done.compensated.push(intent.key);
             }

@@ -3,7 +3,7 @@
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart};
 use piton_types::{
-    CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, Part, PartName, Parts, Seq, Trigger, Value, to_value,
+    CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, PartName, Seq, Trigger, Value, to_value,
 };
 
 use crate::core::{Core, Writer};
@@ -39,7 +39,7 @@ impl Run {
         draft.parts = parts;
         draft.limit = limit;
         let core = self.core();
-        let mut writer = core.writer.lock().await;
+        let mut writer = core.writer().await?;
         let seq = core.append_checkpoint(&mut writer, draft, core.durability).await?;
         drop(writer);
         let checkpoint = CheckpointRef { run: core.id.clone(), seq };
@@ -60,7 +60,7 @@ impl Run {
 
     /// A part of the newest checkpoint, whole.
     pub async fn part(&self, name: &str) -> Result<Option<Value>, RunError> {
-        let writer = self.core().writer.lock().await;
+        let writer = self.core().writer().await?;
         match writer.parts.get(&PartName::from(name)) {
             Some(part) => Ok(Some(writer.log.load(part.root).await?)),
             None => Ok(None),
@@ -76,7 +76,7 @@ impl Run {
     /// A part of the newest checkpoint, to be edited; if there is none, a new state of `value`, which
     /// the next checkpoint can save.
     pub async fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
-        let writer = self.core().writer.lock().await;
+        let writer = self.core().writer().await?;
         if let Some(part) = writer.parts.get(&PartName::from(name)) {
             return Ok(writer.log.state(part.root));
         }
@@ -105,33 +105,9 @@ impl Core {
                 });
             }
         }
-        let known = described(&draft.parts);
         let seq = self.append_with(writer, draft, durability).await?;
         writer.checkpoint = Some(seq);
-        writer.parts = match known {
-            Some(parts) => parts,
-            None => match writer.log.entry(seq).await {
-                Ok(entry) => entry.parts,
-                // The checkpoint stands, but the next one on this handle would carry old parts on.
-                Err(error) => {
-                    self.known().broken = Some(error.to_string());
-                    return Err(error.into());
-                }
-            },
-        };
+        writer.parts.clone_from(writer.log.appended_parts());
         Ok(seq)
     }
-}
-
-/// The parts as their entry will have them; `None` if the root of one is only known once it is stored.
-fn described(parts: &[DraftPart<'_>]) -> Option<Parts> {
-    let describe = |part: &DraftPart<'_>| {
-        let root = match &part.content {
-            Content::Stored(root) => *root,
-            Content::State(state) => state.root(),
-            Content::Value(_) => return None,
-        };
-        Some((part.name.clone(), Part { schema: part.schema.clone(), version: part.version, root }))
-    };
-    parts.iter().map(describe).collect()
 }

@@ -349,7 +349,7 @@ impl Core {
         parts: Vec<DraftPart<'_>>,
         durability: Durability,
     ) -> Result<Seq, RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         record.log = self.take_lines();
         self.commit_parts(&mut writer, Fact::Step(record), parts, durability).await
     }

@@ -183,7 +183,7 @@ impl Core {
         }
         self.flush_lines().await?;
         let record = self.question(path, place, input, question, deadline, self.waits == Waits::Stay);
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         self.commit(&mut writer, Fact::Asked(record)).await?;
         drop(writer);
         let (run, prompt) = (self.id.clone(), question.prompt.clone());
@@ -248,7 +248,7 @@ impl Core {
         let place = place.map(|place| place.number);
         let (path, input_hash) = (path.clone(), input.hash);
         let answer = AnswerRecord { path, place, input_hash, value, by: String::new(), at, timed_out: true };
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         // Somebody may have answered just now.
         self.absorb(&mut writer).await?;
         let answered = self.known().line.questions.get(&answer.path).is_some_and(|asked| asked.answer.is_some());
@@ -264,7 +264,7 @@ impl Core {
             let nudged = claim.nudged();
             self.pause_or(longest, nudged.notified()).await;
         }
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         let head = self.context.store.head(&self.id).await?;
         if head.is_some_and(|head| head.seq > writer.log.head().seq) {
             self.absorb(&mut writer).await?;
@@ -274,7 +274,7 @@ impl Core {
 
     /// The last open question was answered: the run is in progress again.
     pub(crate) async fn go_on(&self) -> Result<(), RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         let (waiting, open) = {
             let known = self.known();
             (matches!(known.state, RunState::Waiting(_)), known.line.open_questions().next().is_some())
@@ -303,7 +303,7 @@ impl Core {
         input: &Input,
         question: &Wait,
     ) -> Result<(), RunError> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer().await?;
         let open = self.known().line.open_questions().find(|open| open.path == *path).cloned();
         if let Some(open) = open.filter(|_| matches!(self.known().state, RunState::Waiting(_))) {
             let record = self.question(path, place, input, question, open.deadline, false);

@@ -1,10 +1,15 @@
 //! Checkpoints: parts are saved, kept and loaded.
 
-use piton_runtime::{Recorded, Run, StepDone};
-use piton_store::{Content, DraftPart};
-use piton_types::{PartName, Seq, Timestamp, Value};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::support::{entries, history, memory, open, process};
+use piton_runtime::{Recorded, Run, StepDone};
+use piton_store::{Content, DraftPart, RunLog, Store};
+use piton_testing::{CrashStore, Fault};
+use piton_types::{PartName, RunStatus, Seq, Timestamp, Value};
+
+use crate::support::{entries, history, memory, open, process, run_id};
 
 fn part<'a>(name: &str, value: &'a Value) -> DraftPart<'a> {
     DraftPart { name: name.into(), schema: format!("test.{name}"), version: 2, content: Content::Value(value) }
@@ -83,4 +88,60 @@ async fn a_step_is_recorded_with_state() {
     assert_eq!(state.root(), history(&store).await.checkpoint.unwrap().1[&"talk".into()].root);
     run.record(StepDone { result: Err("oh".to_owned()), ..done("bad", 0) }, Vec::new()).await.unwrap();
     assert_eq!(run.finished().len(), 4, "a failed step isn't finished");
+}
+
+/// A write whose future is dropped while the store is at it, as a time limit does: the next one waits for it, what it
+/// wrote counts, and the handle goes on. At every call to the store.
+#[tokio::test]
+async fn a_write_that_nobody_waits_for_any_more_breaks_nothing() {
+    let work = async |store: &Arc<CrashStore>| -> u32 {
+        let context = process(&(Arc::clone(store) as Arc<dyn Store>));
+        let run = Run::open(&context, open()).await.unwrap();
+        let mut given_up = 0;
+        for n in 0..3 {
+            let count = Value::from(n);
+            let saved = async { assert!(run.save("count", &count).await.is_ok()) };
+            let recorded = async { assert!(run.record(done(&format!("step/{n}"), n), Vec::new()).await.is_ok()) };
+            let writes: [Pin<Box<dyn Future<Output = ()>>>; 2] = [Box::pin(saved), Box::pin(recorded)];
+            for write in writes {
+                tokio::select! {
+                    biased;
+                    () = write => {}
+                    () = async { while !store.is_stopped() { tokio::task::yield_now().await } } => {
+                        given_up += 1;
+                        store.let_go_on();
+                    }
+                }
+            }
+        }
+        run.save("last", &Value::Null).await.unwrap();
+        run.complete(Value::Null).await.unwrap();
+        given_up
+    };
+    let counting = Arc::new(CrashStore::new(memory(), Fault::None));
+    assert_eq!(work(&counting).await, 0);
+    let mut given_up = 0;
+    for call in 1..=counting.calls() {
+        let store = Arc::new(CrashStore::new(memory(), Fault::StopBefore(call)));
+        // What isn't given up has to be let go on.
+        let helper = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move {
+                loop {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    if store.is_stopped() {
+                        store.let_go_on();
+                    }
+                }
+            }
+        });
+        given_up += work(&store).await;
+        helper.abort();
+        let history = history(store.inner()).await;
+        assert_eq!(history.state.status(), RunStatus::Completed, "call {call}");
+        let log = RunLog::open(Arc::clone(store.inner()), &run_id()).await.unwrap();
+        let (_, parts) = history.checkpoint.unwrap();
+        assert_eq!(log.load(parts[&PartName::from("count")].root).await.unwrap(), Value::from(2), "call {call}");
+    }
+    assert!(given_up >= 6, "{given_up} writes were given up");
 }

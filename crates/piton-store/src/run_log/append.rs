@@ -1,6 +1,7 @@
 //! Appending: values become nodes, nodes a pack, the entry is sealed, and all of it is one commit.
 
 use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -93,10 +94,14 @@ pub enum Content<'a> {
     Stored(BlobId),
 }
 
+/// A commit that is on its way. It gets there though nobody waits for it any more, and what came of it is asked later.
+pub(super) type Submitted = Pin<Box<dyn Future<Output = Result<Head, StoreError>> + Send>>;
+
 /// What the handle takes over once a commit is in the log.
 pub(super) struct Accepted {
     pub(super) head: Head,
     at: Timestamp,
+    parts: Parts,
     pack: Option<Arc<Pack>>,
     /// The ids of whole values, for the next save to leave out.
     saved: Vec<(PartName, Vec<BlobId>)>,
@@ -221,7 +226,8 @@ fn size_of_nodes(nodes: &[Fresh]) -> u64 {
 impl RunLog {
     /// Appends an entry and returns its number once it is as durable as the draft asks.
     ///
-    /// On `Conflict` or `Fenced` nothing was written and the states in the draft are unsaved, as before.
+    /// On `Conflict` or `Fenced` nothing was written and the states in the draft are unsaved, as before. If the future is
+    /// dropped before it ends, the entry may get there all the same: see [`settle`](Self::settle).
     pub async fn append(&mut self, mut draft: Draft<'_>) -> Result<Seq, StoreError> {
         self.append_draft(&mut draft).await
     }
@@ -229,16 +235,54 @@ impl RunLog {
     /// [`append`](Self::append), for whoever wants to try the same draft again after a `Conflict` and a
     /// [`refresh`](Self::refresh).
     pub async fn append_draft(&mut self, draft: &mut Draft<'_>) -> Result<Seq, StoreError> {
+        self.settle().await;
         let (commit, accepted) = self.prepare(draft).await?;
-        match &mut self.background {
-            None => submit(&*self.store, commit).await?,
+        let submitted: Submitted = match &self.background {
+            None => {
+                let store = Arc::clone(&self.store);
+                Box::pin(async move { submit(&*store, commit).await })
+            }
             // Behind what is already queued.
-            Some(background) => background.submit(commit).await?.acknowledged().await?,
+            Some(background) => {
+                let queued = background.submit(commit);
+                Box::pin(async move { queued.await?.acknowledged().await })
+            }
         };
+        *self.submitted() = Some(submitted);
+        self.outcome().await?;
         let seq = accepted.head.seq;
         self.accept(accepted, draft);
         self.fold_if_due();
         Ok(seq)
+    }
+
+    /// Waits for an append whose future was dropped before it ended, and says whether there was one. If its entry is in
+    /// the log, [`refresh`](Self::refresh) gives it, as it gives those of others.
+    ///
+    /// An append does that first, and meets such an entry with `Conflict`. The states in its draft are unsaved still, and
+    /// saving them again does no harm.
+    pub async fn settle(&mut self) -> bool {
+        let open = self.submitted().is_some();
+        if open {
+            // What went wrong with it goes wrong again, or doesn't matter any more.
+            drop(self.outcome().await);
+        }
+        open
+    }
+
+    /// What came of the commit that was submitted. It is kept until that is known, whoever stops waiting.
+    async fn outcome(&mut self) -> Result<(), StoreError> {
+        let submitted = self.submitted();
+        let outcome = match submitted {
+            Some(under_way) => under_way.await.map(drop),
+            None => Ok(()),
+        };
+        *submitted = None;
+        outcome
+    }
+
+    fn submitted(&mut self) -> &mut Option<Submitted> {
+        self.submitted.get_mut().expect("nobody ever locks it")
     }
 
     pub(super) async fn prepare(&mut self, draft: &mut Draft<'_>) -> Result<(Commit, Accepted), StoreError> {
@@ -355,7 +399,7 @@ impl RunLog {
             index,
             durability: draft.durability,
         };
-        Ok((commit, Accepted { head: Head { seq, hash, fence }, at, pack, saved }))
+        Ok((commit, Accepted { head: Head { seq, hash, fence }, at, parts, pack, saved }))
     }
 
     /// The commit is in the log, or queued to get there in order.
@@ -364,6 +408,7 @@ impl RunLog {
         self.head = accepted.head;
         self.at = accepted.at;
         self.newest = None;
+        self.parts = accepted.parts;
         for part in &mut draft.parts {
             if let Content::State(state) = &mut part.content {
                 // From now on it can be read back from here, and need not be kept in memory.

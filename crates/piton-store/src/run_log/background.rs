@@ -57,11 +57,14 @@ impl Background {
         Self { queue, worker: tokio::spawn(work(store, jobs)) }
     }
 
-    pub(super) async fn submit(&mut self, commit: Commit) -> Result<Receipt, StoreError> {
-        let (answer, receiver) = oneshot::channel();
-        let seq = commit.seq;
-        self.queue.send(Job { commit, answer }).await.map_err(|_| lost())?;
-        Ok(Receipt { seq, answer: receiver })
+    pub(super) fn submit(&self, commit: Commit) -> impl Future<Output = Result<Receipt, StoreError>> + Send + use<> {
+        let queue = self.queue.clone();
+        async move {
+            let (answer, receiver) = oneshot::channel();
+            let seq = commit.seq;
+            queue.send(Job { commit, answer }).await.map_err(|_| lost())?;
+            Ok(Receipt { seq, answer: receiver })
+        }
     }
 
     pub(super) async fn finish(self) -> Result<(), StoreError> {

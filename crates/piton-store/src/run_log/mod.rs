@@ -12,11 +12,11 @@ mod load;
 mod removed;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use piton_types::{
-    BlobId, CheckpointRef, Durability, EntryHash, EntryKind, Fence, PartName, RunId, RunKind, RunStatus, RunSummary,
-    Seq, Timestamp, Value,
+    BlobId, CheckpointRef, Durability, EntryHash, EntryKind, Fence, PartName, Parts, RunId, RunKind, RunStatus,
+    RunSummary, Seq, Timestamp, Value,
 };
 
 pub use append::{Content, Draft, DraftPart};
@@ -41,6 +41,10 @@ pub struct RunLog {
     at: Timestamp,
     /// The entry at the head, if it was read and nothing was appended since.
     newest: Option<SealedEntry>,
+    /// The parts of the entry that was appended last.
+    parts: Parts,
+    /// A commit of which isn't known yet what came of it. The lock is there so that the log may be shared.
+    submitted: Mutex<Option<append::Submitted>>,
     blobs: Arc<RunBlobs>,
     /// The ids of the whole values that were saved last, so that the next save stores only what is new.
     known: HashMap<PartName, Vec<BlobId>>,
@@ -134,6 +138,8 @@ impl RunLog {
             head: first,
             at: new.at,
             newest: None,
+            parts: Parts::new(),
+            submitted: Mutex::default(),
             blobs,
             known: HashMap::new(),
             folder: fold::Folder::default(),
@@ -153,6 +159,8 @@ impl RunLog {
             head: Head { seq: entry.seq, hash: entry.hash, fence: entry.fence },
             at: entry.at,
             newest: Some(entry),
+            parts: Parts::new(),
+            submitted: Mutex::default(),
             store,
             run: run.clone(),
             blobs,
@@ -172,6 +180,8 @@ impl RunLog {
             head: Head { seq, hash: EntryHash::ROOT, fence: Fence(0) },
             at: Timestamp::default(),
             newest: None,
+            parts: Parts::new(),
+            submitted: Mutex::default(),
             store,
             run: run.clone(),
             blobs,
@@ -207,10 +217,26 @@ impl RunLog {
         self.store.summary(&self.run).await?.ok_or_else(|| StoreError::no_run(&self.run))
     }
 
+    /// The parts of the entry that this handle appended last; none if it isn't a checkpoint.
+    pub fn appended_parts(&self) -> &Parts {
+        &self.parts
+    }
+
     /// Looks where the log ends now, and returns the entries that others have added since.
     pub async fn refresh(&mut self) -> Result<Vec<SealedEntry>, StoreError> {
-        let before = self.head;
-        let added = self.entries(Span { from: before.seq.next(), ..Span::ALL }).await?;
+        let added = self.added().await?;
+        self.advance(&added);
+        Ok(added)
+    }
+
+    /// The entries that others have added since, for whoever has to look into them before the log counts as read up to
+    /// there by [`advance`](Self::advance).
+    pub async fn added(&self) -> Result<Vec<SealedEntry>, StoreError> {
+        self.entries(Span { from: self.head.seq.next(), ..Span::ALL }).await
+    }
+
+    /// The log ends with the last of these now, which are what [`added`](Self::added) gave.
+    pub fn advance(&mut self, added: &[SealedEntry]) {
         if added.iter().any(|entry| entry.kind == EntryKind::Removed) {
             self.distrust();
         }
@@ -219,7 +245,6 @@ impl RunLog {
             self.head = Head { seq: newest.seq, hash: newest.hash, fence: newest.fence };
             self.at = self.at.max(newest.at);
         }
-        Ok(added)
     }
 
     /// Entries in the order that `span` asks for, verified, from segments and tail alike. Consecutive
@@ -380,6 +405,7 @@ impl RunLog {
 
     /// Waits for saves and folding in the background, and folds what is due.
     pub async fn close(mut self) -> Result<(), StoreError> {
+        self.settle().await;
         if let Some(background) = self.background.take() {
             background.finish().await?;
         }
