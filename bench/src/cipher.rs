@@ -69,7 +69,7 @@ async fn newest(store: &Arc<dyn Store>, run: &RunId) -> anyhow::Result<Value> {
     let log = RunLog::open(Arc::clone(store), run).await?;
     let entry = log.newest_checkpoint().await?.context("there is a checkpoint")?;
     let part = entry.parts.values().next().context("it has a part")?;
-    Ok(log.load(part.root).await?)
+    Ok(log.load(part).await?)
 }
 
 /// The newest checkpoint, as a process that has just opened the run gets it.

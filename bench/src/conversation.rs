@@ -90,7 +90,7 @@ async fn size(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
     let mut loaded = 0;
     for entry in log.entries(Span::ALL).await? {
         if let Some(part) = entry.parts.values().next() {
-            let value = log.load(part.root).await?;
+            let value = log.load(part).await?;
             let messages = value.field("messages").and_then(Value::as_list).unwrap_or_default();
             ensure!(messages.len() == 2 * entry.seq.0 as usize, "checkpoint {} is not what was saved", entry.seq);
             ensure!(messages.last() == Some(&message(text, messages.len() - 1)), "checkpoint {} differs", entry.seq);

@@ -29,14 +29,14 @@ async fn newest(store: &Arc<dyn Store>, run: &RunId) -> anyhow::Result<Value> {
     let log = RunLog::open(Arc::clone(store), run).await?;
     let entry = log.newest_checkpoint().await?.context("there is a checkpoint")?;
     let part = entry.parts.values().next().context("it has a part")?;
-    Ok(log.load(part.root).await?)
+    Ok(log.load(part).await?)
 }
 
 async fn at(store: &Arc<dyn Store>, run: &RunId, seq: Seq) -> anyhow::Result<Value> {
     let log = RunLog::open(Arc::clone(store), run).await?;
     let entry = log.entry(seq).await?;
     let part = entry.parts.values().next().context("it has a part")?;
-    Ok(log.load(part.root).await?)
+    Ok(log.load(part).await?)
 }
 
 /// Times a load. What was loaded is dropped afterwards, as that of the peer is.

@@ -272,14 +272,29 @@ async fn find_blob(store: &Arc<dyn Store>, blob: BlobId) -> Result<Value, Failur
     let mut runs = Runs::newest_first(Arc::clone(store));
     while let Some(run) = runs.next().await? {
         let log = RunLog::open(Arc::clone(store), &run.id).await?;
-        match log.load(blob).await {
+        match log.load_root(blob).await {
             // Another run may have it. Damage is told, and not taken for absence.
             Err(StoreError::NotFound { .. }) => {}
             other => return Ok(other?),
         }
+        if let Some(value) = find_appended(&log, blob).await? {
+            return Ok(value);
+        }
     }
     Err(Failure::fixable(format!("there is no run or value {blob} here"))
         .hint("`piton show RUN@7` shows the ids of a checkpoint's values."))
+}
+
+/// The state with this root, if a checkpoint has it as what was appended to another one.
+async fn find_appended(log: &RunLog, root: BlobId) -> Result<Option<Value>, Failure> {
+    for entry in log.entries(Span::ALL).await? {
+        for part in entry.parts.values().filter(|part| part.appends > 0) {
+            if log.state(part).await?.root() == root {
+                return Ok(Some(log.load(part).await?));
+            }
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

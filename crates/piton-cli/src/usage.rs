@@ -11,7 +11,7 @@ const RECENT: usize = 32;
 /// What the parts of a checkpoint say; `None` if they say nothing, or something that isn't known here.
 pub(crate) async fn of_parts(log: &RunLog, parts: &Parts) -> Result<Option<TokenUsage>, StoreError> {
     match parts.get(&PartName::from(PartName::USAGE)) {
-        Some(part) => Ok(from_value::<Ledger>(log.load(part.root).await?).ok().map(|ledger| ledger.used)),
+        Some(part) => Ok(from_value::<Ledger>(log.load(part).await?).ok().map(|ledger| ledger.used)),
         None => Ok(None),
     }
 }

@@ -112,7 +112,7 @@ pub async fn fork_into(
         }
         let value = match fork.parts.get(&name) {
             Some(value) => value.clone(),
-            None => log.load(part.root).await?,
+            None => log.load(&part).await?,
         };
         parts.insert(name, NewPart { schema: part.schema, version: part.version, value });
     }

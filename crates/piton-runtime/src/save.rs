@@ -62,15 +62,18 @@ impl Run {
     pub async fn part(&self, name: &str) -> Result<Option<Value>, RunError> {
         let writer = self.core().writer().await?;
         match writer.parts.get(&PartName::from(name)) {
-            Some(part) => Ok(Some(writer.log.load(part.root).await?)),
+            Some(part) => Ok(Some(writer.log.load(part).await?)),
             None => Ok(None),
         }
     }
 
     /// A part of the newest checkpoint, to be edited; what of it is needed is loaded then.
-    pub async fn part_state(&self, name: &str) -> Option<State> {
-        let writer = self.core().writer.lock().await;
-        writer.parts.get(&PartName::from(name)).map(|part| writer.log.state(part.root))
+    pub async fn part_state(&self, name: &str) -> Result<Option<State>, RunError> {
+        let writer = self.core().writer().await?;
+        match writer.parts.get(&PartName::from(name)) {
+            Some(part) => Ok(Some(writer.log.state(part).await?)),
+            None => Ok(None),
+        }
     }
 
     /// A part of the newest checkpoint, to be edited; if there is none, a new state of `value`, which
@@ -78,7 +81,7 @@ impl Run {
     pub async fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
         let writer = self.core().writer().await?;
         if let Some(part) = writer.parts.get(&PartName::from(name)) {
-            return Ok(writer.log.state(part.root));
+            return Ok(writer.log.state(part).await?);
         }
         let mut state = writer.log.new_state(value)?;
         state.set_source(writer.log.source());
@@ -101,7 +104,7 @@ impl Core {
                     name: name.clone(),
                     schema: part.schema.clone(),
                     version: part.version,
-                    content: Content::Stored(part.root),
+                    content: Content::Stored(part.root, part.appends),
                 });
             }
         }

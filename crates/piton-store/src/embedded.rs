@@ -454,7 +454,7 @@ mod tests {
         let entries = again.entries(Span::ALL).await.unwrap();
         assert_eq!(entries.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [0, 3, 4]);
         assert_eq!(again.body(&entries[0]).await.unwrap(), Value::from("d".repeat(500)));
-        assert_eq!(again.load(entries[1].parts[&"app".into()].root).await.unwrap(), big(2));
+        assert_eq!(again.load(&entries[1].parts[&"app".into()]).await.unwrap(), big(2));
         again.append(draft(EntryKind::StepDone, None)).await.unwrap();
         // The first handle's copy is out of date: the version it expects isn't there.
         let stale = log.append(draft(EntryKind::Checkpoint, Some(&Value::Null))).await;

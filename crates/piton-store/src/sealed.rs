@@ -63,6 +63,7 @@ pub(crate) fn seal(hashing: &Hashing, run: &RunId, seq: Seq, fields: &Fields<'_>
         put_bytes(&mut out, part.schema.as_bytes());
         put_varint(&mut out, part.version.into());
         out.extend_from_slice(part.root.as_bytes());
+        put_varint(&mut out, part.appends.into());
     }
     put_bytes(&mut out, fields.body);
     let hash = hash(hashing, run, seq, &out);
@@ -130,7 +131,9 @@ fn parse(seq: Seq, record: &Record) -> Result<SealedEntry, Malformed> {
         let name = PartName(reader.text()?.to_owned());
         let schema = reader.text()?.to_owned();
         let version = u32::try_from(reader.varint()?).map_err(|_| Malformed("a version is out of range"))?;
-        parts.insert(name, Part { schema, version, root: BlobId::new(reader.array()?) });
+        let root = BlobId::new(reader.array()?);
+        let appends = u32::try_from(reader.varint()?).map_err(|_| Malformed("a number of appends is out of range"))?;
+        parts.insert(name, Part { schema, version, root, appends });
     }
     let body = record.entry.slice_ref(reader.sized()?);
     reader.end()?;

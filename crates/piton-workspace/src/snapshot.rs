@@ -398,7 +398,7 @@ impl Workspace {
     pub async fn snapshot_of(log: &RunLog, seq: Seq) -> Result<Option<Snapshot>, WorkspaceError> {
         let entry = log.entry(seq).await?;
         let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
-        let value = log.load(part.root).await?;
+        let value = log.load(part).await?;
         from_value(value).map(Some).map_err(|error| {
             StoreError::corrupt(format!("the snapshot of {}@{seq}", log.run()), error.to_string()).into()
         })
@@ -415,7 +415,7 @@ async fn state_of(log: &RunLog) -> Result<Vec<DraftPart<'static>>, WorkspaceErro
         name,
         schema: part.schema,
         version: part.version,
-        content: Part::Stored(part.root),
+        content: Part::Stored(part.root, part.appends),
     });
     Ok(carried.collect())
 }

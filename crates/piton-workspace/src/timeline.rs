@@ -175,7 +175,7 @@ impl Drop for Live {
 pub(crate) async fn moment(log: &RunLog, entry: &SealedEntry) -> Result<Option<Moment>, WorkspaceError> {
     let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
     let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
-    let snapshot: Snapshot = from_value(log.load(part.root).await?).map_err(|error| {
+    let snapshot: Snapshot = from_value(log.load(part).await?).map_err(|error| {
         piton_store::StoreError::corrupt(format!("the snapshot of {checkpoint}"), error.to_string())
     })?;
     let record = from_value(log.body(entry).await?).ok();

@@ -301,7 +301,7 @@ impl CheckpointManager {
 
 async fn load(log: &RunLog, entry: &SealedEntry) -> Result<Checkpoint, RunError> {
     let part = async |name: &str| match entry.parts.get(&PartName::from(name)) {
-        Some(part) => log.load(part.root).await,
+        Some(part) => log.load(part).await,
         None => Ok(Value::Null),
     };
     let record = match entry.kind {

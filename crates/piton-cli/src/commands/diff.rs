@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use piton_store::state::{Change, NodeSource, diff};
+use piton_store::state::{Change, NodeSource, State, diff};
 use piton_store::{Bytes, RunLog, SealedEntry, Store, StoreError};
 use piton_types::{BlobId, PartName, Path, RunId, RunKind};
 use serde_json::{Value as Json, json};
@@ -82,7 +82,6 @@ fn refuse_mixed(from: &Reference, to: &Reference) -> Result<(), Failure> {
 
 /// The differences of all parts; a path begins with the part's name.
 async fn compare(from: &(RunLog, SealedEntry), to: &(RunLog, SealedEntry)) -> Result<Vec<Change>, Failure> {
-    let source = Both(from.0.source(), to.0.source());
     let mut names: Vec<&PartName> = from.1.parts.keys().chain(to.1.parts.keys()).collect();
     names.sort();
     names.dedup();
@@ -91,30 +90,32 @@ async fn compare(from: &(RunLog, SealedEntry), to: &(RunLog, SealedEntry)) -> Re
         let part = Path::root().key(&name.0);
         match (from.1.parts.get(name), to.1.parts.get(name)) {
             (Some(old), Some(new)) => {
-                for Change { path, old, new } in diff(&source, old.root, new.root).await? {
+                let (old, new) = (from.0.state(old).await?, to.0.state(new).await?);
+                let (before, after) = (old.root(), new.root());
+                for Change { path, old, new } in diff(&Both(old, new), before, after).await? {
                     let mut whole = part.clone();
                     path.segments().iter().for_each(|segment| whole.push(segment.clone()));
                     changes.push(Change { path: whole, old, new });
                 }
             }
             (Some(old), None) => {
-                changes.push(Change { path: part, old: Some(from.0.load(old.root).await?), new: None });
+                changes.push(Change { path: part, old: Some(from.0.load(old).await?), new: None });
             }
-            (None, Some(new)) => changes.push(Change { path: part, old: None, new: Some(to.0.load(new.root).await?) }),
+            (None, Some(new)) => changes.push(Change { path: part, old: None, new: Some(to.0.load(new).await?) }),
             (None, None) => {}
         }
     }
     Ok(changes)
 }
 
-/// The nodes of two runs.
-struct Both(Arc<dyn NodeSource>, Arc<dyn NodeSource>);
+/// The nodes of two states.
+struct Both(State, State);
 
 #[async_trait]
 impl NodeSource for Both {
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
         match self.0.fetch(id).await {
-            // Then it is the other run's. Damage is told, and not taken for absence.
+            // Then it is the other one's. Damage is told, and not taken for absence.
             Err(StoreError::NotFound { .. }) => self.1.fetch(id).await,
             other => other,
         }

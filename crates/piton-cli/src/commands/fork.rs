@@ -212,7 +212,7 @@ async fn changes_by(
     let mut outputs: BTreeMap<StepPath, Value> = BTreeMap::new();
     let mut variables = match history.checkpoint.as_ref().and_then(|(_, parts)| parts.get(&PartName::VARIABLES.into()))
     {
-        Some(part) => Some(log.load(part.root).await?),
+        Some(part) => Some(log.load(part).await?),
         None => None,
     };
     let mut changed_variables = false;

@@ -132,14 +132,18 @@ fn steps_table(session: &Session, steps: &[StepRecord]) -> Table {
 async fn show_entry(session: &Session, log: &RunLog, entry: &SealedEntry) -> Result<(), Failure> {
     let body = view::told(log.body(entry).await?);
     let mut state = Vec::new();
-    for (name, part) in &entry.parts {
-        state.push((name.0.as_str(), log.load(part.root).await?));
+    let mut entry = entry.clone();
+    for (name, part) in &mut entry.parts {
+        state.push((name.0.clone(), log.load(part).await?));
+        // Equal states have equal roots, however they are stored.
+        (part.root, part.appends) = (log.state(part).await?.root(), 0);
     }
+    let entry = &entry;
     if session.output.is_json() {
         let mut object = view::entry_json(log.run(), entry);
         object.insert("hash".to_owned(), json!(entry.hash.to_string()));
         object.insert("body".to_owned(), view::value_json(&body));
-        let state = state.iter().map(|(name, value)| ((*name).to_owned(), view::value_json(value)));
+        let state = state.iter().map(|(name, value)| (name.clone(), view::value_json(value)));
         object.insert("state".to_owned(), Json::Object(state.collect()));
         return session.output.object(&Json::Object(object));
     }

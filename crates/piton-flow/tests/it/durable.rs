@@ -88,11 +88,11 @@ async fn marked_nodes_are_checkpoints_with_the_variables_so_far() {
     let command =
         |stdout: &str| Value::map([("stdout", stdout.into()), ("stderr", "".into()), ("exit_code", Value::from(0))]);
     let first = Value::map([("in", Value::map([("ledger", "ledger".into())])), ("pay", command("42\n"))]);
-    assert_eq!(log.load(saved[0].2).await.unwrap(), first);
+    assert_eq!(log.load_root(saved[0].2).await.unwrap(), first);
     let Value::Map(mut second) = first else { panic!() };
     second.insert("note".to_owned(), Value::map([("output", "paid 42\n".into())]));
     second.insert("ship".to_owned(), command("done\n"));
-    assert_eq!(log.load(saved[1].2).await.unwrap(), Value::Map(second));
+    assert_eq!(log.load_root(saved[1].2).await.unwrap(), Value::Map(second));
 }
 
 #[tokio::test]

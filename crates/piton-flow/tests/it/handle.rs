@@ -384,7 +384,7 @@ async fn checkpointed(store: &Arc<dyn Store>) -> Value {
     let log = RunLog::open(Arc::clone(store), &"r".parse().unwrap()).await.unwrap();
     let entries = log.entries(Span::ALL).await.unwrap();
     let newest = entries.iter().rev().find_map(|entry| entry.parts.get(&"variables".into()));
-    log.load(newest.unwrap().root).await.unwrap().field("conversation").cloned().unwrap_or_default()
+    log.load(newest.unwrap()).await.unwrap().field("conversation").cloned().unwrap_or_default()
 }
 
 /// F4, F6: what was set by hand is in the checkpoints that follow; what a node sets later counts more, and so does what

@@ -70,7 +70,7 @@ async fn history(store: &Arc<dyn Store>) -> History {
 async fn part(store: &Arc<dyn Store>, name: &str) -> Value {
     let log = RunLog::open(Arc::clone(store), &id()).await.unwrap();
     let (_, parts) = history(store).await.checkpoint.unwrap();
-    log.load(parts[&PartName::from(name)].root).await.unwrap()
+    log.load(&parts[&PartName::from(name)]).await.unwrap()
 }
 
 /// Six nodes, of which two are outward.

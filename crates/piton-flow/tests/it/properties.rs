@@ -203,7 +203,7 @@ async fn property_4_every_visible_checkpoint_of_a_workflow_is_restorable() {
         let log = RunLog::open(Arc::clone(&store), &id()).await.unwrap();
         for checkpoint in left.checkpoints {
             for (name, part) in &checkpoint.parts {
-                log.load(part.root).await.unwrap_or_else(|error| panic!("{at}: {checkpoint:?} {name:?}: {error}"));
+                log.load(part).await.unwrap_or_else(|error| panic!("{at}: {checkpoint:?} {name:?}: {error}"));
             }
             let from = CheckpointRef { run: id(), seq: checkpoint.seq };
             let name: RunId = format!("from-{}", checkpoint.seq).parse().unwrap();

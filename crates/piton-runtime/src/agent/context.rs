@@ -64,7 +64,7 @@ impl AgentContext {
         let nothing = Value::map::<&str>([]);
         let usage = run.part_state_or(PartName::USAGE, &nothing).await?;
         let ledger = from_value(usage.value().await?).map_err(RunError::value("the part usage"))?;
-        let archived = run.part_state(PartName::ARCHIVE).await;
+        let archived = run.part_state(PartName::ARCHIVE).await?;
         Ok(Self {
             conversation: run.part_state_or(PartName::CONVERSATION, &empty).await?,
             variables: run.part_state_or(PartName::VARIABLES, &nothing).await?,

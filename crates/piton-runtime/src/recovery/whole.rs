@@ -146,7 +146,7 @@ async fn read_all(
     let log = RunLog::open_at(Arc::clone(store), run, entry.seq).await?;
     let body = log.body(entry).await?;
     for part in entry.parts.values() {
-        log.load(part.root).await?;
+        log.load(part).await?;
     }
     if entry.kind != EntryKind::Checkpoint {
         return Ok((log, None));

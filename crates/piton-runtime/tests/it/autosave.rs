@@ -186,7 +186,7 @@ async fn editing_while_a_copy_is_saved_loses_nothing() {
         assert_eq!(texts(&store).await, said);
         let log = RunLog::open(Arc::clone(&store), &run_id()).await.unwrap();
         for entry in log.entries(Span::ALL).await.unwrap().iter().filter(|entry| !entry.parts.is_empty()) {
-            let value = log.load(entry.parts[&"conversation".into()].root).await.unwrap();
+            let value = log.load(&entry.parts[&"conversation".into()]).await.unwrap();
             let messages = value.field("messages").unwrap().as_list().unwrap();
             assert!(messages.len() <= said.len());
             for (message, said) in messages.iter().zip(&said) {

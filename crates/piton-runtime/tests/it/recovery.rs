@@ -76,7 +76,7 @@ async fn look(folder: &Path, states: &[Value], passed: &Mutex<[u32; 5]>) -> Outc
             Outcome::Detected("nothing is whole".to_owned())
         };
     };
-    let value = whole.log.load(whole.entry.parts[&"conversation".into()].root).await.unwrap();
+    let value = whole.log.load(&whole.entry.parts[&"conversation".into()]).await.unwrap();
     let round = whole.record.unwrap().iteration as usize;
     if value != states[round] {
         return Outcome::Silent(format!("round {round} has another state"));

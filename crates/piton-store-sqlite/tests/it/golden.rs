@@ -121,6 +121,18 @@ async fn write(store: Arc<dyn Store>) -> Result<(), StoreError> {
         }
     }
     drop(log);
+    // States that are named by what was appended to others, in a segment and behind it.
+    let mut log = RunLog::create(Arc::clone(&store), new_run("appended", RunKind::Steps)).await?;
+    let mut state = log.new_state(&Value::map([("items", Value::List(Vec::new()))]))?;
+    for number in 1..=43 {
+        let item = Value::from(format!("item {number}: {}", "words ".repeat(20)));
+        state.push(&"/items".parse().unwrap(), item).await?;
+        let mut draft = Draft::new(EntryKind::Checkpoint, at(number));
+        let (name, schema) = (PartName("items".to_owned()), "items.v".to_owned());
+        draft.parts = vec![DraftPart { name, schema, version: 3, content: Content::State(&mut state) }];
+        log.append(draft).await?;
+    }
+    log.close().await?;
     // A staged pack, in a run that branched off.
     let mut new = new_run("staged", RunKind::Guard);
     new.parent = Some(CheckpointRef { run: id("folded"), seq: Seq(40) });
@@ -148,11 +160,17 @@ fn shown(value: &Value) -> Json {
 async fn entry_json(log: &RunLog, entry: &SealedEntry) -> Result<Json, StoreError> {
     let mut parts = BTreeMap::new();
     for (name, part) in &entry.parts {
-        let value = shown(&log.load(part.root).await?);
+        let value = shown(&log.load(part).await?);
         let root = part.root.to_string();
         parts.insert(
             name.0.clone(),
-            json!({ "schema": part.schema, "version": part.version, "root": root, "value": value }),
+            json!({
+                "schema": part.schema,
+                "version": part.version,
+                "root": root,
+                "appends": part.appends,
+                "value": value,
+            }),
         );
     }
     Ok(json!({
@@ -236,9 +254,11 @@ fn what_is_written_today_says_the_same() {
         fs::write(golden("expected.json"), serde_json::to_vec_pretty(&said).unwrap()).unwrap();
     }
     assert_eq!(said, expected());
-    let runs: Vec<RunId> = ["every-kind", "folded", "staged"].map(id).to_vec();
+    let runs: Vec<RunId> = ["every-kind", "folded", "appended", "staged"].map(id).to_vec();
     assert_eq!(said["runs"].as_object().unwrap().len(), runs.len());
-    assert_eq!(said["runs"]["folded"]["segments"], json!(["0..=31"]));
+    for run in ["folded", "appended"] {
+        assert_eq!(said["runs"][run]["segments"], json!(["0..=31"]), "{run}");
+    }
     let staged: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("SELECT count(*) FROM pack", (), |row| row.get(0))

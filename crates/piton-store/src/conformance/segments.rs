@@ -141,19 +141,19 @@ pub async fn states_of_every_entry_load(fixture: &dyn Fixture) {
     assert_eq!(document.field("document").and_then(Value::as_str).map(str::len), Some(10_000));
     for (entry, n) in entries.iter().skip(1).zip(0..) {
         assert_eq!((entry.seq, entry.label.as_str()), (Seq(n + 1), format!("step {n}").as_str()));
-        let loaded = log.load(entry.parts[&"app".into()].root).await.unwrap();
+        let loaded = log.load(&entry.parts[&"app".into()]).await.unwrap();
         let messages = loaded.field("messages").and_then(Value::as_list).unwrap();
         assert_eq!(messages.len(), n as usize + 1);
         assert_eq!(messages[n as usize], message(n));
     }
-    assert_eq!(log.load(entries[COUNT as usize].parts[&"app".into()].root).await.unwrap(), whole);
+    assert_eq!(log.load(&entries[COUNT as usize].parts[&"app".into()]).await.unwrap(), whole);
     let newest = log.entries(Span::newest(5)).await.unwrap();
     assert!(newest.iter().eq(entries.iter().rev().take(5)));
     let middle = log.entries(Span { from: Seq(20), to: Seq(300), ..Span::ALL }).await.unwrap();
     assert_eq!(middle, entries[20..=300]);
 
     // A state opened in the middle of a segment goes on from there.
-    let mut old = log.state(entries[100].parts[&"app".into()].root);
+    let mut old = log.state(&entries[100].parts[&"app".into()]).await.unwrap();
     old.push(&path, message(9_999)).await.unwrap();
     assert_eq!(old.len(&path).await.unwrap(), Some(101));
     assert_eq!(old.get(&"/messages/99".parse().unwrap()).await.unwrap(), Some(message(99)));
@@ -171,8 +171,8 @@ pub async fn a_whole_value_saves_only_what_changed(fixture: &dyn Fixture) {
         let seq = log.append(checkpoint(String::new(), Content::Value(&value))).await.unwrap();
         let span = Span { from: seq, to: seq, packs: true, ..Span::ALL };
         sizes.push(store.read(log.run(), span).await.unwrap()[0].pack.len());
-        let root = log.entry(seq).await.unwrap().parts[&"app".into()].root;
-        assert_eq!(log.load(root).await.unwrap(), value);
+        let entry = log.entry(seq).await.unwrap();
+        assert_eq!(log.load(&entry.parts[&"app".into()]).await.unwrap(), value);
     }
     assert!(sizes[1..].iter().all(|size| (500..8_000).contains(size)), "{sizes:?}");
 }
@@ -222,8 +222,8 @@ pub async fn a_taken_over_writer_cannot_append(fixture: &dyn Fixture) {
     }
     // What could not be saved there is still unsaved, and can be saved elsewhere.
     let seq = new.append(checkpoint("kept".into(), Content::State(&mut state))).await.unwrap();
-    let root = new.entry(seq).await.unwrap().parts[&"app".into()].root;
-    assert_eq!(new.load(root).await.unwrap(), Value::from(7));
+    let entry = new.entry(seq).await.unwrap();
+    assert_eq!(new.load(&entry.parts[&"app".into()]).await.unwrap(), Value::from(7));
     assert_eq!(new.head().fence, Fence(2), "the fence stays for what follows");
 }
 
@@ -240,8 +240,11 @@ pub async fn a_state_can_move_to_another_run(fixture: &dyn Fixture) {
     let last = other.append(checkpoint("on".into(), Content::State(&mut state))).await.unwrap();
     let fresh = RunLog::open(Arc::clone(&store), other.run()).await.unwrap();
     for (seq, count) in [(seq, 51), (last, 52)] {
-        let root = fresh.entry(seq).await.unwrap().parts[&"app".into()].root;
-        assert_eq!(fresh.load(root).await.unwrap(), Value::List((0..count).map(message).collect()));
+        let entry = fresh.entry(seq).await.unwrap();
+        assert_eq!(
+            fresh.load(&entry.parts[&"app".into()]).await.unwrap(),
+            Value::List((0..count).map(message).collect())
+        );
     }
 }
 
@@ -267,8 +270,8 @@ pub async fn background_saves_are_acknowledged_in_order(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let log = RunLog::open(Arc::clone(&store), &run_id("background")).await.unwrap();
     assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 202);
-    let root = log.entry(Seq(201)).await.unwrap().parts[&"app".into()].root;
-    assert_eq!(log.load(root).await.unwrap().as_list().map(<[Value]>::len), Some(200));
+    let entry = log.entry(Seq(201)).await.unwrap();
+    assert_eq!(log.load(&entry.parts[&"app".into()]).await.unwrap().as_list().map(<[Value]>::len), Some(200));
 }
 
 /// What was appended without a sync is made durable by one, as often as it is asked for; a store that can't says so.

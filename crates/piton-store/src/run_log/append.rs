@@ -12,7 +12,7 @@ use piton_types::{
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{Fresh, IdSet, State, encode, encode_inside};
+use crate::state::{Fresh, IdSet, MAX_APPENDS, State, encode, encode_inside};
 use crate::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -90,8 +90,8 @@ pub enum Content<'a> {
     State(&'a mut State),
     /// A whole value: costs a walk over it, and stores only what the last save didn't have.
     Value(&'a Value),
-    /// What an earlier entry of this run has.
-    Stored(BlobId),
+    /// What an earlier entry of this run has: the root of its part, and how many appends it has.
+    Stored(BlobId, u32),
 }
 
 /// A commit that is on its way. It gets there though nobody waits for it any more, and what came of it is asked later.
@@ -116,7 +116,8 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
     for (name, part) in &new.parts {
         let encoded = encode(store.hashing(), &incoming(&**store, &part.value))?;
         nodes.extend(made(encoded.nodes));
-        parts.insert(name.clone(), Part { schema: part.schema.clone(), version: part.version, root: encoded.root });
+        let (schema, version) = (part.schema.clone(), part.version);
+        parts.insert(name.clone(), Part { schema, version, root: encoded.root, appends: 0 });
     }
     let mut seen = IdSet::default();
     nodes.retain(|fresh| seen.insert(fresh.id));
@@ -164,7 +165,7 @@ pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, St
 
 /// How many entries share what their nodes may be written as differences from. Segments begin and end with
 /// such groups, so each stands alone.
-pub(crate) const GROUP: u32 = 16;
+pub(crate) const GROUP: u32 = MAX_APPENDS + 1;
 
 /// The group that an entry belongs to; `None` if the store doesn't keep every entry, and so may not have
 /// what a difference needs.
@@ -302,14 +303,18 @@ impl RunLog {
         let mut unlimited = 0;
         for part in &mut draft.parts {
             let before = nodes.len();
+            let mut appends = 0;
             let root = match &mut part.content {
                 // It may be a part of a checkpoint that was removed: then it has to be stored again.
-                Content::Stored(root) if self.removals > 0 => {
-                    let encoded = encode(hashing, &self.blobs.load(*root).await?)?;
+                Content::Stored(root, appends) if self.removals > 0 => {
+                    let encoded = encode(hashing, &self.blobs.load(*root, *appends).await?)?;
                     nodes.extend(made(encoded.nodes));
                     encoded.root
                 }
-                Content::Stored(root) => *root,
+                Content::Stored(root, stored) => {
+                    appends = *stored;
+                    *root
+                }
                 Content::State(state) if !state.fits(hashing, redaction) => {
                     // It was made for another store, or for none in particular.
                     **state = State::redacted(hashing, redaction, &state.value().await?)?;
@@ -317,16 +322,22 @@ impl RunLog {
                     state.root()
                 }
                 Content::State(state) if state.is_foreign(&home) => {
+                    state.make_tree();
                     nodes.extend(made(encode(hashing, &incoming(&*self.store, &state.value().await?))?.nodes));
                     state.root()
                 }
-                Content::State(state) => {
-                    match group {
-                        Some(group) => nodes.extend(state.unsaved_in(group)),
-                        None => nodes.extend(made(state.unsaved())),
+                Content::State(state) => match group {
+                    Some(group) => {
+                        let unsaved = state.unsaved_in(group);
+                        nodes.extend(unsaved.nodes);
+                        appends = unsaved.appends;
+                        unsaved.root
                     }
-                    state.root()
-                }
+                    None => {
+                        nodes.extend(made(state.unsaved()));
+                        state.root()
+                    }
+                },
                 Content::Value(value) => {
                     let encoded = encode(hashing, &incoming(&*self.store, value))?;
                     let known = self.known.get(&part.name).map_or(&[][..], Vec::as_slice);
@@ -341,7 +352,7 @@ impl RunLog {
             if part.name.0 == PartName::WORKSPACE {
                 unlimited += size_of_nodes(&nodes[before..]);
             }
-            let described = Part { schema: part.schema.clone(), version: part.version, root };
+            let described = Part { schema: part.schema.clone(), version: part.version, root, appends };
             if parts.insert(part.name.clone(), described).is_some() {
                 return Err(StoreError::Invalid {
                     what: format!("an entry of run {}", self.run),
@@ -413,9 +424,9 @@ impl RunLog {
             if let Content::State(state) = &mut part.content {
                 // From now on it can be read back from here, and need not be kept in memory.
                 state.settle(self.home(), self.source());
-                match (group(&*self.store, seq), &accepted.pack) {
-                    (Some(group), Some(pack)) => state.saved_in(group, seq, |id| pack.place(id)),
-                    _ => state.saved(),
+                match group(&*self.store, seq) {
+                    Some(group) => state.saved_in(group, seq, |id| accepted.pack.as_ref()?.place(id)),
+                    None => state.saved(),
                 }
             }
         }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use piton_types::{
-    BlobId, CheckpointRef, Durability, EntryHash, EntryKind, Fence, PartName, Parts, RunId, RunKind, RunStatus,
+    BlobId, CheckpointRef, Durability, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunId, RunKind, RunStatus,
     RunSummary, Seq, Timestamp, Value,
 };
 
@@ -357,9 +357,9 @@ impl RunLog {
         self.blobs.load_inline(entry.body.clone()).await.map(|value| self.outgoing(value))
     }
 
-    /// A whole value by its root.
-    pub async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
-        self.blobs.load(root).await.map(|value| self.outgoing(value))
+    /// A whole part.
+    pub async fn load(&self, part: &Part) -> Result<Value, StoreError> {
+        self.stored_part(part).await.map(|value| self.outgoing(value))
     }
 
     /// The body of an entry as it is stored, with what was redacted left so.
@@ -367,9 +367,14 @@ impl RunLog {
         self.blobs.load_inline(entry.body.clone()).await
     }
 
-    /// A whole value as it is stored.
-    pub(crate) async fn stored(&self, root: BlobId) -> Result<Value, StoreError> {
-        self.blobs.load(root).await
+    /// A whole value by its root.
+    pub async fn load_root(&self, root: BlobId) -> Result<Value, StoreError> {
+        self.blobs.load(root, 0).await.map(|value| self.outgoing(value))
+    }
+
+    /// A whole part as it is stored.
+    pub(crate) async fn stored_part(&self, part: &Part) -> Result<Value, StoreError> {
+        self.blobs.load(part.root, part.appends).await
     }
 
     /// A value as whoever reads it gets it.
@@ -385,8 +390,16 @@ impl RunLog {
         State::redacted(self.store.hashing(), self.store.redaction(), value)
     }
 
-    /// A value by its root, of which parts are loaded as they are needed.
-    pub fn state(&self, root: BlobId) -> State {
+    /// A part to be edited. What of it is needed is loaded then.
+    pub async fn state(&self, part: &Part) -> Result<State, StoreError> {
+        let mut state = self.open_state(part.root);
+        if part.appends > 0 {
+            state.unwind(part.appends).await?;
+        }
+        Ok(state)
+    }
+
+    fn open_state(&self, root: BlobId) -> State {
         let mut state = State::open(self.store.hashing().clone(), root, None);
         state.set_redaction(self.store.redaction());
         state.settle(self.home(), self.source());

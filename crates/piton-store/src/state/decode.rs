@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use piton_types::{BlobId, Value};
 
+use super::appended::MAX_APPENDS;
 use super::grammar::{
     BYTES, CHUNK, FALSE, FLOAT, Head, INLINE_MAX, Kind, LONG, MAX_DEPTH, Malformed, NATURAL, NEGATIVE, NULL, REFERENCE,
     Reader, STRING, TRUE,
@@ -92,12 +93,21 @@ pub(crate) struct Decoder<R> {
     /// Room that small maps used and later ones use again.
     spare: Vec<Vec<(String, Value)>>,
     budget: u64,
+    /// How deep containers may nest.
+    depth: usize,
 }
 
 impl<R: Copy> Decoder<R> {
     /// Starts at `root`, a node of a value.
-    pub(crate) const fn new(root: R) -> Self {
-        Self { root: Some(root), frames: Vec::new(), building: Vec::new(), spare: Vec::new(), budget: DECODED_MAX }
+    pub(crate) fn new(root: R) -> Self {
+        Self::of_records(root, 0)
+    }
+
+    /// Starts at `root`, the newest of so many records around a value.
+    pub(crate) fn of_records(root: R, records: u32) -> Self {
+        let depth = MAX_DEPTH + records.min(MAX_APPENDS) as usize;
+        let (frames, building, spare) = (Vec::new(), Vec::new(), Vec::new());
+        Self { root: Some(root), frames, building, spare, budget: DECODED_MAX, depth }
     }
 
     /// Goes on as far as the nodes at hand allow. After an error or the end it must not be called again.
@@ -129,7 +139,7 @@ impl<R: Copy> Decoder<R> {
     fn open(&mut self, frame: Frame<R>) -> Result<(), StoreError> {
         if frame.top {
             let is_container = matches!(frame.head.kind, Kind::List | Kind::Map);
-            if is_container && self.building.len() >= MAX_DEPTH {
+            if is_container && self.building.len() >= self.depth {
                 return Err(Malformed("it nests too deeply").into());
             }
             // A leaf's count is at most the length of the node, so hostile bytes can't ask for much.

@@ -3,6 +3,8 @@
 //! Nothing here waits. A node that isn't at hand ends the attempt with [`Fail::Missing`]; since an
 //! attempt reads a few nodes only, the caller fetches it and tries again from the start.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use piton_types::{BlobId, Path, Segment};
 
@@ -23,7 +25,7 @@ pub(super) enum Edit<'a> {
     /// Take the item or entry out.
     Remove,
     /// Append to the list.
-    Extend(Entries),
+    Extend(Cow<'a, Entries>),
     /// Append to the string.
     AppendText(&'a str),
 }
@@ -34,7 +36,7 @@ struct Place<'p> {
     /// Whether something is there, or it is only where something could be.
     occupied: bool,
     /// The key, if it is a map.
-    key: Option<std::borrow::Cow<'p, str>>,
+    key: Option<Cow<'p, str>>,
 }
 
 impl Place<'_> {

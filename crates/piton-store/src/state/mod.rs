@@ -8,6 +8,7 @@
 //! Two entrances: [`encode()`] takes a whole value, [`State`] is edited by path and saves at the cost of
 //! the change. [`load()`] and [`diff()`] read what was stored.
 
+mod appended;
 mod cache;
 mod cut;
 pub(crate) mod decode;
@@ -23,6 +24,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use appended::{MAX_APPENDS, unwind};
 pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
 pub(crate) use encode::encode_inside;

@@ -94,6 +94,16 @@ impl Entries {
         self.marks.is_empty()
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Appends others, of a list.
+    pub(super) fn append(&mut self, others: &Self) {
+        others.iter().for_each(|entry| self.push_slot(entry.bytes));
+    }
+
     /// The bytes of all of them.
     pub(super) fn size(&self) -> usize {
         self.buffer.len()

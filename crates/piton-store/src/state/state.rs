@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_types::{BlobId, Path, RunId, Segment, Seq, Value};
 
+use super::appended::{self, MAX_APPENDS};
 use super::cache::{Cache, IdMap, IdSet};
 use super::cut::Sink;
 use super::edit::{Edit, apply, find};
@@ -15,7 +16,7 @@ use super::encode::Encoder;
 use super::grammar::{Kind, LIST, LIST_INNER, LONG_BYTES, MAP, Reader, reference_offsets};
 use super::load::{NodeSource, load_node};
 use super::node::{Entries, Node};
-use super::splice::{Fail, Shelf};
+use super::splice::{Fail, Shelf, Spine};
 use crate::codec::{CHECKSUM, checksum};
 use crate::difference::Base;
 use crate::{Hashing, Redaction, StoreError};
@@ -28,6 +29,9 @@ const SWEEP_MIN: usize = 1 << 20;
 
 /// Nodes that most edits pass.
 const ON_THE_WAY: usize = 8;
+
+/// The most items that one record of an append has.
+const MAX_ITEMS: usize = 32;
 
 /// A persistent value, edited by path. An edit, and a save after it, costs the change and not the size.
 ///
@@ -55,11 +59,12 @@ const ON_THE_WAY: usize = 8;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
 pub struct State {
     hashing: Hashing,
     root: BlobId,
     fresh: Unstored,
+    /// What was appended and isn't in the tree yet.
+    deferred: Option<Deferred>,
     /// What the nodes of the next save may be written as differences from.
     bases: Bases,
     /// Stored nodes of a state without a source, which couldn't be had back.
@@ -98,6 +103,45 @@ impl Fresh {
     pub(crate) fn made(id: BlobId, node: Bytes) -> Self {
         Self { sum: Some(checksum(&node)), ..Self::said(id, node) }
     }
+}
+
+/// Items that were appended to a list of a stored state and aren't in its tree yet.
+///
+/// Saving them takes a [record](super::appended) and no nodes but their own. The tree is made when somebody looks at the
+/// state, or does anything else with it.
+struct Deferred {
+    /// Where the list is.
+    path: Path,
+    /// The nodes on the way to its end, so that the tree can be made from memory.
+    way: IdMap<Bytes>,
+    items: Entries,
+    /// How many of the items are stored, and what the state with those is called.
+    stored: usize,
+    name: Name,
+    /// The record with the others, from when it was given out to be stored.
+    record: Option<Name>,
+    tree: OnceLock<Tree>,
+}
+
+/// What a stored state is called: a root, or the newest of so many records.
+#[derive(Clone)]
+struct Name {
+    id: BlobId,
+    node: Bytes,
+    appends: u32,
+}
+
+/// A root, and the nodes below it that aren't stored yet.
+struct Tree {
+    root: BlobId,
+    fresh: Unstored,
+}
+
+/// What is to be stored of a state, and what the state is called then.
+pub(crate) struct Unsaved {
+    pub(crate) nodes: Vec<Fresh>,
+    pub(crate) root: BlobId,
+    pub(crate) appends: u32,
 }
 
 /// Which nodes were saved last, and are in the packs of the same group of entries as those that come next.
@@ -155,6 +199,18 @@ impl Unstored {
         self.order.push(id);
     }
 
+    /// All of them, with their bases.
+    fn all(&self, base: impl Fn(&New) -> Option<(Base, Bytes)>) -> Vec<Fresh> {
+        let mut all = Vec::with_capacity(self.order.len() + 1);
+        let nodes = self.order.iter().filter_map(|id| Some((*id, self.nodes.get(id)?)));
+        all.extend(nodes.map(|(id, new)| {
+            let base = base(new);
+            let references = base.as_ref().map_or_else(Vec::new, |_| offsets(&new.node));
+            Fresh { id, node: new.node.clone(), base, references, sum: Some(new.sum) }
+        }));
+        all
+    }
+
     /// Whether all of them are known to be in use.
     const fn are_in_use(&self) -> bool {
         self.edits < 2
@@ -189,7 +245,21 @@ impl Shelf for View<'_> {
     }
 }
 
-/// The same, with a place for new nodes.
+/// The same, and remembers what was asked for.
+struct Way<'a> {
+    view: View<'a>,
+    seen: RefCell<IdMap<Bytes>>,
+}
+
+impl Shelf for Way<'_> {
+    fn node(&self, id: BlobId) -> Result<Bytes, Fail> {
+        let node = self.view.node(id)?;
+        self.seen.borrow_mut().insert(id, node.clone());
+        Ok(node)
+    }
+}
+
+/// The same as a view, with a place for new nodes.
 struct Desk<'a> {
     hashing: &'a Hashing,
     fresh: &'a mut Unstored,
@@ -201,6 +271,11 @@ struct Desk<'a> {
     /// Nodes with entries that were read on the way, in order, with their tag and level: new ones of the
     /// same shape, which come in the reverse order, most likely take their places.
     trail: RefCell<Vec<(BlobId, [u8; 2])>>,
+}
+
+/// Where the ids in a node are that was made here.
+fn offsets(node: &[u8]) -> Vec<usize> {
+    reference_offsets(node).expect("a node that was made here is well formed")
 }
 
 /// The tag and the level of a node with entries.
@@ -255,6 +330,25 @@ impl Sink for Desk<'_> {
     }
 }
 
+impl Clone for State {
+    fn clone(&self) -> Self {
+        let (root, fresh) = self.tree();
+        Self {
+            hashing: self.hashing.clone(),
+            root,
+            fresh: fresh.clone(),
+            // Which of its nodes are stored has one answer for a copy and for what it was made from.
+            deferred: None,
+            bases: self.bases.clone(),
+            kept: self.kept.clone(),
+            cache: Arc::clone(&self.cache),
+            source: self.source.clone(),
+            home: self.home.clone(),
+            redaction: self.redaction.clone(),
+        }
+    }
+}
+
 impl State {
     /// A new state, of which nothing is stored.
     ///
@@ -270,6 +364,7 @@ impl State {
             hashing: hashing.clone(),
             root: encoded.root,
             fresh,
+            deferred: None,
             bases: Bases::default(),
             kept: IdMap::default(),
             cache: Arc::default(),
@@ -326,6 +421,7 @@ impl State {
             hashing,
             root,
             fresh: Unstored { limit: SWEEP_MIN, ..Unstored::default() },
+            deferred: None,
             bases: Bases::default(),
             kept: IdMap::default(),
             cache: Arc::default(),
@@ -360,8 +456,102 @@ impl State {
     }
 
     /// The name of the whole value.
-    pub const fn root(&self) -> BlobId {
-        self.root
+    pub fn root(&self) -> BlobId {
+        self.tree().0
+    }
+
+    /// The root as of now, and what of its tree isn't stored.
+    fn tree(&self) -> (BlobId, &Unstored) {
+        match &self.deferred {
+            None => (self.root, &self.fresh),
+            Some(deferred) => {
+                let tree = deferred.tree.get_or_init(|| self.tree_with(deferred));
+                (tree.root, &tree.fresh)
+            }
+        }
+    }
+
+    fn tree_with(&self, deferred: &Deferred) -> Tree {
+        let mut fresh = self.fresh.clone();
+        let mut desk = Desk {
+            hashing: &self.hashing,
+            fresh: &mut fresh,
+            kept: &self.kept,
+            cache: &self.cache,
+            fetched: &deferred.way,
+            read: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
+            trail: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
+        };
+        let edit = Edit::Extend(Cow::Borrowed(&deferred.items));
+        let applied = apply(&self.hashing, &mut desk, self.root, &deferred.path, &edit);
+        let root = applied.ok().flatten().expect("all nodes on the way are held, and lead to a list");
+        // Nothing was there before but the nodes of items.
+        fresh.edits = 1;
+        Tree { root, fresh }
+    }
+
+    /// Puts what was appended into the tree.
+    pub(crate) fn make_tree(&mut self) {
+        if let Some(mut deferred) = self.deferred.take() {
+            let tree = deferred.tree.take().unwrap_or_else(|| self.tree_with(&deferred));
+            (self.root, self.fresh) = (tree.root, tree.fresh);
+        }
+    }
+
+    /// Whether so many items that are appended to the list at `path` may be kept out of the tree. Then there is a place
+    /// for them.
+    fn defers(&mut self, path: &Path, items: usize) -> bool {
+        if let Some(deferred) = &self.deferred {
+            let unsaved = deferred.items.len() - deferred.stored;
+            return deferred.path == *path && deferred.tree.get().is_none() && unsaved + items <= MAX_ITEMS;
+        }
+        // What is stored, and among the last entries, can be built on.
+        if self.home.is_none() || !self.fresh.nodes.is_empty() || !self.bases.places.contains_key(&self.root) {
+            return false;
+        }
+        if items == 0 || items > MAX_ITEMS || !appended::fits(path) {
+            return false;
+        }
+        let Some(way) = self.way_to_the_end(path) else { return false };
+        let Some(node) = way.get(&self.root).cloned() else { return false };
+        let name = Name { id: self.root, node, appends: 0 };
+        let (path, items) = (path.clone(), Entries::default());
+        self.deferred = Some(Deferred { path, way, items, stored: 0, name, record: None, tree: OnceLock::new() });
+        true
+    }
+
+    /// The nodes from the root to the end of the list at `path`, if there is one and they are at hand.
+    fn way_to_the_end(&self, path: &Path) -> Option<IdMap<Bytes>> {
+        let empty = IdMap::default();
+        let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
+        let way = Way { view, seen: RefCell::default() };
+        let list = find(&way, self.root, path).ok()??;
+        let list = Node::parse(&list).ok()?.filter(|list| list.kind() == Kind::List)?;
+        Spine::to_end(&way, list).ok()?;
+        Some(way.seen.into_inner())
+    }
+
+    /// Makes a state out of one that was opened by the newest of so many records.
+    pub(crate) async fn unwind(&mut self, appends: u32) -> Result<(), StoreError> {
+        appended::check(appends)?;
+        let mut added = Vec::new();
+        let mut here = None;
+        for _ in 0..appends {
+            let node = match here.take() {
+                Some(node) => node,
+                None => self.fetch(self.root).await?,
+            };
+            let record = appended::read(&node)?;
+            self.root = record.before.id(&self.hashing);
+            if let appended::Before::Here(node) = record.before {
+                here = Some(node);
+            }
+            added.push((record.path, record.items));
+        }
+        for (path, items) in added.into_iter().rev() {
+            self.edit(&path, &Edit::Extend(Cow::Owned(items))).await?;
+        }
+        Ok(())
     }
 
     /// The value at `path`. Only what is on the way and below is loaded.
@@ -374,7 +564,7 @@ impl State {
 
     /// The whole value.
     pub async fn value(&self) -> Result<Value, StoreError> {
-        load_node(self, self.fetch(self.root).await?).await.map(|value| self.outgoing(value))
+        load_node(self, self.fetch(self.root()).await?).await.map(|value| self.outgoing(value))
     }
 
     /// A value as whoever reads it gets it.
@@ -397,6 +587,7 @@ impl State {
     /// Replaces what is at `path`, or creates it: an entry of a map, or the item behind the last of a
     /// list. What is around it must exist. The empty path replaces the whole state.
     pub async fn set(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
+        self.make_tree();
         let value = self.incoming(Some(path), &value);
         if path.segments().is_empty() {
             let mut encoder = Encoder::new(&self.hashing);
@@ -429,12 +620,21 @@ impl State {
             entries.push_slot(&slot);
         }
         let nodes = encoder.finish();
+        if self.defers(path, entries.len()) {
+            self.keep(nodes);
+            if let Some(deferred) = &mut self.deferred {
+                deferred.items.append(&entries);
+            }
+            return Ok(());
+        }
+        self.make_tree();
         self.keep(nodes);
-        self.edit(path, &Edit::Extend(entries)).await.map(drop)
+        self.edit(path, &Edit::Extend(Cow::Owned(entries))).await.map(drop)
     }
 
     /// Puts an item into a list at the index that ends `path`; those from there on move up.
     pub async fn insert(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
+        self.make_tree();
         let value = self.incoming(None, &value);
         let slot = self.slot(&value, path.segments().len())?;
         self.edit(path, &Edit::Insert(slot)).await.map(drop)
@@ -443,6 +643,7 @@ impl State {
     /// Takes out an entry of a map, or an item of a list, where those behind it move down. Says whether
     /// there was one.
     pub async fn remove(&mut self, path: &Path) -> Result<bool, StoreError> {
+        self.make_tree();
         self.edit(path, &Edit::Remove).await
     }
 
@@ -454,6 +655,7 @@ impl State {
             // A secret may come in pieces, so the whole is looked at again.
             return self.set(path, Value::from(before + text)).await;
         }
+        self.make_tree();
         self.edit(path, &Edit::AppendText(text)).await.map(drop)
     }
 
@@ -464,9 +666,26 @@ impl State {
         self.walk(false).into_iter().map(|fresh| (fresh.id, fresh.node)).collect()
     }
 
-    /// The same, with the nodes whose places they took, where those were saved in the same `group`.
-    pub(crate) fn unsaved_in(&self, group: u32) -> Vec<Fresh> {
-        self.walk(self.bases.group == group)
+    /// What is to be stored with an entry of this `group`: nodes with those whose places they took, where those were
+    /// saved in the same one, or a record of what was appended since.
+    pub(crate) fn unsaved_in(&mut self, group: u32) -> Unsaved {
+        if let Some(deferred) = &mut self.deferred {
+            if deferred.stored == deferred.items.len() {
+                return Unsaved { nodes: Vec::new(), root: deferred.name.id, appends: deferred.name.appends };
+            }
+            let Name { id, node, appends } = &deferred.name;
+            if self.bases.group == group && *appends < MAX_APPENDS && deferred.tree.get().is_none() {
+                let node = appended::write((*id, node), &deferred.path, &deferred.items, deferred.stored);
+                let name = Name { id: self.hashing.blob(&node), node, appends: appends + 1 };
+                let mut nodes = self.fresh.all(|_| None);
+                nodes.push(Fresh::made(name.id, name.node.clone()));
+                let (root, appends) = (name.id, name.appends);
+                deferred.record = Some(name);
+                return Unsaved { nodes, root, appends };
+            }
+        }
+        self.make_tree();
+        Unsaved { nodes: self.walk(self.bases.group == group), root: self.root, appends: 0 }
     }
 
     fn walk(&self, with_bases: bool) -> Vec<Fresh> {
@@ -475,34 +694,27 @@ impl State {
             let place = self.bases.places.get(&old)?;
             Some((*place, lock(&self.cache).get(old)?))
         };
-        let offsets = |node: &[u8]| reference_offsets(node).expect("a node that was made here is well formed");
-        if !self.fresh.nodes.contains_key(&self.root) {
+        let (root, unstored) = self.tree();
+        if !unstored.nodes.contains_key(&root) {
             return Vec::new();
         }
-        if self.fresh.are_in_use() {
-            let fresh = self.fresh.order.iter().filter_map(|id| Some((*id, self.fresh.nodes.get(id)?)));
-            return fresh
-                .map(|(id, new)| {
-                    let base = base(new);
-                    let references = base.as_ref().map_or_else(Vec::new, |_| offsets(&new.node));
-                    Fresh { id, node: new.node.clone(), base, references, sum: Some(new.sum) }
-                })
-                .collect();
+        if unstored.are_in_use() {
+            return unstored.all(base);
         }
-        let mut nodes = Vec::with_capacity(self.fresh.nodes.len());
-        let mut seen = IdSet::with_capacity_and_hasher(self.fresh.nodes.len(), Default::default());
-        let mut stack = Vec::with_capacity(self.fresh.nodes.len() + 1);
-        stack.push((self.root, None));
+        let mut nodes = Vec::with_capacity(unstored.nodes.len());
+        let mut seen = IdSet::with_capacity_and_hasher(unstored.nodes.len(), Default::default());
+        let mut stack = Vec::with_capacity(unstored.nodes.len() + 1);
+        stack.push((root, None));
         while let Some((id, expanded)) = stack.pop() {
             // What a stored node refers to is stored.
-            let Some(new) = self.fresh.nodes.get(&id) else { continue };
+            let Some(new) = unstored.nodes.get(&id) else { continue };
             if let Some(references) = expanded {
                 nodes.push(Fresh { id, node: new.node.clone(), base: base(new), references, sum: Some(new.sum) });
             } else if seen.insert(id) {
                 let offsets = offsets(&new.node);
                 let at = stack.len();
                 let children = offsets.iter().filter_map(|&at| Reader::at(&new.node, at).id().ok());
-                stack.extend(children.filter(|child| self.fresh.nodes.contains_key(child)).map(|child| (child, None)));
+                stack.extend(children.filter(|child| unstored.nodes.contains_key(child)).map(|child| (child, None)));
                 stack[at..].reverse();
                 stack.insert(at, (id, Some(offsets)));
             }
@@ -512,6 +724,7 @@ impl State {
 
     /// What [`unsaved`](Self::unsaved) returns is stored now.
     pub fn saved(&mut self) {
+        self.make_tree();
         if self.source.is_none() {
             // They can't be fetched back, so they stay.
             self.kept.extend(self.unsaved());
@@ -551,6 +764,7 @@ impl State {
             // The copy was made anew for its store: nothing of this one was stored.
             return;
         }
+        self.make_tree();
         if let Some(source) = &copy.source {
             self.set_source(Arc::clone(source));
         }
@@ -569,8 +783,15 @@ impl State {
         }
     }
 
-    /// The same; what was saved is in the pack of entry `seq`, which is one of this `group`.
+    /// What [`unsaved_in`](Self::unsaved_in) gave is in the pack of entry `seq`, which is one of this `group`.
     pub(crate) fn saved_in(&mut self, group: u32, seq: Seq, place: impl Fn(&BlobId) -> Option<u32>) {
+        if let Some(deferred) = &mut self.deferred {
+            if let Some(record) = deferred.record.take() {
+                (deferred.name, deferred.stored) = (record, deferred.items.len());
+                self.fresh.clear();
+            }
+            return;
+        }
         if self.bases.group != group {
             self.bases.group = group;
             self.bases.places.clear();
@@ -589,8 +810,9 @@ impl State {
     async fn find(&self, path: &Path) -> Result<Option<Bytes>, StoreError> {
         let mut fetched = IdMap::default();
         loop {
-            let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &fetched };
-            let id = match find(&view, self.root, path) {
+            let (root, fresh) = self.tree();
+            let view = View { fresh: &fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &fetched };
+            let id = match find(&view, root, path) {
                 Ok(node) => return Ok(node),
                 Err(Fail::Missing(id)) => id,
                 Err(Fail::Error(error)) => return Err(error),
@@ -680,7 +902,8 @@ impl State {
 impl NodeSource for State {
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
         let empty = IdMap::default();
-        let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
+        let fresh = self.tree().1;
+        let view = View { fresh: &fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
         if let Ok(node) = view.node(id) {
             return Ok(node);
         }
@@ -699,8 +922,8 @@ impl NodeSource for State {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State")
-            .field("root", &self.root)
-            .field("unsaved", &self.fresh.nodes.len())
+            .field("root", &self.root())
+            .field("unsaved", &self.tree().1.nodes.len())
             .finish_non_exhaustive()
     }
 }

@@ -261,7 +261,7 @@ async fn check_run_with(
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
                         let log = RunLog::open_at(Arc::clone(store), run, entry.seq).await?;
-                        new.insert(match log.load(part.root).await {
+                        new.insert(match log.load(part).await {
                             Ok(snapshot) => (reach.size(&snapshot), reach.affected(store, snapshot, lost).await?),
                             Err(error) => (0, vec![damage(error)?.detail]),
                         })

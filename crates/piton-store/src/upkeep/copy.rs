@@ -175,7 +175,7 @@ impl Copy<'_> {
         let mut snapshots = Vec::new();
         for entry in entries.iter().filter(|entry| !removed.contains(&entry.seq)) {
             if let Some(part) = entry.parts.get(&name)
-                && let Some(snapshot) = self.unless_damaged(log.load(part.root).await)?
+                && let Some(snapshot) = self.unless_damaged(log.load(part).await)?
             {
                 snapshots.push(snapshot);
             }

@@ -47,7 +47,7 @@ pub(super) async fn snapshots(log: &RunLog) -> Result<Option<Vec<Value>>, StoreE
         if let Some(part) = entry.parts.get(&name)
             && seen.insert(part.root)
         {
-            snapshots.push(log.load(part.root).await?);
+            snapshots.push(log.load(part).await?);
         }
     }
     Ok(Some(snapshots))

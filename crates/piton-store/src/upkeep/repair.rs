@@ -133,7 +133,7 @@ async fn save_apart(
     let mut values = BTreeMap::new();
     let mut staged: BTreeSet<PackId> = BTreeSet::new();
     for (name, part) in &entry.parts {
-        let value = log.load(part.root).await?;
+        let value = log.load(part).await?;
         if name.0 == PartName::WORKSPACE {
             let blobs: Vec<_> = reach.reach(from, vec![value.clone()]).await?.into_iter().collect();
             let packs: BTreeSet<_> = from.locate(&blobs).await?.into_iter().flatten().collect();

@@ -55,7 +55,7 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
                 open.push(part.root);
             }
             if is_snapshot && !removed.contains(&entry.seq) {
-                snapshots.push(log.load(part.root).await?);
+                snapshots.push(log.load(part).await?);
             }
         }
     }

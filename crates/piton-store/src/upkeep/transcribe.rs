@@ -65,7 +65,7 @@ pub(super) async fn transcribe_log(
         let mut body = log.stored_body(entry).await?;
         let (mut values, mut staged) = (BTreeMap::new(), Vec::new());
         for (name, part) in &entry.parts {
-            let mut value = match log.stored(part.root).await {
+            let mut value = match log.stored_part(part).await {
                 // Nothing is left of it, and nobody will ask.
                 Err(StoreError::NotFound { .. }) if removed.contains(&entry.seq) => Value::Null,
                 other => other?,
@@ -143,7 +143,7 @@ async fn continued(to: &Arc<dyn Store>, log: &RunLog, entries: &[SealedEntry]) -
     if let (true, Some(a)) = (same, there.last()) {
         let b = &entries[there.len() - 1];
         for (name, part) in a.parts.iter().filter(|(name, _)| name.0 != PartName::WORKSPACE) {
-            same = same && same_value(target.stored(part.root).await, log.stored(b.parts[name].root).await)?;
+            same = same && same_value(target.stored_part(part).await, log.stored_part(&b.parts[name]).await)?;
         }
         if !a.parts.contains_key(&PartName::from(PartName::WORKSPACE)) {
             same = same && target.stored_body(a).await? == log.stored_body(b).await?;

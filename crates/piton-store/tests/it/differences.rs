@@ -23,7 +23,7 @@ async fn save(log: &mut RunLog, state: &mut State) -> Seq {
 
 async fn load(log: &RunLog, seq: Seq) -> Value {
     let entry = log.entry(seq).await.unwrap();
-    log.load(entry.parts.values().next().unwrap().root).await.unwrap()
+    log.load(entry.parts.values().next().unwrap()).await.unwrap()
 }
 
 fn text(n: usize) -> Value {

@@ -44,7 +44,7 @@ async fn grown() -> (Arc<dyn Store>, RunLog) {
 
 async fn load(log: &RunLog, seq: usize) -> Value {
     let entry = log.entry(Seq(u32::try_from(seq).unwrap())).await.unwrap();
-    log.load(entry.parts.values().next().unwrap().root).await.unwrap()
+    log.load(entry.parts.values().next().unwrap()).await.unwrap()
 }
 
 fn runtimes() -> [Runtime; 2] {

@@ -118,7 +118,7 @@ async fn told(store: &Arc<dyn Store>, run: &RunId) -> Vec<String> {
         for (name, part) in &entry.parts {
             line.push_str(&format!(" {name:?} {} {}", part.schema, part.version));
             if name.0 != "workspace" && !removed.contains(&entry.seq) {
-                line.push_str(&format!(" {:?}", log.load(part.root).await.unwrap()));
+                line.push_str(&format!(" {:?}", log.load(part).await.unwrap()));
             }
         }
         if !entry.parts.contains_key(&"workspace".into()) {

@@ -288,7 +288,7 @@ async fn a_pack_of_state_of_which_little_is_needed_is_written_anew() {
     assert_whole(&store, 0).await;
     let log = RunLog::open(Arc::clone(&store), &id).await.unwrap();
     let entry = log.entry(Seq(2)).await.unwrap();
-    assert_eq!(log.load(entry.parts[&"app".into()].root).await.unwrap(), Value::List(large[..3].to_vec()));
+    assert_eq!(log.load(&entry.parts[&"app".into()]).await.unwrap(), Value::List(large[..3].to_vec()));
 }
 
 /// A run with so many checkpoints of a growing list.
@@ -352,7 +352,7 @@ async fn a_thinned_run_keeps_what_is_left_of_it() {
     let id: RunId = "long".parse().unwrap();
     let mut open = RunLog::open(Arc::clone(&store), &id).await.unwrap();
     let old = open.entry(Seq(100)).await.unwrap();
-    let mut state = open.state(old.parts[&"app".into()].root);
+    let mut state = open.state(&old.parts[&"app".into()]).await.unwrap();
     state.push(&"".parse().unwrap(), Value::from("added to what is about to be removed")).await.unwrap();
     let before = store.usage().await.unwrap().bytes;
 
@@ -366,11 +366,11 @@ async fn a_thinned_run_keeps_what_is_left_of_it() {
     let log = RunLog::open(Arc::clone(&store), &id).await.unwrap();
     for seq in (25..300).step_by(25) {
         let entry = log.entry(Seq(seq)).await.unwrap();
-        let value = log.load(entry.parts[&"app".into()].root).await.unwrap();
+        let value = log.load(&entry.parts[&"app".into()]).await.unwrap();
         assert_eq!(value.as_list().map(<[Value]>::len), Some(seq as usize));
     }
     let entry = log.entry(Seq(30)).await.unwrap();
-    assert!(log.load(entry.parts[&"app".into()].root).await.is_err(), "its state is gone");
+    assert!(log.load(&entry.parts[&"app".into()]).await.is_err(), "its state is gone");
 
     // The handle from before can't write behind the removal without having seen it, and then stores all of its state.
     let part =

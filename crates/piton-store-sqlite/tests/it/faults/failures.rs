@@ -165,7 +165,7 @@ impl Growing {
         let entries = log.entries(Span::ALL).await.unwrap();
         assert_eq!(entries.len(), items.len() + 1);
         for entry in &entries[1..] {
-            let value = log.load(entry.parts[&PartName("state".to_owned())].root).await.unwrap();
+            let value = log.load(&entry.parts[&PartName("state".to_owned())]).await.unwrap();
             assert_eq!(value, Value::List(items[..entry.seq.0 as usize].to_vec()));
         }
     }

@@ -155,7 +155,7 @@ type Failed = (&'static str, StoreError);
 async fn open_log(store: &Arc<SqliteStore>) -> Result<(RunLog, State), StoreError> {
     let log = RunLog::open(Arc::clone(store) as Arc<dyn Store>, &run()).await?;
     let state = match log.newest_checkpoint().await? {
-        Some(entry) => log.state(entry.parts[&PartName("state".to_owned())].root),
+        Some(entry) => log.state(&entry.parts[&PartName("state".to_owned())]).await?,
         None => State::new(store.hashing(), &states()[0])?,
     };
     Ok((log, state))
@@ -270,7 +270,7 @@ pub(crate) fn verify(folder: &Path, said: &Said) -> Result<Option<u32>, StoreErr
         assert!(entries.iter().zip(0..).all(|(entry, seq)| entry.seq == Seq(seq)), "no gaps");
         let name = PartName("state".to_owned());
         for entry in entries.iter().skip(1) {
-            let value = log.load(entry.parts[&name].root).await?;
+            let value = log.load(&entry.parts[&name]).await?;
             assert_eq!(value, states()[entry.seq.0 as usize], "entry {}", entry.seq);
         }
         for (seq, root) in &said.acks {

@@ -1,0 +1,191 @@
+//! A state named by what was appended to another one.
+//!
+//! A checkpoint whose list has grown by a message would have new nodes from the list's last leaf up to the root, which
+//! are more than the message. So within a group of entries it may name its state by a *record* instead: a list of what
+//! was there before, where it was appended to, and the items. To whoever looks for nodes that is a value like any
+//! other. What was there before is the root of a state, or another record, and how many there are is said where the
+//! first of them is named.
+
+use bytes::Bytes;
+use piton_types::{BlobId, Path, Value};
+
+use super::grammar::{Head, INLINE_MAX, Kind, REFERENCE, STRING, write_varint};
+use super::node::{Entries, Node, slot_reference};
+use crate::{Hashing, StoreError};
+
+/// The most records between a state and a root: they lie in one group of entries, which begins with a root.
+pub(crate) const MAX_APPENDS: u32 = 15;
+
+/// The longest path that a record has, in bytes.
+const MAX_PATH: usize = 64;
+
+/// One append.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// The name of what was there before.
+    pub(super) before: Before,
+    /// Where the list is.
+    pub(super) path: Path,
+    /// What was appended to it.
+    pub(super) items: Entries,
+}
+
+/// What was there before an append.
+#[derive(Debug)]
+pub(super) enum Before {
+    /// A small node, which stands in the record.
+    Here(Bytes),
+    /// A node that is referred to.
+    Node(BlobId),
+}
+
+/// Whether a record can have this path.
+pub(super) fn fits(path: &Path) -> bool {
+    path.to_string().len() <= MAX_PATH
+}
+
+/// The record of items, from the one at `first` on, that were appended to the list at `path` of what `before` names.
+pub(super) fn write(before: (BlobId, &[u8]), path: &Path, items: &Entries, first: usize) -> Bytes {
+    let count = 2 + items.len() - first;
+    let mut out = Vec::with_capacity(48 + INLINE_MAX + MAX_PATH + items.size());
+    Head { kind: Kind::List, level: 0, count: count as u64 }.write(&mut out);
+    if before.1.len() <= INLINE_MAX {
+        out.extend_from_slice(before.1);
+    } else {
+        out.push(REFERENCE);
+        out.extend_from_slice(before.0.as_bytes());
+    }
+    let path = path.to_string();
+    out.push(STRING);
+    write_varint(&mut out, path.len() as u64);
+    out.extend_from_slice(path.as_bytes());
+    items.iter().skip(first).for_each(|item| out.extend_from_slice(item.bytes));
+    out.into()
+}
+
+/// Takes a record apart.
+pub(super) fn read(node: &Bytes) -> Result<Record, StoreError> {
+    let record = Node::parse(node)?.filter(|node| node.kind() == Kind::List && node.level() == 0 && node.len() > 2);
+    let record = record.ok_or_else(no_record)?;
+    let slot = record.slot(0);
+    let before = slot_reference(&slot)?.map_or(Before::Here(slot), Before::Node);
+    let mut items = Entries::default();
+    (2..record.len()).for_each(|at| items.push_slot(&record.slot(at)));
+    let path = record.slot(1);
+    let mut reader = super::grammar::Reader::new(&path);
+    let path = match reader.tag()? {
+        STRING => reader.text()?.parse().map_err(|_| no_record())?,
+        _ => return Err(no_record()),
+    };
+    Ok(Record { before, path, items })
+}
+
+impl Before {
+    /// Its id.
+    pub(super) fn id(&self, hashing: &Hashing) -> BlobId {
+        match self {
+            Self::Here(node) => hashing.blob(node),
+            Self::Node(id) => *id,
+        }
+    }
+}
+
+/// The state that a value stands for which was loaded from so many records.
+pub(crate) fn unwind(mut value: Value, appends: u32) -> Result<Value, StoreError> {
+    check(appends)?;
+    let mut added = Vec::new();
+    for _ in 0..appends {
+        let Value::List(mut record) = value else { return Err(no_record()) };
+        if record.len() < 3 {
+            return Err(no_record());
+        }
+        let items = record.split_off(2);
+        let (Some(Value::String(path)), Some(before)) = (record.pop(), record.pop()) else { return Err(no_record()) };
+        added.push((path.parse::<Path>().map_err(|_| no_record())?, items));
+        value = before;
+    }
+    for (path, items) in added.into_iter().rev() {
+        let Some(Value::List(list)) = part_of(&mut value, &path) else { return Err(no_record()) };
+        list.extend(items);
+    }
+    Ok(value)
+}
+
+/// That there may be so many records.
+pub(super) fn check(appends: u32) -> Result<(), StoreError> {
+    if appends <= MAX_APPENDS { Ok(()) } else { Err(no_record()) }
+}
+
+fn part_of<'v>(value: &'v mut Value, path: &Path) -> Option<&'v mut Value> {
+    path.segments().iter().try_fold(value, |value, segment| match value {
+        Value::List(items) => items.get_mut(segment.as_index()?),
+        Value::Map(entries) => entries.get_mut(&*segment.as_key()),
+        _ => None,
+    })
+}
+
+fn no_record() -> StoreError {
+    StoreError::corrupt("a state", "what was appended to it isn't told as it should be")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::encode;
+
+    fn record(before: Value, path: &str, items: Vec<Value>) -> Value {
+        Value::List([vec![before, Value::from(path)], items].concat())
+    }
+
+    #[test]
+    fn a_record_says_what_it_was_made_of() {
+        let path: Path = "/a/0".parse().unwrap();
+        let mut items = Entries::default();
+        (1..=3).for_each(|n| items.push_slot(&[crate::state::grammar::NATURAL, n]));
+        for (before, is_here) in [(Value::from("small"), true), (Value::from("large ".repeat(50)), false)] {
+            let encoded = encode(&Hashing::PLAIN, &before).unwrap();
+            let (id, node) = encoded.nodes.last().unwrap();
+            let record = read(&write((*id, node), &path, &items, 1)).unwrap();
+            assert_eq!(record.path, path);
+            assert_eq!(record.items.iter().map(|item| item.bytes[1]).collect::<Vec<_>>(), [2, 3]);
+            assert_eq!(matches!(record.before, Before::Here(_)), is_here);
+            assert_eq!(record.before.id(&Hashing::PLAIN), encoded.root);
+        }
+    }
+
+    #[test]
+    fn records_unwind_in_the_order_in_which_they_were_made() {
+        let list =
+            |items: &[i64]| Value::map([("l", items.iter().copied().map(Value::from).collect::<Vec<_>>().into())]);
+        let first = record(list(&[1]), "/l", vec![Value::from(2)]);
+        let second = record(first.clone(), "/l", vec![Value::from(3), Value::from(4)]);
+        assert_eq!(unwind(list(&[1]), 0).unwrap(), list(&[1]));
+        assert_eq!(unwind(first, 1).unwrap(), list(&[1, 2]));
+        assert_eq!(unwind(second, 2).unwrap(), list(&[1, 2, 3, 4]));
+    }
+
+    /// Promise 21.
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let list = Value::List(vec![Value::Null; 3]);
+        let good = || record(list.clone(), "", vec![Value::Null]);
+        let bad = [
+            (Value::Null, 1),
+            (Value::List(vec![]), 1),
+            (record(list.clone(), "", vec![]), 1),
+            (record(list.clone(), "no path", vec![Value::Null]), 1),
+            (record(list.clone(), "/7", vec![Value::Null]), 1),
+            (record(Value::from("text"), "", vec![Value::Null]), 1),
+            (good(), 2),
+            (good(), MAX_APPENDS + 1),
+            (good(), u32::MAX),
+        ];
+        for (value, appends) in bad {
+            let refused = unwind(value.clone(), appends);
+            assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{value:?} {appends}: {refused:?}");
+        }
+        for node in [&[][..], &[8, 0], &[8, 3, 0, 0, 0], &[8, 3, 0, 6, 1, b'x', 0], &[9, 0]] {
+            assert!(read(&Bytes::from_static(node)).is_err(), "{node:?}");
+        }
+    }
+}
