@@ -19,7 +19,7 @@ use crate::errors::{from_io, translate};
 use crate::files::{self, Files};
 use crate::pages::{Pages, Row, Value};
 use crate::schema::pack_state;
-use crate::{SqliteOptions, SqliteStore, blobs, vfs, wal_scan};
+use crate::{SqliteOptions, SqliteStore, blobs, log_origin, vfs, wal_scan};
 
 /// Rows between two commits.
 const BATCH: u64 = 1000;
@@ -39,8 +39,9 @@ pub fn gather(path: &Path, into: &Path) -> Result<u64, StoreError> {
     };
     let newer = match &log {
         Some(_) => {
+            log_origin::check(&files, &SqliteOptions::default(), false)?;
             let open = || Ok(io::BufReader::new(files::options().read(true).open(files.wal())?));
-            wal_scan::committed(open).map_err(|error| from_io(&error, &files.wal()))?
+            wal_scan::committed(open).map_err(|error| from_io(&error, &files.wal()))?.pages
         }
         None => HashMap::new(),
     };

@@ -88,31 +88,41 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase | SystemIoFailure))
 }
 
-/// Pages whose checksum doesn't fit. Those that were never written, because they were freed before, are zeros.
+/// Pages whose checksum doesn't fit, or in which the file ends. Those that were never written, because they were freed before, are zeros.
 fn damaged_pages(conn: &Connection, length: u64) -> Vec<Defect> {
     let mut defects = Vec::new();
     let mut buffer = vec![0; AT_ONCE];
     let mut first = 1_u64;
     let at = |number: u64| (number - 1).cast_signed() * PAGE as i64;
+    let is_nothing = |page: &[u8]| page.iter().all(|byte| *byte == 0);
     while at(first).cast_unsigned() < length {
         let code = vfs::read_raw(conn, at(first), &mut buffer);
         for (number, page) in (first..).zip(buffer.as_chunks_mut::<PAGE>().0) {
             let is_read = code == ffi::SQLITE_OK || code == ffi::SQLITE_IOERR_SHORT_READ;
-            if is_read && (vfs::fits(number, page) || page.iter().all(|byte| *byte == 0)) {
+            if is_read && (vfs::fits(number, page) || is_nothing(page)) {
                 continue;
             }
             // Alone, and again: somebody may be writing it just now.
             let fits = (0..3).any(|attempt| {
                 std::thread::sleep(Duration::from_millis(5 * attempt));
                 let code = vfs::read_raw(conn, at(number), page);
-                code == ffi::SQLITE_IOERR_SHORT_READ || (code == ffi::SQLITE_OK && vfs::fits(number, page))
+                match code {
+                    ffi::SQLITE_IOERR_SHORT_READ => is_nothing(page),
+                    code => code == ffi::SQLITE_OK && vfs::fits(number, page),
+                }
             });
             if !fits && defects.len() < MOST {
                 let what = format!("page {number} of the database");
-                defects.push(Defect { what, detail: "its checksum doesn't fit its content".to_owned() });
+                let is_cut = at(number + 1).cast_unsigned() > length;
+                let detail = if is_cut { "the file ends in it" } else { "its checksum doesn't fit its content" };
+                defects.push(Defect { what, detail: detail.to_owned() });
             }
         }
         first += (AT_ONCE / PAGE) as u64;
+    }
+    if defects.is_empty() && !length.is_multiple_of(PAGE as u64) {
+        let what = format!("page {} of the database", length.div_ceil(PAGE as u64));
+        defects.push(Defect { what, detail: "the file ends in it".to_owned() });
     }
     defects
 }

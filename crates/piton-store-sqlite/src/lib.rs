@@ -31,6 +31,7 @@ mod index;
 mod inspect;
 mod list;
 mod log;
+mod log_origin;
 mod maintenance;
 mod mark;
 mod marks;

@@ -2,7 +2,8 @@
 //!
 //! 1. Look at the files, and refuse what isn't a Piton store, before anything is created.
 //! 2. Lock `PATH-lock`. Whoever gets it exclusively is alone: he checks the log that a crash may have
-//!    left, makes a new store if there is none, and removes staged packs that nobody will commit.
+//!    left, and whether it is this database's, makes a new store if there is none, and removes staged packs
+//!    that nobody will commit.
 //! 3. Go on with a shared lock, held until the handle is closed.
 //!
 //! A new store is made under another name and renamed, so that a database that exists is complete.
@@ -30,6 +31,9 @@ pub(crate) struct Opened {
     pub(crate) writer: Option<Connection>,
     /// Holds the shared lock.
     pub(crate) lock: Option<File>,
+    /// Why nothing can be written although the store isn't read-only: there was no space to open it for that. Then the
+    /// lock isn't shared, because whoever writes would be missed.
+    pub(crate) full: Option<String>,
 }
 
 /// Opens the store at `path`.
@@ -95,7 +99,12 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
             let conn = target.writer()?;
             Ok((touch(&conn)?, conn))
         });
-        let (format, writer) = writer.map_err(|error| translate(&error, &files.database))?;
+        let (format, writer) = match writer.map_err(|error| translate(&error, &files.database)) {
+            Err(error @ StoreError::Full { .. }) if alone && options.read_when_full => {
+                return read_without_space(files, target, lock, error, options);
+            }
+            opened => opened?,
+        };
         options.formats.know(format, &files)?;
         if format < options.formats.newest {
             alone = alone || alone_at_last(lock.as_ref(), options.patience);
@@ -121,7 +130,29 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
         // nothing in it, and we have staged nothing yet.
         share(lock, &files, options.patience)?;
     }
-    Ok(Opened { files, target, writer, lock })
+    Ok(Opened { files, target, writer, lock, full: None })
+}
+
+/// Opens for reading what can't be opened otherwise because SQLite has no space for the index of its log. Without a log
+/// it needs none; nobody else opens the store meanwhile.
+fn read_without_space(
+    files: Files,
+    mut target: Target,
+    lock: Option<File>,
+    full: StoreError,
+    options: &SqliteOptions,
+) -> Result<Opened, StoreError> {
+    if fs::symlink_metadata(files.wal()).is_ok_and(|data| data.len() > 0) {
+        let detail = "a crash left a log, and the index that it is read by takes 32 KiB. Make room for that much";
+        return Err(StoreError::Full { what: files.database.display().to_string(), detail: detail.to_owned() });
+    }
+    if format_of(&target, &files)? < options.formats.newest {
+        // It has to be upgraded first.
+        return Err(full);
+    }
+    target.immutable = true;
+    target.reader().and_then(|conn| touch(&conn)).map_err(|error| translate(&error, &files.database))?;
+    Ok(Opened { files, target, writer: None, lock, full: Some(full.to_string()) })
 }
 
 /// Whether there was a store whose database is empty now. One has its name when it is whole, and its mark after that.

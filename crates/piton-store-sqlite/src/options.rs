@@ -14,6 +14,9 @@ pub struct SqliteOptions {
     pub patience: Duration,
     /// What to do about a damaged log that a crash left.
     pub damaged_wal: DamagedWal,
+    /// If there is no space even to open the store, open it for reading, alone: whoever writes to it then gets
+    /// `Poisoned`, and others wait until it is closed. Otherwise that is `Full`.
+    pub read_when_full: bool,
     /// Check pages as they are read. Off only as the negative control of the damage tests.
     #[doc(hidden)]
     pub verify_pages: bool,
@@ -31,6 +34,7 @@ impl Default for SqliteOptions {
             create: true,
             patience: Duration::from_secs(10),
             damaged_wal: DamagedWal::Refuse,
+            read_when_full: false,
             verify_pages: true,
             scan_wal: true,
             formats: Formats::OURS,
@@ -57,6 +61,13 @@ impl SqliteOptions {
     #[must_use]
     pub fn with_damaged_wal(mut self, damaged_wal: DamagedWal) -> Self {
         self.damaged_wal = damaged_wal;
+        self
+    }
+
+    /// Whether to open the store for reading if there is no space even for that much.
+    #[must_use]
+    pub fn with_read_when_full(mut self, read_when_full: bool) -> Self {
+        self.read_when_full = read_when_full;
         self
     }
 }

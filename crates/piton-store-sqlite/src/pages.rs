@@ -79,7 +79,7 @@ impl Pages {
     }
 
     /// A page; `None` if it is damaged.
-    fn page(&self, number: u32) -> io::Result<Option<Box<[u8; PAGE]>>> {
+    pub(crate) fn page(&self, number: u32) -> io::Result<Option<Box<[u8; PAGE]>>> {
         if number == 0 || number > self.count {
             return Ok(None);
         }

@@ -11,7 +11,7 @@ use crate::errors::from_io;
 use crate::files::{self, Files};
 use crate::mark::Mark;
 use crate::wal_scan::{self, Finding};
-use crate::{DamagedWal, SqliteOptions};
+use crate::{DamagedWal, SqliteOptions, log_origin};
 
 /// Checks the log before SQLite sees it. Only to be called while nobody else has the store open.
 ///
@@ -33,7 +33,9 @@ pub(crate) fn check(
         Err(error) => return Err(fail(error)),
     }
     let open = || Ok(BufReader::with_capacity(1 << 16, files::options().read(true).open(&path)?));
-    let (keep, damage) = match wal_scan::scan(open).map_err(fail)? {
+    let found = wal_scan::scan(open).map_err(fail)?;
+    log_origin::check(files, options, found == Finding::Whole)?;
+    let (keep, damage) = match found {
         Finding::Whole => return Ok(()),
         Finding::Torn { keep } => (keep, None),
         // Frames that nobody had waited for yet, or that were about to take the place of an older log's.
@@ -46,9 +48,7 @@ pub(crate) fn check(
     if let Some((before, behind)) = damage
         && (read_only || options.damaged_wal == DamagedWal::Refuse)
     {
-        let kept = copy.map(|copy| format!("; a copy is in {}", copy.display())).unwrap_or_default();
-        let detail = format!("{before} commits are before the damage and {behind} behind it{kept}");
-        return Err(StoreError::corrupt(path.display().to_string(), detail));
+        return Err(StoreError::DamagedLog { log: path, before, behind, copy });
     }
     if let Some(copy) = copy {
         tracing::warn!(log = %path.display(), copy = %copy.display(), ?damage, "the end of the log was cut off");

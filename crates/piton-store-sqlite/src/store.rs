@@ -41,13 +41,17 @@ impl SqliteStore {
     /// taken for none.
     ///
     /// If a crash left a log, it is checked and recovered here. A store that can't be written to (the
-    /// file or its folder is read-only) is opened for reading, and every write to it is `ReadOnly`.
+    /// file or its folder is read-only) is opened for reading, and every write to it is `ReadOnly`. A log that is another
+    /// store's is refused (`ForeignLog`).
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
-        let Opened { files, target, writer, lock } = open::open(path.as_ref(), &options)?;
+        let Opened { files, target, writer, lock, full } = open::open(path.as_ref(), &options)?;
         let tally = Arc::new(Tally::default());
         let writer = writer.map(|conn| watch_log(conn, &tally).and_then(Writer::new)).transpose();
         let writer = writer.map_err(|error| crate::errors::translate_unfit(&error, &files.database))?;
         let core = Core::new(files, options, writer, Pool::new(target), tally);
+        if let Some(full) = full {
+            core.poison.get_or_init(|| full);
+        }
         // If there is no log yet, the first sync finds it.
         drop(core.syncs.open(&core.files));
         Ok(Self { core, lock: Mutex::new(lock) })

@@ -367,6 +367,12 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, buffer: *mut c_void
             return read_start(file, buffer, short, offset, number);
         }
         let code = own_read(file, buffer, length, offset);
+        if code == ffi::SQLITE_IOERR_SHORT_READ && check && page_at(length, offset).is_some() {
+            // Behind the end of the file there are zeros. A page that is there in part was cut off: SQLite would take
+            // it for a whole one.
+            let is_cut = std::slice::from_raw_parts(buffer.cast::<u8>(), PAGE).iter().any(|byte| *byte != 0);
+            return if is_cut { ffi::SQLITE_IOERR_DATA } else { code };
+        }
         if code != ffi::SQLITE_OK || !check {
             return code;
         }
@@ -410,11 +416,11 @@ unsafe fn read_start(
     let mut alone = [0; PAGE];
     // SAFETY: `file` is from `open`, and the page has its size.
     let code = unsafe { own_read(file, alone.as_mut_ptr().cast(), PAGE_LENGTH, offset) };
-    if code != ffi::SQLITE_OK {
-        return code;
-    }
-    if !fits(number, &alone) {
-        return ffi::SQLITE_IOERR_DATA;
+    match code {
+        ffi::SQLITE_OK if fits(number, &alone) => {}
+        // What a value goes on in is there as a whole, or lost.
+        ffi::SQLITE_OK | ffi::SQLITE_IOERR_SHORT_READ => return ffi::SQLITE_IOERR_DATA,
+        code => return code,
     }
     give(&alone);
     ffi::SQLITE_OK

@@ -170,12 +170,23 @@ pub(crate) fn scan<R: Read>(mut open: impl FnMut() -> io::Result<R>) -> io::Resu
     Ok(Finding::Whole)
 }
 
-/// Where in a log the newest committed form of each page is, up to the first frame that doesn't fit.
-pub(crate) fn committed<R: Read>(open: impl FnOnce() -> io::Result<R>) -> io::Result<HashMap<u32, u64>> {
+/// What a log has to say, up to the first frame that doesn't fit.
+#[derive(Debug, Default)]
+pub(crate) struct Committed {
+    /// Where the newest committed form of each page is.
+    pub(crate) pages: HashMap<u32, u64>,
+    /// Where the oldest committed form of the first page is.
+    pub(crate) first_page: Option<u64>,
+    /// How many pages the database has after the last commit.
+    pub(crate) count: u32,
+}
+
+/// Reads what is committed in a log.
+pub(crate) fn committed<R: Read>(open: impl FnOnce() -> io::Result<R>) -> io::Result<Committed> {
     let (mut log, mut header) = (open()?, [0; LOG_HEADER]);
-    let (mut pages, mut pending) = (HashMap::new(), Vec::new());
+    let (mut found, mut pending) = (Committed::default(), Vec::new());
     match log.read_exact(&mut header) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(pages),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(found),
         read => read?,
     }
     let big = word(&header[..4], true) & 1 == 1;
@@ -188,11 +199,14 @@ pub(crate) fn committed<R: Read>(open: impl FnOnce() -> io::Result<R>) -> io::Re
         }
         pending.push((word(&frame.0[..4], true), at + FRAME_HEADER as u64));
         if frame.ends_commit() {
-            pages.extend(pending.drain(..));
+            let first = pending.iter().find(|(page, _)| *page == 1).map(|(_, at)| *at);
+            found.first_page = found.first_page.or(first);
+            found.pages.extend(pending.drain(..));
+            found.count = word(&frame.0[4..8], true);
         }
         at += FRAME as u64;
     }
-    Ok(pages)
+    Ok(found)
 }
 
 fn scan_frames(log: &mut impl Read, header: &[u8; LOG_HEADER], big: bool) -> io::Result<Finding> {

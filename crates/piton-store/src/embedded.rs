@@ -2,8 +2,12 @@
 //! log behind it is cut to what resuming needs: the entries, in which the results of steps are, and the
 //! state of the newest checkpoint alone. Every save therefore costs the whole state, and what needs more than
 //! that (history, listing, leases) is `Unsupported`.
+//!
+//! Where the embedder's store compares versions, others may write too: what is remembered of a run is held against what
+//! is saved before it is read, and a save that loses the comparison is a `Conflict`. One that doesn't has a single writer
+//! by its own word, and what he remembers is what is there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -27,6 +31,9 @@ const FORM: u8 = 6;
 /// Somebody waits for each save.
 const LEVEL: i32 = 1;
 
+/// Runs that ended and are remembered: nothing is saved of them any more, and whoever drove one may still look at it.
+const ENDED: usize = 16;
+
 const NAME: &str = "an embedder's checkpoint store";
 
 /// A [`Store`] over a [`CheckpointStore`].
@@ -40,8 +47,23 @@ pub struct EmbeddedStore {
 #[derive(Default)]
 struct State {
     runs: HashMap<RunId, Kept>,
+    /// Those that ended, in that order.
+    ended: VecDeque<RunId>,
     staged: HashMap<PackId, (Bytes, Vec<BlobId>)>,
     packs: u64,
+}
+
+impl State {
+    /// Remembers a run that ended, and forgets one that ended long ago.
+    fn remember_ended(&mut self, run: RunId, kept: Kept) {
+        self.runs.insert(run.clone(), kept);
+        self.ended.push_back(run);
+        if self.ended.len() > ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.runs.remove(&oldest);
+        }
+    }
 }
 
 /// What is kept of a run.
@@ -55,6 +77,10 @@ struct Kept {
 }
 
 impl Kept {
+    fn is_ended(&self) -> bool {
+        self.summary.status.is_final()
+    }
+
     fn head(&self) -> Head {
         let newest = self.records.last().expect("there is always one");
         Head { seq: newest.seq, hash: newest.hash, fence: newest.fence }
@@ -87,6 +113,27 @@ impl Kept {
         }
         self.nodes = reached;
         Ok(())
+    }
+
+    /// Adds an entry that fits.
+    fn add(&mut self, commit: &Commit, state: &State) -> Result<(), StoreError> {
+        if let Some(summary) = &commit.index {
+            self.summary = summary.clone();
+        }
+        self.summary.updated_at = commit.at;
+        let mut packs = vec![&commit.pack];
+        for id in &commit.staged {
+            let Some((pack, _)) = state.staged.get(id) else {
+                return Err(StoreError::NotFound { what: format!("staged pack {}", id.0) });
+            };
+            packs.push(pack);
+        }
+        for pack in packs.into_iter().filter(|pack| !pack.is_empty()) {
+            self.nodes.extend(Pack::open(pack.clone())?.nodes(|_| None)?);
+        }
+        let Commit { seq, hash, fence, .. } = *commit;
+        self.records.push(Record { seq, hash, fence, entry: commit.entry.clone(), pack: Bytes::new() });
+        self.trim(&commit.run)
     }
 
     fn pack(&self) -> Result<Bytes, StoreError> {
@@ -141,26 +188,69 @@ impl EmbeddedStore {
         Self { inner, state: Mutex::default() }
     }
 
-    /// The state, with `run` loaded if it is saved.
+    /// The state, with `run` as it is saved now.
     async fn with(&self, run: &RunId) -> Result<MutexGuard<'_, State>, StoreError> {
         let mut state = self.state.lock().await;
-        if !state.runs.contains_key(run)
-            && let Some(saved) = self.inner.load(run.as_str()).await.map_err(|error| failed(run, error))?
-        {
-            let kept = Kept::decode(run, saved.version, &saved.bytes)?;
-            state.runs.insert(run.clone(), kept);
+        if self.inner.compares() || !state.runs.contains_key(run) {
+            self.look(&mut state, run).await?;
         }
         Ok(state)
     }
 
-    async fn save(&self, run: &RunId, kept: &Kept) -> Result<u64, StoreError> {
+    /// Takes in what is saved of `run`, unless it is known already.
+    async fn look(&self, state: &mut State, run: &RunId) -> Result<(), StoreError> {
+        let known = state.runs.get(run);
+        if known.is_some_and(Kept::is_ended) {
+            return Ok(());
+        }
+        let version = known.and_then(|kept| kept.version);
+        match self.inner.load(run.as_str()).await.map_err(|error| failed(run, error))? {
+            Some(saved) if Some(saved.version) == version => {}
+            Some(saved) => {
+                state.runs.insert(run.clone(), Kept::decode(run, saved.version, &saved.bytes)?);
+            }
+            // It ended elsewhere.
+            None => drop(state.runs.remove(run)),
+        }
+        Ok(())
+    }
+
+    async fn save(&self, run: &RunId, kept: &Kept) -> Result<u64, SaveError> {
         let expected = match kept.version {
             _ if !self.inner.compares() => Expected::Any,
             None => Expected::Absent,
             Some(version) => Expected::Version(version),
         };
-        self.inner.save(run.as_str(), kept.encode()?, expected).await.map_err(|error| failed(run, error))
+        let bytes = kept.encode().map_err(SaveError::Failed)?;
+        self.inner.save(run.as_str(), bytes, expected).await.map_err(|error| match error {
+            CheckpointError::Conflict(_) => SaveError::Lost,
+            other => SaveError::Failed(failed(run, other)),
+        })
     }
+
+    /// Saves a run that ended as the last one to have it, and deletes it: nothing is left to resume. That it can't be
+    /// cleaned up is no reason to fail a run that is done.
+    async fn end(&self, run: &RunId, kept: &Kept) -> Result<(), SaveError> {
+        if self.inner.compares() {
+            match self.save(run, kept).await {
+                Err(SaveError::Failed(error)) => {
+                    tracing::warn!(%run, %error, "the end of a run could not be saved");
+                }
+                saved => drop(saved?),
+            }
+        }
+        if let Err(error) = self.inner.delete(run.as_str()).await {
+            tracing::warn!(%run, %error, "the checkpoint of a finished run could not be deleted");
+        }
+        Ok(())
+    }
+}
+
+/// Why a run isn't saved.
+enum SaveError {
+    /// Somebody else has saved it meanwhile. Nothing was written.
+    Lost,
+    Failed(StoreError),
 }
 
 fn failed(run: &RunId, error: CheckpointError) -> StoreError {
@@ -178,10 +268,14 @@ const fn unsupported<T>(what: &'static str) -> Result<T, StoreError> {
 impl Log for EmbeddedStore {
     async fn append(&self, commit: Commit) -> Result<(), StoreError> {
         let run = commit.run.clone();
-        let mut state = self.with(&run).await?;
-        let old = state.runs.get(&run).cloned();
-        commit.check(old.as_ref().map(Kept::head))?;
-        let mut kept = match old {
+        let mut state = self.state.lock().await;
+        // What is remembered will do if it fits, and if the save finds the same version.
+        let fits = |state: &State| commit.check(state.runs.get(&run).map(Kept::head));
+        if !state.runs.contains_key(&run) || fits(&state).is_err() {
+            self.look(&mut state, &run).await?;
+            fits(&state)?;
+        }
+        let mut kept = match state.runs.get(&run).cloned() {
             Some(kept) => kept,
             None => Kept {
                 version: None,
@@ -190,41 +284,31 @@ impl Log for EmbeddedStore {
                 nodes: IdMap::default(),
             },
         };
-        if let Some(summary) = commit.index {
-            kept.summary = summary;
-        }
-        kept.summary.updated_at = commit.at;
-        let mut packs = vec![commit.pack].into_iter().filter(|pack| !pack.is_empty()).collect::<Vec<_>>();
-        for id in &commit.staged {
-            let Some((pack, _)) = state.staged.get(id) else {
-                return Err(StoreError::NotFound { what: format!("staged pack {}", id.0) });
-            };
-            packs.push(pack.clone());
-        }
-        for pack in packs {
-            kept.nodes.extend(Pack::open(pack)?.nodes(|_| None)?);
-        }
-        let (seq, hash, fence) = (commit.seq, commit.hash, commit.fence);
-        kept.records.push(Record { seq, hash, fence, entry: commit.entry, pack: Bytes::new() });
-        kept.trim(&run)?;
-        if kept.summary.status.is_final() {
-            // Nothing is left to resume. That it can't be cleaned up is no reason to fail a run that is done.
-            if let Err(error) = self.inner.delete(run.as_str()).await {
-                tracing::warn!(%run, %error, "the checkpoint of a finished run could not be deleted");
-            }
-            kept.version = None;
-        } else {
-            match self.save(&run, &kept).await {
-                Ok(version) => kept.version = Some(version),
-                Err(error) => {
-                    // Somebody else may have saved: what is there now decides.
-                    state.runs.remove(&run);
-                    return Err(error);
-                }
+        kept.add(&commit, &state)?;
+        let is_ended = kept.is_ended();
+        let saved = match is_ended {
+            true => self.end(&run, &kept).await.map(|()| None),
+            false => self.save(&run, &kept).await.map(Some),
+        };
+        match saved {
+            Ok(version) => kept.version = version,
+            // What is there now decides.
+            Err(error) => {
+                state.runs.remove(&run);
+                let SaveError::Failed(error) = error else {
+                    self.look(&mut state, &run).await?;
+                    let head = state.runs.get(&run).map(Kept::head);
+                    commit.check(head)?;
+                    return Err(StoreError::Conflict { run, wanted: commit.seq, head });
+                };
+                return Err(error);
             }
         }
         state.staged.retain(|id, _| !commit.staged.contains(id));
-        state.runs.insert(run, kept);
+        match is_ended {
+            true => state.remember_ended(run, kept),
+            false => drop(state.runs.insert(run, kept)),
+        }
         Ok(())
     }
 
@@ -374,7 +458,9 @@ impl RunIndex for EmbeddedStore {
         unsupported("keep leases")
     }
 
-    async fn release(&self, _: &RunId, _: Fence) -> Result<(), StoreError> {
+    /// Nobody drives it here any more, so nothing is remembered that can be loaded again.
+    async fn release(&self, run: &RunId, _: Fence) -> Result<(), StoreError> {
+        self.state.lock().await.runs.retain(|id, kept| id != run || kept.is_ended());
         Ok(())
     }
 }
@@ -458,7 +544,8 @@ mod tests {
         again.append(draft(EntryKind::StepDone, None)).await.unwrap();
         // The first handle's copy is out of date: the version it expects isn't there.
         let stale = log.append(draft(EntryKind::Checkpoint, Some(&Value::Null))).await;
-        assert!(stale.is_err_and(|error| error.is_retryable()));
+        let Err(StoreError::Conflict { head: Some(head), .. }) = stale else { panic!("{stale:?}") };
+        assert_eq!(head.seq, Seq(5), "what is there now");
         assert!(matches!(again.store().list(RunQuery::default()).await, Err(StoreError::Unsupported { .. })));
 
         let mut row = again.summary().await.unwrap();
@@ -466,6 +553,62 @@ mod tests {
         let done = Draft { index: Some(row), ..draft(EntryKind::StateChanged, None) };
         again.append(done).await.unwrap();
         assert_eq!(inner.load("r").await.unwrap(), None, "after completion nothing is left to resume");
+    }
+
+    fn done(log: &RunLog, mut row: RunSummary) -> Draft<'static> {
+        assert_eq!(row.id, *log.run());
+        row.status = RunStatus::Completed;
+        Draft { index: Some(row), ..draft(EntryKind::StateChanged, None) }
+    }
+
+    /// What another process has written is read, whatever was read before.
+    #[tokio::test]
+    async fn a_reader_sees_what_another_process_writes() {
+        let inner = Arc::new(MemoryCheckpointStore::new());
+        let mut log = RunLog::create(Arc::new(EmbeddedStore::new(inner.clone())), new_run("r")).await.unwrap();
+        let (run, reader) = ("r".parse().unwrap(), EmbeddedStore::new(inner.clone()));
+        for n in 1..4 {
+            log.append(draft(EntryKind::Checkpoint, Some(&big(n)))).await.unwrap();
+            let seq = Seq(u32::try_from(n).unwrap());
+            assert_eq!(reader.head(&run).await.unwrap().unwrap().seq, seq);
+            assert_eq!(reader.read(&run, Span::ALL).await.unwrap().last().unwrap().seq, seq);
+        }
+        let row = log.summary().await.unwrap();
+        let end = done(&log, row);
+        log.append(end).await.unwrap();
+        assert_eq!(reader.head(&run).await.unwrap(), None, "nothing is left of it");
+        assert!(reader.summary(&run).await.unwrap().is_none());
+        let row = log.store().summary(&run).await.unwrap().unwrap();
+        assert_eq!(row.status, RunStatus::Completed, "who ended it may still look at it");
+    }
+
+    /// Whoever was overtaken doesn't end the run of who overtook him.
+    #[tokio::test]
+    async fn who_was_overtaken_ends_nothing() {
+        let inner = Arc::new(MemoryCheckpointStore::new());
+        let mut log = RunLog::create(Arc::new(EmbeddedStore::new(inner.clone())), new_run("r")).await.unwrap();
+        let row = log.summary().await.unwrap();
+        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(inner.clone()));
+        let mut other = RunLog::open(store, &"r".parse().unwrap()).await.unwrap();
+        other.append(draft(EntryKind::StepDone, None)).await.unwrap();
+        let end = done(&log, row);
+        let ended = log.append(end).await;
+        assert!(matches!(ended, Err(StoreError::Conflict { .. })), "{ended:?}");
+        assert!(inner.load("r").await.unwrap().is_some());
+        other.append(draft(EntryKind::StepDone, None)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn runs_that_ended_are_forgotten_in_time() {
+        let store = Arc::new(EmbeddedStore::new(Arc::new(MemoryCheckpointStore::new())));
+        for n in 0..3 * ENDED {
+            let mut log = RunLog::create(store.clone(), new_run(&format!("r{n}"))).await.unwrap();
+            let row = log.summary().await.unwrap();
+            let end = done(&log, row);
+            log.append(end).await.unwrap();
+            assert_eq!(log.summary().await.unwrap().status, RunStatus::Completed);
+        }
+        assert_eq!(store.state.lock().await.runs.len(), ENDED);
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! What can go wrong in a store. Each variant says what it means for the data; what to do about it is
 //! the shell's part to add.
 
+use std::path::PathBuf;
+
 use piton_types::{Fence, InvalidId, RunId, Seq};
 
 use crate::Head;
@@ -54,6 +56,30 @@ pub enum StoreError {
     Corrupt {
         /// Which record or file.
         what: String,
+        /// How it shows.
+        detail: String,
+    },
+
+    /// A log that a crash left has commits behind a damaged place. Nothing was changed.
+    #[error("{} is damaged: {before} commits are before the damage and {behind} behind it{}", log.display(), match copy { Some(copy) => format!("; a copy is in {}", copy.display()), None => String::new() })]
+    DamagedLog {
+        /// The log.
+        log: PathBuf,
+        /// The commits before the damage.
+        before: u64,
+        /// Those that can still be read behind it.
+        behind: u64,
+        /// Where its bytes are kept.
+        copy: Option<PathBuf>,
+    },
+
+    /// The log beside a database is another's. Nothing was changed, and nothing is lost by moving the log elsewhere.
+    #[error("{} is not the log of {}: {detail}. Nothing was changed. Put it back beside the store that it belongs to, and this one's own in its place if there was one: without a log the store opens as its database has it", log.display(), database.display())]
+    ForeignLog {
+        /// The log.
+        log: PathBuf,
+        /// The database that it lies beside.
+        database: PathBuf,
         /// How it shows.
         detail: String,
     },

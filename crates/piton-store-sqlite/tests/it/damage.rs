@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use piton_store::{Blobs as _, Log as _, RunIndex as _, RunQuery, Section, Segment, SegmentInfo, Span, StoreError};
+use piton_store::{
+    Blobs as _, Log as _, RunIndex as _, RunQuery, Section, Segment, SegmentInfo, Span, StoreError, Upkeep as _,
+};
 use piton_store_sqlite::{DamagedWal, SqliteOptions, SqliteStore};
 use piton_types::{BlobId, Fence, Holder, RunId, Seq};
 use tempfile::TempDir;
@@ -140,9 +142,12 @@ fn flip(files: &Files, which: &[(&str, usize)], last: usize, shorter: &str, opti
                         Ok(seen) if seen == whole => tally.unaffected += 1,
                         Ok(seen) if *name == "store.db-wal" && *at >= last && seen == shorter => tally.lost_last += 1,
                         Ok(_) => tally.silent.push(((*name).to_owned(), *at)),
-                        Err(StoreError::Corrupt { .. } | StoreError::Invalid { .. } | StoreError::TooNew { .. }) => {
-                            tally.refused += 1;
-                        }
+                        Err(
+                            StoreError::Corrupt { .. }
+                            | StoreError::DamagedLog { .. }
+                            | StoreError::Invalid { .. }
+                            | StoreError::TooNew { .. },
+                        ) => tally.refused += 1,
                         Err(other) => panic!("{name} at {at}: {other:?}"),
                     }
                 }
@@ -227,8 +232,10 @@ fn a_damaged_log_is_kept_once_and_given_up_only_on_request() {
     fs::write(&log, &content).unwrap();
     for _ in 0..3 {
         let error = SqliteStore::open(&path, SqliteOptions::default()).unwrap_err();
-        let StoreError::Corrupt { what, detail } = &error else { panic!("{error}") };
-        assert!(what.ends_with("store.db-wal") && detail.contains("1 behind it"), "{error}");
+        let text = error.to_string();
+        let StoreError::DamagedLog { log: damaged, before, behind, copy: kept } = error else { panic!("{error}") };
+        assert_eq!((damaged, before, behind, kept.as_deref()), (log.clone(), 2, 1, Some(&*copy)));
+        assert!(text.contains("2 commits are before the damage and 1 behind it; a copy is in "), "{text}");
         assert_eq!(fs::read(&copy).unwrap(), content);
         assert_eq!(fs::read(&log).unwrap(), content, "the log itself is untouched");
     }
@@ -270,7 +277,7 @@ fn what_was_synced_without_a_commit_is_held_to_after_a_power_cut() {
         files.get_mut("store.db-wal").unwrap()[at + 100] ^= 1;
         let opened = SqliteStore::open(lay_out(&files, folder.path()), SqliteOptions::default());
         match opened {
-            Err(StoreError::Corrupt { .. }) => assert!(is_synced, "{at} of {end}"),
+            Err(StoreError::DamagedLog { .. }) => assert!(is_synced, "{at} of {end}"),
             Err(error) => panic!("{error}"),
             Ok(store) => {
                 assert!(!is_synced, "{at} of {end}: acknowledged commits vanished");
@@ -279,4 +286,55 @@ fn what_was_synced_without_a_commit_is_held_to_after_a_power_cut() {
             }
         }
     }
+}
+
+/// Wherever in its last page a database is cut off, the first check says so, and so does the next.
+#[test]
+fn a_database_that_is_cut_off_in_its_last_page_is_found_at_once() {
+    let files = load(closed_store().path());
+    let folder = scratch();
+    let length = files["store.db"].len();
+    for cut in [1, 8, 9, 100, 2048, 4000, 4095] {
+        let mut files = files.clone();
+        files.get_mut("store.db").unwrap().truncate(length - cut);
+        let path = lay_out(&files, folder.path());
+        for attempt in ["first", "second"] {
+            let store = match SqliteStore::open(&path, SqliteOptions::default()) {
+                Ok(store) => store,
+                Err(StoreError::Corrupt { .. }) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            let defects = block_on(store.inspect()).unwrap();
+            // Written to, the file is as long as it was, and of a page of which nothing was left there are zeros.
+            let is_found = !defects.is_empty() || (attempt == "second" && block_on(dump(&store)).is_err());
+            assert!(is_found, "{cut}, {attempt}");
+            // What a check that finds nothing writes down, so that the database is written to.
+            block_on(store.set_note("a note", Some("of something".into()))).unwrap();
+        }
+    }
+    for pages in [1, 2] {
+        let mut files = files.clone();
+        files.get_mut("store.db").unwrap().truncate(length - pages * 4096);
+        let opened = SqliteStore::open(lay_out(&files, folder.path()), SqliteOptions::default());
+        assert!(matches!(opened, Err(StoreError::Corrupt { .. })), "{pages}");
+    }
+}
+
+/// A page of which the file has a part is never taken for a whole one whose rest is zeros.
+#[test]
+fn no_page_that_is_cut_off_is_read_as_zeros() {
+    let files = load(closed_store().path());
+    let folder = scratch();
+    let whole = look(&lay_out(&files, folder.path()), &SqliteOptions::default()).unwrap();
+    let (length, mut refused) = (files["store.db"].len(), 0);
+    for cut in (1..4096).step_by(61) {
+        let mut files = files.clone();
+        files.get_mut("store.db").unwrap().truncate(length - cut);
+        match look(&lay_out(&files, folder.path()), &SqliteOptions::default()) {
+            Ok(seen) => assert_eq!(seen, whole, "{cut}"),
+            Err(StoreError::Corrupt { .. }) => refused += 1,
+            Err(error) => panic!("{cut}: {error}"),
+        }
+    }
+    println!("{refused} of {} cuts refused", 4096_usize.div_ceil(61));
 }

@@ -15,6 +15,7 @@ mod golden;
 mod groups;
 mod hostile;
 mod listing;
+mod origin;
 mod places;
 mod support;
 mod upgrades;

@@ -172,6 +172,15 @@ fn not_ours(path: &Path, detail: &str) -> StoreError {
 
 /// The names in a folder; `None` if there is none. Names that aren't ours to read are left out.
 pub(crate) fn names(folder: &Path) -> Result<Option<Vec<String>>, StoreError> {
+    listed(folder, |_| true)
+}
+
+/// The same for the folders in it.
+pub(crate) fn folders(folder: &Path) -> Result<Option<Vec<String>>, StoreError> {
+    listed(folder, |entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+}
+
+fn listed(folder: &Path, wanted: impl Fn(&fs::DirEntry) -> bool) -> Result<Option<Vec<String>>, StoreError> {
     let listing = match fs::read_dir(folder) {
         Ok(listing) => listing,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -183,7 +192,9 @@ pub(crate) fn names(folder: &Path) -> Result<Option<Vec<String>>, StoreError> {
     let mut names = Vec::new();
     for entry in listing {
         let entry = entry.map_err(|error| StoreError::from_io(&error, folder))?;
-        if let Ok(name) = entry.file_name().into_string() {
+        if wanted(&entry)
+            && let Ok(name) = entry.file_name().into_string()
+        {
             names.push(name);
         }
     }

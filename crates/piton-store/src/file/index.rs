@@ -43,9 +43,9 @@ impl LeaseFile {
 }
 
 impl FileStore {
-    /// The ids of all runs that have a folder.
+    /// The ids of all runs that have a folder. What else lies there is nobody's run.
     pub(crate) fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
-        let names = disk::names(&self.runs())?.unwrap_or_default();
+        let names = disk::folders(&self.runs())?.unwrap_or_default();
         Ok(names.iter().filter_map(|name| unescape(name)?.parse().ok()).collect())
     }
 

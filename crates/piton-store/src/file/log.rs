@@ -85,11 +85,18 @@ impl Log for FileStore {
         let files = self.run(run);
         'again: for _ in 0..100 {
             let shape = files.shape()?;
-            let wanted = shape.entries.into_iter().filter(|seq| (span.from..=span.to).contains(seq));
+            let wanted = shape.entries.iter().copied().filter(|seq| (span.from..=span.to).contains(seq));
             let wanted: Vec<_> = match span.newest_first {
                 true => wanted.rev().take(span.limit).collect(),
                 false => wanted.take(span.limit).collect(),
             };
+            // As far as was read, nothing may be missing.
+            let last = wanted.last().copied().filter(|_| wanted.len() == span.limit);
+            match (last, span.newest_first) {
+                (Some(last), true) => shape.whole(run, last, span.to)?,
+                (Some(last), false) => shape.whole(run, span.from, last)?,
+                (None, _) => shape.whole(run, span.from, span.to)?,
+            }
             let mut records = Vec::with_capacity(wanted.len());
             for seq in wanted {
                 // Folded since: then it is in a segment, and no longer ours to give.
@@ -128,6 +135,7 @@ impl Log for FileStore {
         let lock = files.lock(&mut known, false)?.ok_or_else(|| StoreError::no_run(run))?;
         let shape = files.try_shape()?;
         let SegmentInfo { first, last } = segment.info;
+        shape.whole(run, first, last)?;
         let covered = |seq: &Seq| (first..=last).contains(seq);
         let entries: Vec<_> = shape.entries.iter().copied().filter(covered).collect();
         let inner: Vec<_> = shape.segments.iter().copied().filter(|info| covered(&info.first)).collect();

@@ -12,7 +12,9 @@
 //!
 //! Invariant: entries and segments together cover 0 to the newest entry without a gap. An entry that a
 //! segment covers doesn't count, and neither does a segment inside a larger one: they are what a crash left.
+//! A gap is damage. Whoever reads across it is told so; what lies on either side can still be read.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -59,6 +61,27 @@ pub(crate) struct Shape {
     pub(crate) entries: Vec<Seq>,
     /// Files that something else stands for.
     pub(crate) leftovers: Vec<PathBuf>,
+    /// What is missing in between: from one number to another.
+    gaps: Vec<(Seq, Seq)>,
+}
+
+impl Shape {
+    /// The errors for what is missing of `run` between two numbers.
+    pub(crate) fn missing(&self, run: &RunId, from: Seq, to: Seq) -> impl Iterator<Item = StoreError> {
+        let inside = self.gaps.iter().map(move |(first, last)| (*first.max(&from), *last.min(&to)));
+        inside.filter(|(first, last)| first <= last).map(move |(first, last)| {
+            let what = match first == last {
+                true => format!("entry {first} of run {run}"),
+                false => format!("entries {first} to {last} of run {run}"),
+            };
+            StoreError::corrupt(what, "it is missing")
+        })
+    }
+
+    /// An error if something is missing between two numbers.
+    pub(crate) fn whole(&self, run: &RunId, from: Seq, to: Seq) -> Result<(), StoreError> {
+        self.missing(run, from, to).next().map_or(Ok(()), Err)
+    }
 }
 
 impl RunFiles {
@@ -151,7 +174,8 @@ impl RunFiles {
         // A fold that is under way can make a listing miss both the old and the new. Then its lock is
         // waited for, which nobody holds for long.
         match self.try_shape() {
-            Err(StoreError::Corrupt { .. }) => {
+            Ok(shape) if shape.gaps.is_empty() => Ok(shape),
+            Ok(_) | Err(StoreError::Corrupt { .. }) => {
                 let mut known = self.turn();
                 let _lock = self.lock(&mut known, true)?;
                 self.try_shape()
@@ -191,25 +215,31 @@ impl RunFiles {
                 false => shape.entries.push(seq),
             }
         }
-        self.check(&shape)?;
+        shape.gaps = self.gaps(&shape)?;
         Ok(shape)
     }
 
-    /// Nothing is missing in between.
-    fn check(&self, shape: &Shape) -> Result<(), StoreError> {
+    /// What is missing in between. An error if something is there twice, or if the newest entry is missing.
+    fn gaps(&self, shape: &Shape) -> Result<Vec<(Seq, Seq)>, StoreError> {
         let mut spans: Vec<_> = shape.segments.iter().map(|info| (info.first, info.last)).collect();
         spans.extend(shape.entries.iter().map(|seq| (*seq, *seq)));
         spans.sort_unstable();
-        let mut next = 0_u64;
+        let (mut next, mut gaps) = (0_u64, Vec::new());
         for (first, last) in spans {
-            if u64::from(first.0) != next {
-                let what = format!("entry {next} of run {}", self.run);
-                return Err(StoreError::corrupt(what, "it is missing, or there twice"));
+            match u64::from(first.0).cmp(&next) {
+                Ordering::Less => {
+                    return Err(StoreError::corrupt(format!("entry {first} of run {}", self.run), "it is there twice"));
+                }
+                Ordering::Equal => {}
+                Ordering::Greater => {
+                    let missing = u32::try_from(next).expect("it is below the number of an entry");
+                    gaps.push((Seq(missing), Seq(first.0 - 1)));
+                }
             }
             next = u64::from(last.0) + 1;
         }
         match shape.entries.is_empty() {
-            false => Ok(()),
+            false => Ok(gaps),
             true => Err(StoreError::corrupt(format!("run {}", self.run), "its newest entry is missing")),
         }
     }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, RunId, Timestamp};
+use piton_types::{BlobId, RunId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::entry::EntryFile;
@@ -218,6 +218,9 @@ impl FileStore {
             Err(StoreError::NotFound { .. }) => return Ok(()),
             Err(error) => return note(Err(error), defects),
         };
+        for missing in shape.missing(run, Seq(0), Seq(u32::MAX)) {
+            note(Err(missing), defects)?;
+        }
         for seq in shape.entries {
             let read = disk::read(&files.entry(seq)).and_then(|bytes| match bytes {
                 Some(bytes) => EntryFile::decode(&bytes, run, seq).map(drop),

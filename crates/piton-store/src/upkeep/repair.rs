@@ -1,8 +1,9 @@
 //! Keeping what is whole of a damaged store: in a new one, beside it. The damaged one isn't touched.
 //!
 //! Of each run everything up to the first entry that can't be read is taken over. Checkpoints in it whose state is lost
-//! are marked as removed. If a newer checkpoint behind the damage is whole, its state becomes a run of its own. A row of
-//! the index that is lost is made anew from the log, as far as that says it.
+//! are marked as removed, and so are the numbers of the entries behind it, so that none of them is used again for
+//! something else. The checkpoints behind the damage that are whole become a run of their own. A row of the index that is
+//! lost is made anew from the log, as far as that says it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +23,12 @@ pub struct Salvaged {
     pub run: RunId,
     /// The last entry that was taken over; `None` if not even the first could be.
     pub entries_to: Option<Seq>,
-    /// Checkpoints in it whose state is lost.
+    /// Checkpoints whose state is lost.
     pub lost: BTreeSet<Seq>,
-    /// A newer checkpoint from behind the damage, and the run that has its state now.
-    pub saved: Option<(Seq, RunId)>,
+    /// How many entries can't be read before the last one that can. Nobody knows whether they were checkpoints.
+    pub unread: u64,
+    /// Checkpoints from behind the damage, and the run that has their states now, in this order.
+    pub saved: Option<(Vec<Seq>, RunId)>,
 }
 
 /// Takes over what is whole of a run.
@@ -48,27 +51,50 @@ pub async fn salvage_run(
         }
         end = Some((entry.seq, entry.hash));
     }
-    let mut salvaged = Salvaged { run: run.clone(), entries_to: None, lost: BTreeSet::new(), saved: None };
+    let last = graph.entries.last().map(|entry| entry.seq);
+    let unread = last.map_or(0, |last| u64::from(last.0) + 1 - graph.entries.len() as u64);
+    let damaged = report.damaged.iter().filter(|damaged| damaged.parts.iter().any(|part| part != "body"));
+    let lost: BTreeSet<_> = damaged.map(|damaged| damaged.seq).collect();
+    let mut salvaged = Salvaged { run: run.clone(), entries_to: None, lost, unread, saved: None };
     if let Some((seq, _)) = end {
         let log = RunLog::open_at(Arc::clone(from), run, seq).await?;
         let summary = summary_at(from, &log, &graph.entries).await?;
         copy_log([from, to], &log, summary, reach, Care::WhatIsWhole).await?;
         salvaged.entries_to = Some(seq);
-        let lost = report
-            .damaged
-            .iter()
-            .filter(|damaged| damaged.seq <= seq && damaged.parts.iter().any(|part| part != "body"));
-        salvaged.lost = lost.map(|damaged| damaged.seq).collect();
-        if !salvaged.lost.is_empty() {
-            let mut copy = RunLog::open(Arc::clone(to), run).await?;
-            copy.remove_checkpoints(&salvaged.lost, "damaged").await?;
+        let lost: BTreeSet<_> = salvaged.lost.iter().copied().filter(|lost| *lost <= seq).collect();
+        let mut copy = RunLog::open(Arc::clone(to), run).await?;
+        if !lost.is_empty() {
+            copy.remove_checkpoints(&lost, "damaged").await?;
+        }
+        while last.is_some_and(|last| copy.head().seq < last) {
+            let number = copy.head().seq.next();
+            copy.remove_checkpoints(&BTreeSet::from([number]), "behind damage").await?;
         }
     }
-    if let Some(newest) = report.newest_whole.filter(|newest| end.is_none_or(|(seq, _)| *newest > seq)) {
-        let id = save_apart(from, to, &report, newest, reach).await?;
-        salvaged.saved = Some((newest, id));
+    let behind: Vec<_> = whole_behind(from, &report, &graph.entries, end.map(|(seq, _)| seq)).await;
+    if !behind.is_empty() {
+        let id = save_apart(from, to, &report, &behind, reach).await?;
+        salvaged.saved = Some((behind, id));
     }
     Ok(salvaged)
+}
+
+/// The whole checkpoints behind the entry `end`, or all of them.
+async fn whole_behind(
+    from: &Arc<dyn Store>,
+    report: &RunReport,
+    entries: &[SealedEntry],
+    end: Option<Seq>,
+) -> Vec<Seq> {
+    let Some(newest) = report.newest_whole else { return Vec::new() };
+    let removed = match RunLog::open_at(Arc::clone(from), &report.run, newest).await {
+        Ok(log) => log.removed_in(entries).await.unwrap_or_default().checkpoints,
+        Err(_) => BTreeSet::new(),
+    };
+    let damaged: BTreeSet<_> = report.damaged.iter().map(|damaged| damaged.seq).collect();
+    let whole = entries.iter().filter(|entry| !entry.parts.is_empty()).map(|entry| entry.seq);
+    let behind = whole.filter(|seq| end.is_none_or(|end| *seq > end));
+    behind.filter(|seq| !damaged.contains(seq) && !removed.contains(seq)).collect()
 }
 
 /// The row of a run as of where `log` ends, whatever its row says that may speak of what is lost, or be lost itself.
@@ -119,45 +145,68 @@ async fn summary_at(from: &Arc<dyn Store>, log: &RunLog, entries: &[SealedEntry]
     Ok(RunSummary { id: run.clone(), name, kind, status, created_at, updated_at, parent: None, folder: None })
 }
 
-/// Makes a run of its own of a checkpoint whose run can't be taken over that far.
+/// Makes a run of its own of checkpoints whose run can't be taken over that far. It is named by the newest.
 async fn save_apart(
     from: &Arc<dyn Store>,
     to: &Arc<dyn Store>,
     report: &RunReport,
-    seq: Seq,
+    checkpoints: &[Seq],
     reach: &dyn Reach,
 ) -> Result<RunId, StoreError> {
-    let log = RunLog::open_at(Arc::clone(from), &report.run, seq).await?;
-    let entry = log.entry(seq).await?;
+    let newest = *checkpoints.last().expect("there is at least one");
+    let log = RunLog::open_at(Arc::clone(from), &report.run, newest).await?;
+    let entry = log.entry(newest).await?;
+    let text: String = report.run.as_str().chars().take(50).collect();
+    let id: RunId = format!("{text}-saved-{newest}").parse()?;
+    if to.summary(&id).await?.is_some() {
+        return Ok(id);
+    }
     let summary = summary_at(from, &log, std::slice::from_ref(&entry)).await?;
+    let new = NewRun {
+        name: summary.name,
+        kind: summary.kind,
+        status: RunStatus::Paused,
+        parent: Some(CheckpointRef { run: report.run.clone(), seq: newest }),
+        folder: summary.folder,
+        body: log.body(&entry).await?,
+        ..NewRun::new(id.clone(), entry.at)
+    };
+    let mut copy = RunLog::create(Arc::clone(to), new).await?;
+    for seq in checkpoints {
+        add_checkpoint([from, to], &report.run, *seq, &mut copy, reach).await?;
+    }
+    copy.close().await?;
+    Ok(id)
+}
+
+/// Adds the state of a checkpoint to a run that is made of such.
+async fn add_checkpoint(
+    [from, to]: [&Arc<dyn Store>; 2],
+    run: &RunId,
+    seq: Seq,
+    copy: &mut RunLog,
+    reach: &dyn Reach,
+) -> Result<(), StoreError> {
+    let log = RunLog::open_at(Arc::clone(from), run, seq).await?;
+    let entry = log.entry(seq).await?;
     let mut values = BTreeMap::new();
     let mut staged: BTreeSet<PackId> = BTreeSet::new();
     for (name, part) in &entry.parts {
         let value = log.load(part).await?;
         if name.0 == PartName::WORKSPACE {
             let blobs: Vec<_> = reach.reach(from, vec![value.clone()]).await?.into_iter().collect();
-            let packs: BTreeSet<_> = from.locate(&blobs).await?.into_iter().flatten().collect();
+            let there = to.locate(&blobs).await?;
+            let missing = blobs.iter().zip(&there).filter(|(_, there)| there.is_none());
+            let missing: Vec<_> = missing.map(|(blob, _)| *blob).collect();
+            // Also those that another run has brought: this one relies on them too.
+            staged.extend(there.into_iter().flatten());
+            let packs: BTreeSet<_> = from.locate(&missing).await?.into_iter().flatten().collect();
             for pack in packs {
                 staged.insert(to.stage(from.pack(pack).await?, &from.pack_ids(pack).await?).await?);
             }
         }
         values.insert(name.clone(), (part.clone(), value));
     }
-    let text: String = report.run.as_str().chars().take(50).collect();
-    let id: RunId = format!("{text}-saved-{seq}").parse()?;
-    if to.summary(&id).await?.is_some() {
-        return Ok(id);
-    }
-    let new = NewRun {
-        name: summary.name,
-        kind: summary.kind,
-        status: RunStatus::Paused,
-        parent: Some(CheckpointRef { run: report.run.clone(), seq }),
-        folder: summary.folder,
-        body: log.body(&entry).await?,
-        ..NewRun::new(id.clone(), entry.at)
-    };
-    let mut copy = RunLog::create(Arc::clone(to), new).await?;
     let mut draft = Draft::new(EntryKind::Checkpoint, entry.at);
     draft.label.clone_from(&entry.label);
     draft.body = log.body(&entry).await?;
@@ -171,7 +220,5 @@ async fn save_apart(
             content: Content::Value(value),
         })
         .collect();
-    copy.append(draft).await?;
-    copy.close().await?;
-    Ok(id)
+    copy.append(draft).await.map(drop)
 }

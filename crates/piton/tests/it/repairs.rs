@@ -103,7 +103,7 @@ async fn repair(store: &Arc<dyn Store>, tally: &mut Tally, context: &str) {
         let after = kept.runs.iter().find(|run| run.run == before.run);
         let saved = kept.runs.iter().any(|run| run.run.as_str().starts_with(&format!("{}-saved-", before.run)));
         // Behind an entry that is lost, of what is whole the newest is kept.
-        let lost_entries = after.is_none_or(|after| after.entries < before.entries);
+        let lost_entries = after.is_none_or(|after| after.entries < before.entries || after.removed > before.removed);
         assert!(
             after.map_or(0, |after| after.whole) >= before.whole
                 || (lost_entries
@@ -301,7 +301,7 @@ async fn every_seeded_damage_of_a_log_is_found_or_ends_it() {
                 assert!(head.seq.0 >= 19, "{context}: entries behind {} are gone, and nobody said so", head.seq);
                 tally.harmless += 1;
             }
-            Err(StoreError::Corrupt { .. }) => {
+            Err(StoreError::DamagedLog { .. }) => {
                 let options = SqliteOptions::default().with_create(false).with_damaged_wal(DamagedWal::KeepPrefix);
                 let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, options).unwrap());
                 assert!(check(&store, &SnapshotReach, true).await.unwrap().is_whole(), "{context}");
@@ -404,6 +404,51 @@ async fn a_repaired_run_shows_its_true_status() {
     let row = target.summary(&id).await.unwrap().unwrap();
     assert_eq!((row.status, row.name.as_str()), (RunStatus::Waiting, "a name"));
     assert_eq!((row.created_at, row.updated_at), (Timestamp::from_millis(1), Timestamp::from_millis(3)));
+}
+
+/// A missing entry file takes nothing with it: what is before it stays where it is, the whole checkpoints behind it are in
+/// a run of their own, and no number comes to mean something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_behind_a_missing_entry_is_kept_and_counted() {
+    let scratch = Scratch::in_memory();
+    let path = scratch.path().join("store");
+    let id: RunId = "gap".parse().unwrap();
+    let value = |n: i64| Value::from(format!("message {n} ").repeat(12));
+    {
+        let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
+        let new = NewRun::new(id.clone(), Timestamp::from_millis(1));
+        let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
+        for n in 1..8 {
+            save(&mut log, &value(n), n).await;
+        }
+        store.close().await.unwrap();
+    }
+    // In groups of entries the first stands alone, and others may be told by their difference from it.
+    fs::remove_file(path.join("runs/gap/checkpoints/0000000004.json")).unwrap();
+    let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
+    let report = check(&store, &SnapshotReach, true).await.unwrap();
+    let before = &report.runs[0];
+    assert!(!report.is_whole() && before.entries == 7, "{report:?}");
+    let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let salvaged = salvage_run(&store, &target, &id, &SnapshotReach).await.unwrap();
+    assert_eq!((salvaged.entries_to, salvaged.unread), (Some(piton::Seq(3)), 1));
+    let (behind, saved) = salvaged.saved.unwrap_or_else(|| panic!("{before:?}"));
+    assert_eq!(behind.len() + salvaged.lost.len(), 3, "each checkpoint behind it is whole or lost");
+    assert_eq!(behind.last(), before.newest_whole.as_ref());
+    let kept = check(&target, &SnapshotReach, true).await.unwrap();
+    assert!(kept.is_whole(), "{kept:?}");
+    let log = RunLog::open(Arc::clone(&target), &saved).await.unwrap();
+    let entries = log.entries(Span { from: piton::Seq(1), ..Span::ALL }).await.unwrap();
+    assert_eq!(entries.len(), behind.len());
+    for (entry, seq) in entries.iter().zip(&behind) {
+        let root = entry.parts.values().next().unwrap().root;
+        assert_eq!(log.load(root).await.unwrap(), value(seq.0.into()));
+    }
+    let mut log = RunLog::open(Arc::clone(&target), &id).await.unwrap();
+    assert_eq!(log.head().seq, piton::Seq(7), "no number is used again");
+    assert_eq!(log.removed().await.unwrap().checkpoints, (4..8).map(piton::Seq).collect());
+    save(&mut log, &value(8), 8).await;
+    assert_eq!(log.head().seq, piton::Seq(8));
 }
 
 /// A copy has everything, can be cut short at any call and gone on with, and can be repeated.

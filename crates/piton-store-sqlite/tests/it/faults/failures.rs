@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store, StoreError};
+use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store, StoreError, Upkeep as _};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process;
 use piton_testing::scratch::{Scratch, TinyFs, tiny_tmpfs};
@@ -199,6 +199,44 @@ fn work_goes_on_when_a_full_disk_is_made_larger() {
         Growing::check(store, &growing.items).await;
         println!("full disk: {saved} entries before, {} in the end", growing.items.len());
     });
+}
+
+/// A disk so full that SQLite can't even make the index of its log: who only reads does without.
+#[test]
+fn a_store_on_a_full_disk_can_be_read() {
+    let disk = tiny_tmpfs(2 << 20);
+    let path = disk.path().join("store.db");
+    let items = block_on(async {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+        let mut growing = Growing::create(Arc::clone(&store)).await.unwrap();
+        for _ in 0..5 {
+            growing.save().await.unwrap();
+        }
+        store.close().await.unwrap();
+        growing.items
+    });
+    assert!(!disk.path().join("store.db-shm").exists());
+    let ballast = disk.path().join("ballast");
+    assert!(std::fs::write(&ballast, vec![1; 4 << 20]).is_err(), "the disk is full");
+    let before = std::fs::read(&path).unwrap();
+    let refused = SqliteStore::open(&path, SqliteOptions::default()).map(drop);
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+    let reading = || SqliteStore::open(&path, SqliteOptions::default().with_read_when_full(true));
+    block_on(async {
+        let store: Arc<dyn Store> = Arc::new(reading().unwrap());
+        Growing::check(Arc::clone(&store), &items).await;
+        let written = store.set_note("a note", Some("of something".into())).await;
+        let Err(error @ StoreError::Poisoned { .. }) = written else { panic!("{written:?}") };
+        assert!(error.to_string().contains("no space is left"), "{error}");
+        // Nobody else writes what this one would miss.
+        let patience = std::time::Duration::from_millis(20);
+        let other = SqliteStore::open(&path, SqliteOptions::default().with_patience(patience)).map(drop);
+        assert!(matches!(other, Err(StoreError::Unavailable { .. })), "{other:?}");
+        store.close().await.unwrap();
+    });
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    std::fs::remove_file(&ballast).unwrap();
+    block_on(reading().unwrap().set_note("a note", Some("of something".into()))).unwrap();
 }
 
 #[test]

@@ -216,3 +216,64 @@ fn seeded_damage_to_a_file_store_is_found() {
     println!("file store: {found} of {rounds} seeded damages found, the others changed nothing");
     assert!(found * 10 > rounds * 9);
 }
+
+/// Of a run with a missing entry, what lies before it and behind it can be read; across it nobody reads unwarned.
+#[test]
+fn a_missing_entry_takes_no_other_with_it() {
+    let scratch = Scratch::in_memory();
+    let store = open(scratch.path());
+    let mut line = Line::new("one");
+    block_on(line.grow(&store, 10));
+    let run = line.run.clone();
+    std::fs::remove_file(scratch.path().join("runs/one/checkpoints/0000000004.json")).unwrap();
+    block_on(async {
+        let read = async |from: u32, to: u32, limit: usize, newest_first: bool| {
+            let span = Span { from: Seq(from), to: Seq(to), limit, newest_first, ..Span::ALL };
+            let records = store.read(&run, span).await?;
+            Ok::<_, StoreError>(records.iter().map(|record| record.seq.0).collect::<Vec<_>>())
+        };
+        assert_eq!(read(0, 3, 99, false).await.unwrap(), [0, 1, 2, 3]);
+        assert_eq!(read(5, u32::MAX, 99, false).await.unwrap(), [5, 6, 7, 8, 9]);
+        assert_eq!(read(0, u32::MAX, 3, false).await.unwrap(), [0, 1, 2]);
+        assert_eq!(read(0, u32::MAX, 5, true).await.unwrap(), [9, 8, 7, 6, 5]);
+        for (from, to, limit, newest_first) in [
+            (0, u32::MAX, 99, false),
+            (0, u32::MAX, 5, false),
+            (0, u32::MAX, 6, true),
+            (4, 4, 1, false),
+            (3, 5, 9, true),
+        ] {
+            let across = read(from, to, limit, newest_first).await;
+            let Err(StoreError::Corrupt { what, .. }) = &across else { panic!("{across:?}") };
+            assert_eq!(what, "entry 4 of run one");
+        }
+        let part = |text: &str| Bytes::from(text.repeat(9));
+        let info = SegmentInfo { first: Seq(0), last: Seq(7) };
+        let segment = Segment { info, entries: part("e"), index: part("i"), nodes: part("n") };
+        let folded = store.fold(&run, segment).await;
+        assert!(matches!(folded, Err(StoreError::Corrupt { .. })), "{folded:?}");
+        let defects = store.inspect().await.unwrap();
+        assert_eq!(defects.iter().map(|defect| defect.what.as_str()).collect::<Vec<_>>(), ["entry 4 of run one"]);
+        line.append(&*store).await.unwrap();
+        assert_eq!(read(5, u32::MAX, 99, false).await.unwrap(), [5, 6, 7, 8, 9, 10]);
+    });
+}
+
+/// What somebody put beside the runs is none, and in nobody's way.
+#[test]
+fn a_stray_file_among_the_runs_blocks_nothing() {
+    let scratch = Scratch::in_memory();
+    build(scratch.path());
+    let expected = read(scratch.path()).unwrap();
+    std::fs::write(scratch.path().join("runs/notes.txt"), "mine").unwrap();
+    std::fs::create_dir(scratch.path().join("runs/empty")).unwrap();
+    std::os::unix::fs::symlink("one", scratch.path().join("runs/link")).unwrap();
+    assert_eq!(read(scratch.path()).unwrap(), expected);
+    let store = open(scratch.path());
+    block_on(async {
+        assert_eq!(store.run_ids().await.unwrap(), [id("Two"), id("one")]);
+        assert_eq!(store.usage().await.unwrap().runs, 2);
+        assert_eq!(store.inspect().await.unwrap(), []);
+    });
+    assert_eq!(std::fs::read(scratch.path().join("runs/notes.txt")).unwrap(), b"mine");
+}
