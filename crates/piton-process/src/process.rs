@@ -29,8 +29,7 @@ impl Process {
     /// Starts a program that is prepared to die with us.
     pub(crate) async fn start_prepared(mut command: Command) -> io::Result<Self> {
         command.kill_on_drop(true);
-        let child = platform::spawn(command).await?;
-        let group = platform::Group::of(&child);
+        let (child, group) = platform::spawn(command).await?;
         Ok(Self { child, group })
     }
 

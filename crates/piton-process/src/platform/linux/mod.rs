@@ -6,6 +6,7 @@ mod kernel;
 mod limits;
 mod seccomp;
 mod start;
+mod watcher;
 
 pub(crate) use choice::choose;
 pub use start::exit_code;

@@ -15,26 +15,36 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::watcher;
+
 struct Job {
     command: Command,
     runtime: Handle,
-    answer: oneshot::Sender<io::Result<Child>>,
+    answer: oneshot::Sender<io::Result<(Child, Group)>>,
 }
 
 static STARTER: LazyLock<Option<mpsc::Sender<Job>>> = LazyLock::new(|| {
     let (jobs, queue) = mpsc::channel::<Job>();
     let work = move || {
+        watcher::begin();
         for mut job in queue {
             let _in_runtime = job.runtime.enter();
-            // Nobody may be waiting any more; then the child is dropped, which kills it.
-            drop(job.answer.send(job.command.spawn()));
+            // Its group is known to the watcher before anybody hears of it.
+            let started = job.command.spawn().map(|child| {
+                let group = Group::of(&child);
+                (child, group)
+            });
+            // Nobody may be waiting any more.
+            if let Err(Ok((_child, group))) = job.answer.send(started) {
+                group.kill();
+            }
         }
     };
     thread::Builder::new().name("piton-starter".to_owned()).spawn(work).ok().map(|_| jobs)
 });
 
 /// Starts a program that was [`prepare`]d.
-pub(crate) async fn spawn(command: Command) -> io::Result<Child> {
+pub(crate) async fn spawn(command: Command) -> io::Result<(Child, Group)> {
     let (answer, started) = oneshot::channel();
     let gone = || io::Error::other("the thread that starts programs is gone");
     let job = Job { command, runtime: Handle::current(), answer };
@@ -66,20 +76,28 @@ pub(crate) fn prepare(command: &mut Command) {
 
 /// A process group, led by the program that was started.
 #[derive(Debug)]
-pub(crate) struct Group(Option<Pid>);
+pub(crate) struct Group {
+    leader: Option<Pid>,
+    /// Somebody kills it if we can't any more.
+    is_watched: bool,
+}
 
 impl Group {
-    pub(crate) fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)))
+    fn of(child: &Child) -> Self {
+        let leader = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        Self { leader, is_watched: leader.is_some_and(watcher::watch) }
     }
 
     /// Kills whoever is still in it. The number is not given to another group while one member lives,
     /// and the leader is not reaped before its [`Child`] is dropped or waited for; a group that is gone
     /// by then could only be mistaken if the system wrapped its process ids in between.
     pub(crate) fn kill(&self) {
-        if let Some(leader) = self.0 {
+        if let Some(leader) = self.leader {
             // It may be gone already, which is what we want.
             let _ = kill_process_group(leader, Signal::KILL);
+            if self.is_watched {
+                watcher::forget(leader);
+            }
         }
     }
 }
