@@ -1,8 +1,10 @@
 //! Putting a run back, as `restore` and `retry --from` do: first what that means is shown, then an entry of the log
 //! says it, and the run is paused there.
 
+use std::collections::BTreeSet;
+
 use piton::{Context, History, OpenRun, Run, RunError, StartAt, undone_effects};
-use piton_types::{IllegalMove, RunId, RunStatus, Seq};
+use piton_types::{IllegalMove, RunId, RunStatus, Seq, StepPath};
 
 use crate::consent::Plan;
 use crate::failure::Failure;
@@ -10,6 +12,33 @@ use crate::output::clean;
 
 /// How many steps a plan names.
 const NAMED: usize = 20;
+
+/// The steps of a run that are finished and count, each once.
+pub(crate) fn finished(history: &History) -> BTreeSet<&StepPath> {
+    let steps = history.steps.iter().zip(&history.step_entries);
+    let counts = steps.filter(|(step, seq)| step.is_finished() && !history.is_undone(**seq));
+    counts.map(|(step, _)| &step.path).collect()
+}
+
+/// Adds what trying a failed run again means: what is done again, and what isn't.
+pub(crate) fn tries_again(plan: &mut Plan, history: &History) {
+    let finished = finished(history);
+    let mut failed: Vec<&StepPath> = Vec::new();
+    for (step, seq) in history.steps.iter().zip(&history.step_entries) {
+        let is_open = !history.is_undone(*seq) && !finished.contains(&step.path);
+        if is_open && !failed.contains(&&step.path) {
+            failed.push(&step.path);
+        }
+    }
+    for step in failed {
+        plan.line(format!("step {} is tried again", clean(step.as_str())));
+    }
+    match finished.len() {
+        0 => {}
+        1 => plan.line("1 finished step stays"),
+        many => plan.line(format!("{many} finished steps stay")),
+    }
+}
 
 /// Adds what going on from `at` undoes, and what it can't.
 pub(crate) async fn entails(
@@ -25,13 +54,14 @@ pub(crate) async fn entails(
         let cause = IllegalMove { from, to: RunStatus::InProgress };
         return Err(RunError::Illegal { run: run.clone(), cause }.into());
     }
-    let undone: Vec<_> = history
-        .steps
-        .iter()
-        .zip(&history.step_entries)
-        .filter(|(_, seq)| **seq > after && !history.is_undone(**seq))
-        .map(|(step, _)| clean(step.path.as_str()))
-        .collect();
+    let mut undone: Vec<String> = Vec::new();
+    for (step, seq) in history.steps.iter().zip(&history.step_entries) {
+        let path = clean(step.path.as_str());
+        // A step that was tried several times is one all the same.
+        if *seq > after && !history.is_undone(*seq) && !undone.contains(&path) {
+            undone.push(path);
+        }
+    }
     match undone.len() {
         0 => plan.line("no step is done again"),
         1 => plan.line(format!("step {} is done again", undone[0])),

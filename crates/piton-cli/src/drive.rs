@@ -2,6 +2,7 @@
 //! code. `run` and `resume` differ only in how they begin.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,6 +37,13 @@ impl Along {
         let files = RunFiles::new(self.workspace, SessionOptions::default()).drift_every(self.drift.drift_every);
         if self.drift.pause_on_drift { files.stopping(stop.clone()) } else { files }
     }
+}
+
+/// Where a run works now if it is of this folder and the folder was moved since.
+fn moved_to(session: &Session, folder: Option<&str>) -> Option<PathBuf> {
+    let here = &session.surroundings.folder;
+    let is_moved = session.residence().has(folder) && folder != Some(&*here.to_string_lossy());
+    is_moved.then(|| here.clone())
 }
 
 /// Drives `run` by `work` until it ends, waits or is stopped, and tells the user; `notice` when it goes on.
@@ -79,7 +87,8 @@ where
     let stop = SafeStopSignal::new();
     let files = along.map(|along| Arc::new(along.begin(&stop)));
     let companion = files.clone().map(|files| files as Arc<dyn Companion>);
-    let options = FlowOptions { events, services, stop: stop.clone(), companion, ..FlowOptions::default() };
+    let folder = store.summary(run).await?.and_then(|summary| moved_to(session, summary.folder.as_deref()));
+    let options = FlowOptions { events, services, stop: stop.clone(), companion, folder, ..FlowOptions::default() };
     let work = work(Context::system(Arc::clone(&store)), options);
     let ended = until_ended(&session.output, &stop, work).await;
     drop(view);
@@ -311,6 +320,14 @@ impl From<FlowError> for Failure {
             FlowError::PendingNodesGone { ref run, .. } => Self::refused(error.to_string()).hint(format!(
                 "nothing was changed. `piton fork RUN@N --document FILE` branches off before them; `piton log {run}` shows where."
             )),
+            FlowError::NotNext { ref at, ref step, .. } => {
+                Self::fixable(clean(&error.to_string())).hint(format!(
+                    "nothing was run. `piton log {0}` shows its entries; `piton fork {0}@N --only {1}` tries the step on one \
+                     from which it is next.",
+                    at.run,
+                    clean(step.as_str())
+                ))
+            }
             FlowError::NotAWorkflow { ref run } => Self::fixable(error.to_string())
                 .hint(format!("the program that started it must go on with it; `piton show {run}` shows what it did.")),
             error => Self::fixable(error.to_string()).causes_of(&error),
@@ -337,9 +354,17 @@ impl From<RunError> for Failure {
             }
             RunError::NoSuchStep { ref run, .. } => Self::fixable(clean(&error.to_string()))
                 .hint(format!("nothing was changed. `piton show {run} --steps` shows its steps.")),
-            RunError::Illegal { ref run, .. } => Self::refused(error.to_string())
-                .causes_of(&error)
-                .hint(format!("nothing was changed; `piton fork {run}` branches a new run off it.")),
+            RunError::Illegal { ref run, cause } => {
+                let hint = match cause.from {
+                    RunStatus::Queued => format!("`piton resume {run}` begins it, `piton cancel {run}` gives it up."),
+                    RunStatus::Failed => {
+                        format!("`piton retry {run}` tries it again, `piton cancel {run}` gives it up.")
+                    }
+                    from if from.is_final() => format!("`piton fork {run}` branches a new run off it."),
+                    _ => format!("`piton show {run}` shows how it stands."),
+                };
+                Self::refused(error.to_string()).causes_of(&error).hint(format!("nothing was changed; {hint}"))
+            }
             RunError::Changed { .. } => Self::refused(error.to_string())
                 .hint("nothing was run. Go on with the program that began it, or start a new run."),
             RunError::Broken { ref run, .. } => {

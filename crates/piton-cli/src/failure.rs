@@ -179,9 +179,9 @@ fn advice(error: &StoreError) -> (Exit, Option<String>) {
         StoreError::Fenced { .. } => {
             (Refused, "another process drives this run now; nothing was written here, and the run goes on there.")
         }
-        StoreError::Corrupt { .. } => (
+        StoreError::Corrupt { .. } | StoreError::DamagedLog { .. } => (
             UserFixable,
-            "nothing was changed. Make a copy of the store before anything else; runs and checkpoints that don't use the damaged place can still be read.",
+            "nothing was changed. Make a copy of the store before anything else; `piton check` says what is damaged, and `piton check --repair` keeps what is whole. Runs and checkpoints that don't use the damaged place can still be read.",
         ),
         StoreError::TooNew { .. } => {
             (UserFixable, "the data is whole and nothing was changed; it needs the newer piton that wrote it.")

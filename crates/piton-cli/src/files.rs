@@ -19,6 +19,7 @@ use crate::table;
 /// Opens the workspace of the folder. A restore that was cut short is finished first, and said.
 pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Capture) -> Result<Workspace, Failure> {
     let root = &session.surroundings.folder;
+    let residence = session.residence();
     let url = store.url();
     let database = url.strip_prefix("sqlite:").or_else(|| url.strip_prefix("file:")).map(PathBuf::from);
     let state = match &database {
@@ -26,7 +27,8 @@ pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Cap
             let absolute = std::path::absolute(database).unwrap_or_else(|_| database.clone());
             let mut beside = absolute.into_os_string();
             beside.push("-files");
-            PathBuf::from(beside).join(&blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex()[..16])
+            PathBuf::from(beside)
+                .join(&blake3::hash(residence.known_as().as_os_str().as_encoded_bytes()).to_hex()[..16])
         }
         None => {
             return Err(Failure::fixable(format!("{url} has no place for what belongs to the files beside it"))
@@ -43,6 +45,8 @@ pub(crate) async fn open(session: &Session, store: &Arc<dyn Store>, capture: Cap
         home: session.surroundings.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
         wide: capture.force,
         budget: session.surroundings.budget,
+        known_as: Some(residence.known_as().to_owned()),
+        before: residence.before().to_vec(),
     };
     let store = watching(session, store)?;
     let workspace = Workspace::open(store, Arc::new(SystemClock::new()), root, options)?;

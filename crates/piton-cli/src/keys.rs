@@ -33,6 +33,11 @@ impl KeySources {
         self.option.as_deref().or(self.file.as_deref())
     }
 
+    /// Whether nothing was said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.named_file().is_none() && self.command.is_none() && self.passphrase.is_none()
+    }
+
     /// The key of a store that is encrypted.
     pub(crate) fn key(&self) -> Result<Key, Failure> {
         if let Some(file) = self.named_file() {

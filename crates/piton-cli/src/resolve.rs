@@ -1,6 +1,5 @@
 //! What a [`Reference`] means in a store.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use piton_store::{RunLog, RunQuery, SealedEntry, Span, Store, StoreError};
@@ -10,6 +9,7 @@ use crate::failure::Failure;
 use crate::output::clean;
 use crate::reference::Reference;
 use crate::runs::Runs;
+use crate::session::Session;
 
 /// How many entries are read at a time when looking back for one.
 const PAGE: usize = 64;
@@ -33,7 +33,11 @@ pub(crate) enum Target {
 }
 
 /// Finds what is meant.
-pub(crate) async fn resolve(store: &Arc<dyn Store>, reference: &Reference) -> Result<Target, Failure> {
+pub(crate) async fn resolve(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    reference: &Reference,
+) -> Result<Target, Failure> {
     match reference {
         Reference::Run(prefix) => match (run_id(store, prefix).await, reference.as_blob()) {
             (Ok(run), _) => Ok(Target::Run(RunLog::open(Arc::clone(store), &run).await?)),
@@ -57,7 +61,7 @@ pub(crate) async fn resolve(store: &Arc<dyn Store>, reference: &Reference) -> Re
         Reference::Back { run, steps } => {
             let log = match run {
                 Some(run) => open(store, run).await?,
-                None => newest_run(store).await?,
+                None => newest_run(session, store).await?,
             };
             let (log, entry) = back(store, log, *steps, reference).await?;
             Ok(Target::Entry(log, entry))
@@ -72,10 +76,11 @@ pub(crate) async fn resolve(store: &Arc<dyn Store>, reference: &Reference) -> Re
 
 /// Finds a checkpoint, or the newest one of a run.
 pub(crate) async fn resolve_checkpoint(
+    session: &Session,
     store: &Arc<dyn Store>,
     reference: &Reference,
 ) -> Result<(RunLog, SealedEntry), Failure> {
-    let (log, entry) = match resolve(store, reference).await? {
+    let (log, entry) = match resolve(session, store, reference).await? {
         Target::Run(log) => back(store, log, 0, reference).await?,
         Target::Entry(log, entry) => (log, entry),
         Target::Step(..) | Target::Blob(..) => {
@@ -120,13 +125,13 @@ async fn open(store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunLog, Failure>
     Ok(RunLog::open(Arc::clone(store), &run).await?)
 }
 
-/// The run with the newest checkpoint of this folder.
+/// The run with the newest checkpoint of this folder, wherever it was then.
 ///
 /// Several folders may share a store, and what is found here may be written: another folder's checkpoint is never
 /// meant. If this folder has none, those of runs that belong to no folder are.
-async fn newest_run(store: &Arc<dyn Store>) -> Result<RunLog, Failure> {
-    let here = Here::find(store)?;
-    let own = newest_of(store, |run| run.folder.as_deref() == Some(&here.folder)).await?;
+async fn newest_run(session: &Session, store: &Arc<dyn Store>) -> Result<RunLog, Failure> {
+    let here = session.residence();
+    let own = newest_of(store, |run| here.has(run.folder.as_deref())).await?;
     let found = match own {
         None => newest_of(store, |run| run.folder.is_none()).await?,
         own => own,
@@ -134,20 +139,15 @@ async fn newest_run(store: &Arc<dyn Store>) -> Result<RunLog, Failure> {
     if let Some(log) = found {
         return Ok(log);
     }
-    let mut others = Vec::new();
     let mut runs = Runs::newest_first(Arc::clone(store));
     while let Some(run) = runs.next().await? {
-        others.extend(run.folder.filter(|folder| *folder != here.folder));
+        if run.folder.is_some() && !here.has(run.folder.as_deref()) {
+            let folder = clean(&session.surroundings.folder.to_string_lossy());
+            return Err(Failure::fixable(format!("there are no checkpoints of {folder} yet"))
+                .hint("`piton log --checkpoints` shows those of the other folders in this store; RUN@7 names one."));
+        }
     }
-    let before = |run: &RunSummary| run.folder.as_ref().is_some_and(|folder| here.was(folder, &others));
-    if let Some(log) = newest_of(store, before).await? {
-        return Ok(log);
-    }
-    Err(match others.is_empty() {
-        true => Failure::fixable("there are no checkpoints here yet").hint("`piton log` shows what happened so far."),
-        false => Failure::fixable(format!("there are no checkpoints of {} yet", clean(&here.folder)))
-            .hint("`piton log --checkpoints` shows those of the other folders in this store; RUN@7 names one."),
-    })
+    Err(Failure::fixable("there are no checkpoints here yet").hint("`piton log` shows what happened so far."))
 }
 
 /// The run with the newest checkpoint, of those that are wanted.
@@ -170,40 +170,6 @@ async fn newest_of(store: &Arc<dyn Store>, wanted: impl Fn(&RunSummary) -> bool)
         }
     }
     Ok(newest.map(|(_, log)| log))
-}
-
-/// The folder that the program works in, and whether the store is its own.
-struct Here {
-    /// As runs name it.
-    folder: String,
-    is_own: bool,
-}
-
-impl Here {
-    /// `-C` has become the working folder by now.
-    fn find(store: &Arc<dyn Store>) -> Result<Self, Failure> {
-        let folder = std::env::current_dir().and_then(|folder| folder.canonicalize());
-        let folder = folder.map_err(|error| Failure::fixable("the working folder can't be found").because(&error))?;
-        let url = store.url();
-        let beside = url.strip_prefix("sqlite:").and_then(|path| Path::new(path).parent());
-        let is_own = beside.is_some_and(|beside| beside == folder.join(".piton") || is_recorded(beside, &folder));
-        Ok(Self { folder: folder.to_string_lossy().into_owned(), is_own })
-    }
-
-    /// Whether this folder was at `folder` before it moved: the store moved with it, and there is nothing at that place
-    /// any more. What is inside another such place was a subfolder.
-    fn was(&self, folder: &str, others: &[String]) -> bool {
-        let is_gone = |folder: &str| Path::new(folder).symlink_metadata().is_err();
-        let is_inside = |other: &String| other != folder && Path::new(folder).starts_with(other) && is_gone(other);
-        self.is_own && is_gone(folder) && !others.iter().any(is_inside)
-    }
-}
-
-/// Whether a store in the user's state directory says that it is this folder's.
-fn is_recorded(beside: &Path, folder: &Path) -> bool {
-    let record = std::fs::read(beside.join("folder.json")).ok();
-    let record = record.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
-    record.is_some_and(|record| record["path"].as_str().is_some_and(|path| Path::new(path) == folder))
 }
 
 /// The checkpoint so many before the newest one of a run; a fork's first is preceded by the one that it

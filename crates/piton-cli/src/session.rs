@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use piton::SystemClock;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::keys::KeySources;
 use crate::output::Output;
 use crate::outside::no_secrets;
-use crate::place::{Found, Origin, Place, Surroundings};
+use crate::place::{Found, Origin, Place, Residence, Surroundings};
 use crate::table;
 
 /// One call of the program.
@@ -32,11 +32,20 @@ pub(crate) struct Session {
     lookup: fn(&str) -> Option<OsString>,
     /// What the stores that were opened have done.
     metrics: Mutex<Vec<Arc<Metrics>>>,
+    /// Where the folder has been, as its store knows it.
+    residence: OnceLock<Residence>,
 }
 
 impl Session {
     pub(crate) fn new(output: Output, surroundings: Surroundings, lookup: fn(&str) -> Option<OsString>) -> Self {
-        Self { output: Arc::new(output), surroundings, clock: SystemClock::new(), lookup, metrics: Mutex::default() }
+        Self {
+            output: Arc::new(output),
+            surroundings,
+            clock: SystemClock::new(),
+            lookup,
+            metrics: Mutex::default(),
+            residence: OnceLock::new(),
+        }
     }
 
     /// What is around a run. Programs are looked for but not run, and no host is called: what a checkpoint names
@@ -79,7 +88,7 @@ impl Session {
     /// Opens the store of the folder for a verb that only looks: nothing is made.
     pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
         match self.surroundings.find()? {
-            Found::Place(place) => self.open(&place, false).await,
+            Found::Place(place) => self.open_own(&place, false).await,
             Found::Nothing { above, unreadable } => {
                 for subfolder in unreadable {
                     self.output.warn(&format!("{}/folder.json can't be read", subfolder.display()));
@@ -100,7 +109,19 @@ impl Session {
     pub(crate) async fn store_or_create(&self) -> Result<Arc<dyn Store>, Failure> {
         self.wants_none_in_clear().await?;
         let place = self.surroundings.find_or_create(&self.now().to_string())?;
-        self.open(&place, true).await
+        self.open_own(&place, true).await
+    }
+
+    /// Opens the store of the folder, which says where the folder has been.
+    async fn open_own(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
+        let store = self.open(place, create).await?;
+        self.residence.get_or_init(|| self.surroundings.residence(place));
+        Ok(store)
+    }
+
+    /// Where the folder is and was, once its store is open.
+    pub(crate) fn residence(&self) -> Residence {
+        self.residence.get().cloned().unwrap_or_else(|| Residence::only(&self.surroundings.folder))
     }
 
     /// Whoever gives a key doesn't want what he keeps in clear: then only a store that is there will do.
@@ -220,6 +241,8 @@ impl Driver for SqliteDriver {
         if location.starts_with("//") {
             return invalid("the path follows the colon at once, with no slashes of its own");
         }
-        Ok(Arc::new(SqliteStore::open(location, SqliteOptions::default().with_create(self.create))?))
+        // Who only looks needs no space.
+        let options = SqliteOptions::default().with_create(self.create).with_read_when_full(!self.create);
+        Ok(Arc::new(SqliteStore::open(location, options)?))
     }
 }

@@ -20,7 +20,8 @@ use crate::need::Services;
 ///
 /// # Errors
 ///
-/// As [`Run::alone`]; [`RunError::NoSuchStep`] if the run doesn't come to that node from there.
+/// As [`Run::alone`]; [`FlowError::NotNext`] if something else comes before that node from there, and
+/// [`RunError::NoSuchStep`] if the document doesn't have it.
 pub async fn run_alone(
     context: &Context,
     at: &CheckpointRef,
@@ -38,16 +39,34 @@ pub async fn run_alone(
     let host =
         Host { folder: body.folder.as_deref().map(Path::new), services, ..Host::new(&journal, &*context.clock, &ids) };
     // It ends in an error: everything after that node is refused.
+    let mut refused = None;
     match engine::run(&flow, body.inputs, &host).await {
         Err(FlowError::Journal(error)) => match error.downcast::<RunError>() {
-            Ok(error) if matches!(*error, RunError::Alone { .. }) => {}
-            Ok(error) => return Err(FlowError::Run(*error)),
+            Ok(error) => match *error {
+                RunError::Alone { step, .. } => refused = Some(step),
+                error => return Err(FlowError::Run(error)),
+            },
             Err(error) => return Err(FlowError::Journal(error)),
         },
         Err(FlowError::Node { .. }) | Ok(_) => {}
         Err(error) => return Err(error),
     }
-    run.ran_alone().ok_or_else(|| RunError::NoSuchStep { run: at.run.clone(), step: step.clone() }.into())
+    match run.ran_alone() {
+        Some(record) => Ok(record),
+        None if has(&document, step) => Err(FlowError::NotNext {
+            at: at.clone(),
+            step: step.clone(),
+            before: refused.filter(|other| other != step),
+        }),
+        None => Err(RunError::NoSuchStep { run: at.run.clone(), step: step.clone() }.into()),
+    }
+}
+
+/// Whether a document has the node of a step, at whatever depth.
+fn has(document: &Document, step: &StepPath) -> bool {
+    let node = step.as_str().rsplit('/').next().unwrap_or_default();
+    let inside = |inner: &Option<Box<Document>>| inner.as_ref().is_some_and(|inner| has(inner, step));
+    document.nodes.iter().any(|spec| spec.id.as_str() == node || inside(&spec.inside))
 }
 
 /// Nobody will see them again.

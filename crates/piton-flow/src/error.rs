@@ -123,6 +123,18 @@ pub enum FlowError {
         what: &'static str,
     },
 
+    /// The step can't be tried out on that entry, from which the run doesn't come to it next. Nothing was run.
+    #[cfg(feature = "checkpoint")]
+    #[error("step {step} isn't next at {at}{}", before.as_ref().map(|before| format!(": {before} comes before it")).unwrap_or_default())]
+    NotNext {
+        /// The entry.
+        at: piton_types::CheckpointRef,
+        /// The step.
+        step: piton_types::StepPath,
+        /// What comes before it, if that is known.
+        before: Option<piton_types::StepPath>,
+    },
+
     /// The run isn't a workflow, so there is no document to go on with.
     #[cfg(feature = "checkpoint")]
     #[error("run {run} is not a workflow")]

@@ -85,7 +85,7 @@ impl Form {
             }
             match Kind::parse(&field.kind).map(|kind| accept_one(kind, value, &field.options, None)) {
                 Some(Ok(value)) => drop(accepted.insert(field.name.clone(), value)),
-                Some(Err(message)) => wrong.push(format!("{:?}: {message}", field.name)),
+                Some(Err(unfit)) => wrong.push(format!("{:?}: {unfit}", field.name)),
                 None => {}
             }
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::scan::Progress;
 use crate::snapshot::{Looked, Snapshot};
-use crate::tree::{Difference, Entry, Overlay, Reason, diff, walk};
+use crate::tree::{Difference, Entry, Overlay, Reason, diff, entry_at, walk};
 use crate::workspace::blocking;
 use crate::{RelPath, Workspace, WorkspaceError, content};
 
@@ -96,6 +96,12 @@ impl Workspace {
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes).map_err(fail)?;
         Ok(bytes)
+    }
+
+    /// Whether a snapshot has something at a path.
+    pub async fn has(&self, snapshot: Snapshot, path: RelPath) -> Result<bool, WorkspaceError> {
+        let nodes = self.nodes();
+        blocking(move || Ok(entry_at(&nodes, snapshot.tree, &path)?.is_some())).await
     }
 
     /// What a snapshot saw and didn't capture.

@@ -62,4 +62,4 @@ pub use snapshot::{Saved, Snapshot};
 pub use text_diff::{DiffHunk, DiffLine, TextDiff, is_binary};
 pub use timeline::{Live, Moment, Timeline};
 pub use tree::{Content, Difference, Entry, Reason};
-pub use workspace::{Workspace, WorkspaceOptions};
+pub use workspace::{Standing, Workspace, WorkspaceOptions};

@@ -184,6 +184,19 @@ impl Session {
         Ok(end)
     }
 
+    /// Goes on in another folder that took the place of the one that it began in, as after a new clone.
+    pub fn move_to(&mut self, workspace: &Workspace) {
+        self.workspace = workspace.clone();
+    }
+
+    /// Ends without a last checkpoint, because the folder is gone: the run has failed, unless it is another's.
+    pub async fn abandon(self, why: impl Into<String>) -> Result<(), WorkspaceError> {
+        match self.summary {
+            Some(summary) => end_run(&self.workspace, summary, Err(why.into())).await,
+            None => Ok(()),
+        }
+    }
+
     /// A checkpoint before a tool call.
     pub async fn create_pre_tool_checkpoint(&mut self, call: ToolCall) -> Result<PreTool, WorkspaceError> {
         let record = Record {

@@ -73,10 +73,9 @@ pub struct Timeline {
 impl Workspace {
     /// The history of the folder.
     pub async fn timeline(&self) -> Result<Timeline, WorkspaceError> {
-        let folder = self.folder_text();
         let mut moments = Vec::new();
         for run in self.runs().await? {
-            if run.folder.as_deref() != Some(&folder) {
+            if !self.is_mine(run.folder.as_deref()) {
                 continue;
             }
             let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
@@ -95,14 +94,13 @@ impl Workspace {
 
     /// The newest checkpoint of the folder's files.
     pub async fn newest(&self) -> Result<Option<Moment>, WorkspaceError> {
-        let folder = self.folder_text();
         let mut newest: Option<Moment> = None;
         for run in self.runs().await? {
             // No entry is newer than its run, and the runs come newest first.
             if newest.as_ref().is_some_and(|newest| newest.at > run.updated_at) {
                 break;
             }
-            if run.folder.as_deref() != Some(&folder) {
+            if !self.is_mine(run.folder.as_deref()) {
                 continue;
             }
             let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;

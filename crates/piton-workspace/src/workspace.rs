@@ -6,7 +6,7 @@
 use std::fs::{File, TryLockError};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +40,10 @@ pub struct WorkspaceOptions {
     pub wide: bool,
     /// How many bytes the store may take; 0 for any number, `None` for the default.
     pub budget: Option<u64>,
+    /// The path by which the store knows the folder, if it isn't where the folder is now: the one at which it was first.
+    pub known_as: Option<PathBuf>,
+    /// Where the folder was before it was moved. What was done there is part of its history.
+    pub before: Vec<PathBuf>,
 }
 
 /// A folder under checkpoints. Cloning is cheap.
@@ -116,6 +120,17 @@ impl Workspace {
         &self.0.root
     }
 
+    /// Whether the folder is still where it was when it was opened. What is done in it may delete it.
+    pub fn standing(&self) -> Standing {
+        match self.0.root.symlink_metadata() {
+            Ok(now) if (now.dev(), now.ino()) == self.0.binding.root => Standing::There,
+            Ok(now) if now.is_dir() => Standing::Replaced,
+            // What is deleted has no name left.
+            _ if rustix::fs::fstat(&self.0.folder).is_ok_and(|stat| stat.st_nlink > 0) => Standing::Moved,
+            _ => Standing::Gone,
+        }
+    }
+
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
@@ -123,11 +138,12 @@ impl Workspace {
 
     /// The run that has the checkpoints of this folder which belong to no other run.
     pub fn run(&self) -> RunId {
-        let name = self.0.root.file_name().map_or(&b"root"[..], |name| name.as_bytes());
+        let known_as = self.0.options.known_as.as_ref().unwrap_or(&self.0.root);
+        let name = known_as.file_name().map_or(&b"root"[..], |name| name.as_bytes());
         let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let name: String = name.iter().filter(|byte| allowed(byte)).take(32).map(|byte| char::from(*byte)).collect();
         let name = name.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
-        let hash = blake3::hash(self.0.root.as_os_str().as_bytes()).to_hex();
+        let hash = blake3::hash(known_as.as_os_str().as_bytes()).to_hex();
         let id = format!("{}-{}", if name.is_empty() { "files" } else { name }, &hash[..8]);
         id.parse().expect("letters and digits, a dash and hex")
     }
@@ -135,6 +151,12 @@ impl Workspace {
     /// The folder as runs name it.
     pub(crate) fn folder_text(&self) -> String {
         self.0.root.to_string_lossy().into_owned()
+    }
+
+    /// Whether a run that names this folder was made in it, wherever it was then.
+    pub(crate) fn is_mine(&self, folder: Option<&str>) -> bool {
+        let is = |path: &PathBuf| Some(&*path.to_string_lossy()) == folder;
+        is(&self.0.root) || self.0.options.before.iter().any(is)
     }
 
     /// Opens the log of a run, and makes the folder's own if there is none.
@@ -229,6 +251,19 @@ impl std::fmt::Debug for Workspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Workspace").field("root", &self.0.root).finish_non_exhaustive()
     }
+}
+
+/// What has become of a folder that was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is where it was.
+    There,
+    /// Another folder is in its place.
+    Replaced,
+    /// It is somewhere else.
+    Moved,
+    /// There is no folder any more.
+    Gone,
 }
 
 /// The right to change a folder; given back when dropped, or when the process dies.

@@ -6,6 +6,7 @@ use piton::{Context, History, Requested, RunError, cancel};
 use piton_types::{IllegalMove, RunStatus};
 
 use crate::arguments::Cancel;
+use crate::back::finished;
 use crate::commands::stop::told;
 use crate::consent::Plan;
 use crate::failure::{Exit, Failure};
@@ -22,11 +23,17 @@ pub(crate) async fn execute(session: &Session, arguments: &Cancel) -> Result<Exi
         let cause = IllegalMove { from, to: RunStatus::Cancelled };
         return Err(RunError::Illegal { run, cause }.into());
     }
+    if from == RunStatus::Cancelled {
+        store.close().await?;
+        return told(session, &run, Some(from), "already", &format!("run {run} was cancelled before"));
+    }
     let mut plan = Plan::new(format!("cancel run {run} for good"));
     plan.line(format!("it is {from}"));
-    let finished = history.steps.iter().filter(|step| step.is_finished()).count();
+    let finished = finished(&history).len();
     let steps = if finished == 1 { "step stays" } else { "steps stay" };
-    plan.line(format!("{finished} finished {steps} in its log"));
+    if finished > 0 {
+        plan.line(format!("{finished} finished {steps} in its log"));
+    }
     if !plan.agreed(session, arguments.consent)? {
         store.close().await?;
         return Ok(Exit::Done);

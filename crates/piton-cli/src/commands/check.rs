@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use piton::recovery::{validate, whole_at};
 use piton::retention::{rules, set_rules};
-use piton::upkeep::{CheckReport, RunReport, Sizes, check, check_run, salvage_run};
+use piton::upkeep::{CheckReport, RunReport, Salvaged, Sizes, check, check_run, salvage_run};
 use piton::workspace::SnapshotReach;
 use piton::{DamagedWal, SqliteOptions, SqliteStore, SystemRandom, gather_damaged, replace_damaged};
 use piton_store::{EncryptedStore, FileOptions, FileStore, Store, StoreError, replace_files};
@@ -48,7 +48,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
             if whole { Exit::Done } else { Exit::UserFixable }
         }
         Some(reference) => {
-            let checkpoint = checkpoint(&store, reference).await?;
+            let checkpoint = checkpoint(session, &store, reference).await?;
             let search = whole_at(&store, &checkpoint).await?;
             let report = validate(&search, &session.environment()).await;
             let sound = report.is_sound() && search.whole.is_some();
@@ -77,7 +77,8 @@ async fn note_sizes(session: &Session, store: &Arc<dyn Store>, report: &CheckRep
     let stored = totals.entry_bytes + totals.segment_bytes + totals.pack_bytes;
     let note = sizes_json(report.sizes, stored, session.now());
     match store.set_note(SIZES, Some(note.to_string().into())).await {
-        Err(StoreError::ReadOnly { .. }) => Ok(()),
+        // A store that can only be read, for whatever reason, is checked all the same.
+        Err(StoreError::ReadOnly { .. } | StoreError::Full { .. } | StoreError::Poisoned { .. }) => Ok(()),
         other => Ok(other?),
     }
 }
@@ -96,11 +97,15 @@ fn sizes_json(sizes: Sizes, stored: u64, now: Timestamp) -> Json {
 }
 
 /// A checkpoint by its name. It may be damaged, so its entry isn't looked at for a plain number.
-async fn checkpoint(store: &Arc<dyn Store>, reference: &Reference) -> Result<CheckpointRef, Failure> {
+async fn checkpoint(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    reference: &Reference,
+) -> Result<CheckpointRef, Failure> {
     if let Reference::Entry { run, seq } = reference {
         return Ok(CheckpointRef { run: run_id(store, run).await?, seq: *seq });
     }
-    let (log, entry) = crate::resolve::resolve_checkpoint(store, reference).await?;
+    let (log, entry) = crate::resolve::resolve_checkpoint(session, store, reference).await?;
     Ok(CheckpointRef { run: log.run().clone(), seq: entry.seq })
 }
 
@@ -200,7 +205,7 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     let (below, is_gathered) = match opened {
         Opened::Store(store) => (store, false),
         Opened::Gathered(store) => (store, true),
-        Opened::Log(log) => return Err(StoreError::corrupt(log.path, log.detail).into()),
+        Opened::Log(log) => return Err(log.error().into()),
     };
     let key = match piton_store::is_encrypted(&*below).await? {
         true => Some(session.surroundings.keys.key()?),
@@ -248,14 +253,7 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     let salvaging = async {
         for run in runs {
             let salvaged = salvage_run(&store, &target, &run, &SnapshotReach).await?;
-            if !salvaged.lost.is_empty() || salvaged.saved.is_some() || salvaged.entries_to.is_none() {
-                let to = salvaged.entries_to.map_or_else(|| "nothing".to_owned(), |seq| format!("entries up to {seq}"));
-                let mut line = format!("run {run}: {to} kept, {} checkpoints lost", salvaged.lost.len());
-                if let Some((seq, id)) = salvaged.saved {
-                    line.push_str(&format!("; the state of {run}@{seq} is in run {id}"));
-                }
-                said.push(line);
-            }
+            said.extend(salvaged_line(&salvaged));
         }
         Ok::<_, StoreError>(())
     };
@@ -283,6 +281,27 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// What isn't as it was of a run that was taken over.
+fn salvaged_line(salvaged: &Salvaged) -> Option<String> {
+    let Salvaged { run, entries_to, lost, unread, saved } = salvaged;
+    if lost.is_empty() && *unread == 0 && saved.is_none() && entries_to.is_some() {
+        return None;
+    }
+    let to = entries_to.map_or_else(|| "nothing".to_owned(), |seq| format!("entries up to {seq}"));
+    let mut line = format!("run {run}: {to} kept, {} checkpoints lost", lost.len());
+    if *unread > 0 {
+        line.push_str(&format!(", {unread} entries can't be read"));
+    }
+    match saved.as_ref().map(|(checkpoints, id)| (&checkpoints[..], id)) {
+        Some(([seq], id)) => line.push_str(&format!("; the state of {run}@{seq} is in run {id}")),
+        Some(([first, .., last], id)) => {
+            line.push_str(&format!("; the whole checkpoints from {run}@{first} to {run}@{last} are in run {id}"));
+        }
+        _ => {}
+    }
+    Some(line)
+}
+
 /// What there is of a store that is to be repaired.
 enum Opened {
     /// The store itself.
@@ -295,40 +314,43 @@ enum Opened {
 
 /// A log that a crash left, with commits behind a damaged place.
 struct DamagedLog {
-    path: String,
-    /// How many commits are before and behind it, in words.
-    detail: String,
-    /// The commits before the damage, and those behind it.
-    counts: Option<(u64, u64)>,
+    path: PathBuf,
+    /// The commits before the damage.
+    before: u64,
+    /// Those that can still be read behind it.
+    behind: u64,
     /// Where its bytes are kept.
     copy: Option<PathBuf>,
 }
 
 impl DamagedLog {
-    /// What the store says of its log; `None` if it is something else that is damaged.
-    fn of(error: &StoreError) -> Option<Self> {
-        let StoreError::Corrupt { what, detail } = error else { return None };
-        if !what.ends_with("-wal") {
-            return None;
+    /// What the store says of its log; the error again if it is something else that is damaged.
+    fn of(error: StoreError) -> Result<Self, StoreError> {
+        match error {
+            StoreError::DamagedLog { log, before, behind, copy } => Ok(Self { path: log, before, behind, copy }),
+            other => Err(other),
         }
-        let (detail, copy) = match detail.split_once("; a copy is in ") {
-            Some((detail, copy)) => (detail, Some(PathBuf::from(copy))),
-            None => (detail.as_str(), None),
-        };
-        let mut numbers = detail.split_whitespace().filter_map(|word| word.parse().ok());
-        let counts = numbers.next().zip(numbers.next());
-        Some(Self { path: what.clone(), detail: detail.to_owned(), counts, copy })
+    }
+
+    fn error(self) -> StoreError {
+        StoreError::DamagedLog { log: self.path, before: self.before, behind: self.behind, copy: self.copy }
+    }
+
+    /// How many commits are before and behind the damage, in words.
+    fn detail(&self) -> String {
+        format!("{} commits are before the damage and {} behind it", self.before, self.behind)
+    }
+
+    fn defects(&self) -> Json {
+        json!([{"what": self.path.to_string_lossy(), "detail": self.detail()}])
     }
 
     /// What a repair does, and what that entails.
     fn entails(&self) -> (&'static str, Vec<String>) {
-        let counted = match self.counts {
-            Some((before, behind)) => {
-                format!("{before} commits before the damage are kept, {behind} behind it are given up")
-            }
-            None => "the commits before the damage are kept, those behind it are given up".to_owned(),
-        };
-        let cut = format!("{} is cut there, and kept as it is beside it as .damaged-N", clean(&self.path));
+        let (before, behind) = (self.before, self.behind);
+        let counted = format!("{before} commits before the damage are kept, {behind} behind it are given up");
+        let path = clean(&self.path.to_string_lossy());
+        let cut = format!("{path} is cut there, and kept as it is beside it as .damaged-N");
         let rest = "what else is damaged shows then, and is asked about".to_owned();
         ("give up what is behind the damage in the log", vec![counted, cut, rest])
     }
@@ -350,7 +372,7 @@ impl DamagedLog {
         if session.output.is_json() {
             session.output.object(&json!({
                 "whole": false,
-                "defects": [{"what": self.path, "detail": self.detail}],
+                "defects": self.defects(),
                 "plan": what,
                 "entails": lines,
                 "done": false,
@@ -363,17 +385,15 @@ impl DamagedLog {
     }
 
     fn line(&self) -> String {
-        format!("damaged: {}: {}", clean(&self.path), clean(&self.detail))
+        format!("damaged: {}: {}", clean(&self.path.to_string_lossy()), self.detail())
     }
 
     /// What was given up, and where it is.
     fn given_up(&self) -> Vec<String> {
-        let mut lines = vec![match self.counts {
-            Some((before, behind)) => {
-                format!("the log was damaged: {before} commits before the damage are kept, {behind} behind it given up")
-            }
-            None => format!("the log was damaged, and its end is given up: {}", clean(&self.detail)),
-        }];
+        let (before, behind) = (self.before, self.behind);
+        let mut lines = vec![format!(
+            "the log was damaged: {before} commits before the damage are kept, {behind} behind it given up"
+        )];
         let copy = self.copy.as_ref().map(|copy| format!("the damaged log is kept as {}", copy.display()));
         lines.extend(copy);
         lines
@@ -382,9 +402,9 @@ impl DamagedLog {
     fn repaired_json(&self, store: &Path, notes: &[String]) -> Json {
         json!({
             "repaired": store.to_string_lossy(),
-            "defects": [{"what": self.path, "detail": self.detail}],
-            "commits_kept": self.counts.map(|(before, _)| before),
-            "commits_given_up": self.counts.map(|(_, behind)| behind),
+            "defects": self.defects(),
+            "commits_kept": self.before,
+            "commits_given_up": self.behind,
             "log_set_aside": self.copy.as_ref().map(|copy| copy.to_string_lossy()),
             "notes": notes,
         })
@@ -422,9 +442,9 @@ impl Damaged {
                 Ok(_) => return Ok(Opened::Store(store)),
                 Err(error) => error,
             },
-            Err(error) => match DamagedLog::of(&error) {
-                Some(log) => return Ok(Opened::Log(log)),
-                None => error,
+            Err(error) => match DamagedLog::of(error) {
+                Ok(log) => return Ok(Opened::Log(log)),
+                Err(error) => error,
             },
         };
         if self.is_folder || !matches!(error, StoreError::Corrupt { .. } | StoreError::Invalid { .. }) {

@@ -24,6 +24,11 @@ pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit,
     if arguments.from == arguments.to {
         return Err(Failure::usage("a store can't be copied into itself"));
     }
+    if arguments.to.starts_with("memory:") {
+        return Err(Failure::usage("what is copied into memory: is gone when this command ends").hint(
+            "nothing was copied; name a store that stays, as sqlite:/path/to/store.db or file:/path/to/folder.",
+        ));
+    }
     let from = session.open(&place(&arguments.from), false).await?;
     let keys = match &arguments.to_key_file {
         Some(file) => KeySources { option: Some(file.clone()), ..KeySources::default() },
@@ -40,7 +45,10 @@ pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit,
             "nothing was copied; leave the key out, or make an encrypted one with `piton init --store URL --encrypt`.",
         ));
     }
-    let to = session.unlock(below, &keys).await?;
+    let to = session.unlock(below, &keys).await.map_err(|failure| match keys.is_empty() {
+        true => failure.hint(format!("{} is encrypted: name its key file with `--to-key-file FILE`.", arguments.to)),
+        false => failure,
+    })?;
     let runs = match arguments.run.is_empty() {
         true => all(&from).await?,
         false => {

@@ -40,8 +40,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit,
     };
     refuse_mixed(from, to)?;
     let store = session.store().await?;
-    let from = resolve_checkpoint(&store, from).await?;
-    let to = resolve_checkpoint(&store, to).await?;
+    let from = resolve_checkpoint(session, &store, from).await?;
+    let to = resolve_checkpoint(session, &store, to).await?;
     let changes = compare(&from, &to).await?;
     store.close().await?;
 

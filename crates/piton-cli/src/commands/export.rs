@@ -3,7 +3,9 @@
 use std::fs::DirBuilder;
 use std::io::IsTerminal as _;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use piton::upkeep::Copier;
 use piton::workspace::SnapshotReach;
@@ -15,21 +17,38 @@ use crate::progress::through_stores;
 use crate::resolve::run_id;
 use crate::session::Session;
 
-/// A private folder that goes away with the value.
-pub(crate) struct Scratch(PathBuf);
+/// A private folder that goes away with the value. What is in it isn't encrypted, so it goes away with the process too,
+/// however that ends: somebody waits for that.
+pub(crate) struct Scratch {
+    path: PathBuf,
+    keeper: Option<Child>,
+}
+
+/// Deletes a folder when nobody holds the other end of its input any more.
+const KEEPER: &str = r#"trap "" HUP INT QUIT TERM; while read -r _; do :; done; rm -rf -- "$1""#;
 
 impl Scratch {
     pub(crate) fn new(session: &Session) -> Result<Self, Failure> {
         let name = format!("piton-{}-{}", std::process::id(), session.now().as_millis());
         let path = std::env::temp_dir().join(name);
+        let path = std::path::absolute(&path).unwrap_or(path);
         let fail = |error| Failure::fixable(format!("can't make {}", path.display())).because(&error);
         DirBuilder::new().mode(0o700).create(&path).map_err(fail)?;
-        Ok(Self(path))
+        // In a group of its own: what kills ours must not reach it. The folder is used without one too.
+        let mut keeper = Command::new("/bin/sh");
+        keeper.args(["-c", KEEPER, "piton-scratch"]).arg(&path).process_group(0).current_dir("/");
+        keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self { path, keeper: keeper.spawn().ok() })
     }
 
     /// The database in it.
     pub(crate) fn database(&self) -> PathBuf {
-        self.0.join("export.db")
+        self.path.join("export.db")
+    }
+
+    /// How many bytes there is room for.
+    pub(crate) fn free(&self) -> u64 {
+        rustix::fs::statvfs(&self.path).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -40,7 +59,11 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // It is in the folder for temporary files; whoever empties that takes it too.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
+        if let Some(mut keeper) = self.keeper.take() {
+            drop(keeper.stdin.take());
+            let _ = keeper.wait();
+        }
     }
 }
 
@@ -52,7 +75,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Export) -> Result<Exi
     }
     let store = session.store().await?;
     let scratch = Scratch::new(session)?;
-    let target = session.open(&scratch.place(), true).await?;
+    // No key is meant for it.
+    let target = session.unlock_with(session.open_below(&scratch.place(), true).await?, None).await?;
     let exporting = async {
         let mut copier = Copier::new(&store, &target, &SnapshotReach);
         for run in &arguments.run {
@@ -69,6 +93,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Export) -> Result<Exi
     drop(target);
     let fail = |error| Failure::fixable("can't write to stdout").because(&error);
     let mut file = std::fs::File::open(scratch.database()).map_err(fail)?;
+    // From here on it has no name: whoever reads slowly, or never, keeps no copy on the disk.
+    drop(scratch);
     let mut stdout = std::io::stdout().lock();
     std::io::copy(&mut file, &mut stdout).map_err(fail)?;
     std::io::Write::flush(&mut stdout).map_err(fail)?;

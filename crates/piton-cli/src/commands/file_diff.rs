@@ -20,9 +20,9 @@ const MAX_TEXT: u64 = 16 << 20;
 pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit, Failure> {
     let store = session.store().await?;
     let newest = Reference::Back { run: None, steps: 0 };
-    let from = resolve_checkpoint(&store, arguments.from.as_ref().unwrap_or(&newest)).await?;
+    let from = resolve_checkpoint(session, &store, arguments.from.as_ref().unwrap_or(&newest)).await?;
     let to = match &arguments.to {
-        Some(to) => Some(resolve_checkpoint(&store, to).await?),
+        Some(to) => Some(resolve_checkpoint(session, &store, to).await?),
         None => None,
     };
     let capture = Capture { include_ignored: false, force: false };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use piton::workspace::Moment;
+use piton::workspace::{Moment, WorkspaceError};
 use piton::{
     Bundle, CheckpointRef, Context, Document, Flow, FlowError, ForkRun, Format, History, Host, Ids, Inputs, Kinds,
     Limits, NoJournal, NodeSpec, Services, Setting, StepRecord, SystemClock, SystemRandom, examine_history, fork,
@@ -28,7 +28,7 @@ use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, Failure> {
     let store = without_secrets(session.store().await?, arguments.config.as_deref())?;
-    let (log, entry) = match resolve(&store, &arguments.reference).await? {
+    let (log, entry) = match resolve(session, &store, &arguments.reference).await? {
         Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
         Target::Run(log) => {
             let newest = log.entry(log.head().seq).await?;
@@ -40,7 +40,8 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
     };
     let at = view::entry_id(log.run(), &entry);
     let context = Context::system(Arc::clone(&store));
-    let kind = log.summary().await?.kind;
+    let summary = log.summary().await?;
+    let kind = summary.kind;
     let history = History::read_to(&log, entry.seq).await?;
     let other = arguments.document.as_deref().map(documents::read_valid).transpose()?;
     let document = match &other {
@@ -49,6 +50,10 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
     };
     let mut changed = changes_by(&log, &history, kind, document.as_ref(), arguments.set).await?;
     changed.id = arguments.id.clone();
+    if session.residence().has(summary.folder.as_deref()) {
+        // It may have been moved since.
+        work_in(&session.surroundings.folder, &mut changed);
+    }
     if let Some(other) = other {
         let services = services(session, arguments.config.as_deref())?;
         with_document(&at.run, &history, other, &services, &mut changed)?;
@@ -85,6 +90,15 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
         session.output.note(&format!("run {id} branched off {at}; {next}"));
     }
     Ok(Exit::Done)
+}
+
+/// Says in which folder the programs of a workflow that is forked work.
+fn work_in(folder: &Path, fork: &mut ForkRun) {
+    if let Some((Value::Map(body), folder)) = fork.input.as_mut().zip(folder.to_str())
+        && body.contains_key("document")
+    {
+        body.insert("folder".to_owned(), folder.into());
+    }
 }
 
 /// Puts another document into a fork, which does again what the change affects.
@@ -155,10 +169,15 @@ async fn fork_into_folder(
     };
     let into = std::path::absolute(into)
         .map_err(|error| Failure::fixable(format!("can't find {}", into.display())).because(&error))?;
-    let done = workspace.export(moment.snapshot, &into, include_ignored).await?;
+    let done = workspace.export(moment.snapshot, &into, include_ignored).await.map_err(|error| match error {
+        WorkspaceError::Root { .. } => Failure::refused(error.to_string())
+            .hint("nothing was done; name a new or empty folder, outside of this one."),
+        error => error.into(),
+    })?;
     let folder = into.canonicalize().unwrap_or_else(|_| into.clone());
     let mut run = None;
-    if let Some(fork) = fork {
+    if let Some(mut fork) = fork {
+        work_in(&folder, &mut fork);
         let there = Session::new(
             Output::new(session.output.is_json(), Verbosity::Quiet, true),
             Surroundings { folder: folder.clone(), option: None, variable: None, ..session.surroundings.clone() },

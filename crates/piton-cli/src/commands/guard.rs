@@ -3,12 +3,15 @@
 //! The program is in our process group and has the terminal: a signal from the keyboard reaches it directly.
 //! `SIGTERM` and `SIGHUP`, which reach us alone, are passed on. Until it has ended we say nothing.
 
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
 use piton::SystemRandom;
-use piton::workspace::{Goal, RestoreOptions, Session as Guarded, SessionEnd, SessionOptions, Side, Workspace};
-use piton_types::{RunId, Value};
+use piton::workspace::{
+    Goal, RestoreOptions, Session as Guarded, SessionEnd, SessionOptions, Side, Standing, Workspace,
+};
+use piton_types::{CheckpointRef, RunId, Value};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -57,6 +60,25 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     };
     let code = exit_code(status);
     let outcome = if code == 0 { Ok(Value::from(0)) } else { Err(format!("the program ended with {code}")) };
+    let workspace = match workspace.standing() {
+        Standing::There => workspace,
+        Standing::Replaced if is_there(&store.url()) => {
+            let anew = open(session, &store, arguments.capture).await?;
+            guarded.move_to(&anew);
+            anew
+        }
+        standing => {
+            let opened = guarded.opened().checkpoint.clone();
+            // If the store was inside, nothing can be written to it either.
+            let _ = guarded.abandon("the folder was gone when the program ended").await;
+            let failure = match standing {
+                Standing::Moved => moved(&workspace, &opened),
+                _ => deleted(&workspace, &store.url(), &opened, code),
+            };
+            let _ = store.close().await;
+            return Err(failure);
+        }
+    };
     let end = watched(session, async |progress| guarded.end(outcome, &progress).await).await?;
     if let Some(problem) = problem {
         session.output.warn(&format!("a checkpoint in between could not be made: {problem}"));
@@ -123,6 +145,37 @@ async fn run_program(
             _ = hang_up.recv() => pass(Signal::HUP),
         }
     }
+}
+
+/// Whether a store is still where it was: one inside the folder goes with it.
+fn is_there(store: &str) -> bool {
+    Path::new(store.split_once(':').map_or(store, |(_, path)| path)).exists()
+}
+
+/// The program moved the folder in which it ran.
+fn moved(workspace: &Workspace, opened: &CheckpointRef) -> Failure {
+    let root = clean(&workspace.root().to_string_lossy());
+    Failure::fixable(format!("the program moved {root}, the folder that it ran in"))
+        .cause("so there is no checkpoint of how it left it")
+        .hint(format!(
+            "go to where it is now; there `piton restore {opened}` returns it to what it was when the program began."
+        ))
+}
+
+/// The program deleted the folder in which it ran.
+fn deleted(workspace: &Workspace, store: &str, opened: &CheckpointRef, code: u8) -> Failure {
+    let root = clean(&workspace.root().to_string_lossy());
+    let hint = match is_there(store) {
+        true => format!(
+            "`mkdir -p {root}` and `piton -C {root} restore {opened}` bring back what was in it when the program began."
+        ),
+        false => "its store was inside it, and is gone with it. A store that `piton init` makes without `--here` is \
+                  outside, and survives that."
+            .to_owned(),
+    };
+    Failure::fixable(format!("the program deleted {root}, the folder that it ran in"))
+        .cause(format!("it ended with {code}"))
+        .hint(hint)
 }
 
 /// As a shell would count it.

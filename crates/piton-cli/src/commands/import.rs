@@ -16,9 +16,12 @@ use crate::commands::copy::{all, copy_all};
 use crate::commands::export::Scratch;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
+use crate::table;
 
 /// What an export begins with.
 const HEADER: &[u8] = b"SQLite format 3\0";
+/// How long the header of a database is.
+const HEADER_LENGTH: u64 = 100;
 
 pub(crate) async fn execute(session: &Session, arguments: &Import) -> Result<Exit, Failure> {
     let is_stdin = arguments.file.as_os_str() == "-";
@@ -35,16 +38,27 @@ pub(crate) async fn execute(session: &Session, arguments: &Import) -> Result<Exi
     };
     // Before anything is copied: what is no export may have no end.
     let mut header = Vec::new();
-    source.by_ref().take(HEADER.len() as u64).read_to_end(&mut header).map_err(fail)?;
+    source.by_ref().take(HEADER_LENGTH).read_to_end(&mut header).map_err(fail)?;
     if header.is_empty() {
         return Err(foreign("it is empty"));
     }
-    if header != HEADER {
+    if !header.starts_with(HEADER) {
         return Err(foreign("it is not an SQLite database"));
     }
     let scratch = Scratch::new(session)?;
+    let length = length(&header).ok_or_else(|| foreign("its header doesn't say how long it is"))?;
+    let free = scratch.free();
+    if length > free {
+        let (length, free) = (table::size(length), table::size(free));
+        return Err(Failure::fixable(format!("{shown} says that it has {length}, and there is room for {free}"))
+            .hint("nothing was taken over; name a larger folder for temporary files with TMPDIR."));
+    }
     let mut copy = File::create_new(scratch.database()).map_err(fail)?;
-    std::io::copy(&mut header.as_slice().chain(source), &mut copy).map_err(fail)?;
+    // One byte more than it should have: then it goes on behind its end, perhaps for ever.
+    let copied = std::io::copy(&mut header.as_slice().chain(source).take(length + 1), &mut copy).map_err(fail)?;
+    if copied > length {
+        return Err(foreign("it goes on behind its end"));
+    }
     drop(copy);
     let from = SqliteStore::open(scratch.database(), SqliteOptions::default().with_create(false));
     let from: Arc<dyn Store> = match from {
@@ -63,6 +77,16 @@ pub(crate) async fn execute(session: &Session, arguments: &Import) -> Result<Exi
     from.close().await?;
     copied?;
     Ok(Exit::Done)
+}
+
+/// How long the database is that has this header: so many pages of such a size.
+fn length(header: &[u8]) -> Option<u64> {
+    let size = match u16::from_be_bytes(header.get(16..18)?.try_into().ok()?) {
+        1 => 65_536,
+        size => u64::from(size),
+    };
+    let pages = u32::from_be_bytes(header.get(28..32)?.try_into().ok()?);
+    Some(size * u64::from(pages)).filter(|length| *length >= HEADER_LENGTH)
 }
 
 /// Opens a file or a pipe. A pipe that nobody writes to is found empty, and not waited for.

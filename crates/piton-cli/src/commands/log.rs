@@ -29,7 +29,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Log) -> Result<Exit, 
     match &arguments.subject {
         None => {}
         Some(Subject::Path(path)) => paths.push(path.clone()),
-        Some(Subject::Reference(reference)) => match resolve(&store, reference).await {
+        Some(Subject::Reference(reference)) => match resolve(session, &store, reference).await {
             Ok(Target::Run(log)) => of = Some((log, Seq(u32::MAX))),
             Ok(Target::Entry(log, entry) | Target::Step(log, entry)) => of = Some((log, entry.seq)),
             Ok(Target::Blob(..)) => {

@@ -30,13 +30,26 @@ const NAMED: usize = 40;
 
 pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let (log, entry) = resolve_checkpoint(&store, &arguments.reference).await?;
+    let (log, entry) = resolve_checkpoint(session, &store, &arguments.reference).await?;
     let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
     let workspace = open(session, &store, arguments.change.capture).await?;
     let root = workspace.root().to_owned();
     let paths = |paths: &[PathBuf]| paths.iter().map(|path| inside(&root, path)).collect::<Result<Vec<_>, _>>();
+    let only = paths(&arguments.paths)?;
+    if let Some(snapshot) = Workspace::snapshot_of(&log, entry.seq).await? {
+        for path in &only {
+            // What can't be read of the checkpoint is told by the restore.
+            let is_known = root.join(path.as_path()).symlink_metadata().is_ok()
+                || workspace.has(snapshot, path.clone()).await.unwrap_or(true);
+            if !is_known {
+                let shown = clean(&path.to_string());
+                return Err(Failure::fixable(format!("neither {checkpoint} nor the folder has {shown}"))
+                    .hint(format!("nothing was changed. `piton log {shown}` shows the checkpoints that changed it.")));
+            }
+        }
+    }
     let options = RestoreOptions {
-        selection: Selection { only: paths(&arguments.paths)?, not: paths(&arguments.not)? },
+        selection: Selection { only, not: paths(&arguments.not)? },
         exact: arguments.exact,
         times: arguments.times,
         ..options(&arguments.change)?
@@ -93,18 +106,17 @@ fn has_terminal() -> bool {
 
 /// A path of the command line, as one in the workspace.
 pub(crate) fn inside(root: &Path, path: &Path) -> Result<RelPath, Failure> {
-    let whole = root.join(path);
-    let outside = || Failure::usage(format!("{} isn't in {}", path.display(), root.display()));
-    let mut names: Vec<&[u8]> = Vec::new();
-    for part in whole.strip_prefix(root).unwrap_or(&whole).components() {
+    let mut whole = PathBuf::new();
+    for part in root.join(path).components() {
         match part {
-            Component::Normal(name) => names.push(name.as_bytes()),
-            Component::CurDir => {}
-            Component::ParentDir => drop(names.pop().ok_or_else(outside)?),
-            Component::RootDir | Component::Prefix(_) => return Err(outside()),
+            Component::ParentDir => drop(whole.pop()),
+            other => whole.push(other),
         }
     }
-    RelPath::new(&names.join(&b'/')).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+    let inside = whole
+        .strip_prefix(root)
+        .map_err(|_| Failure::usage(format!("{} isn't in {}", path.display(), root.display())))?;
+    RelPath::new(inside.as_os_str().as_bytes()).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
 /// Shows the plan, asks, does it, and says what was done.

@@ -28,7 +28,7 @@ pub(crate) async fn put_state_back(
     consent: Consent,
 ) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let (log, entry) = match resolve(&store, reference).await? {
+    let (log, entry) = match resolve(session, &store, reference).await? {
         Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
         Target::Run(log) => {
             return Err(Failure::usage(format!("{} is a run; which of its checkpoints?", log.run())).hint(format!(

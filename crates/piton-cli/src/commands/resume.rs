@@ -43,7 +43,10 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
                 "nothing was changed. `piton fork {}` makes a new run that goes on from there.",
                 whole.checkpoint
             )),
-            None => failure.hint("nothing was changed. Make a copy of the store before anything else."),
+            None => failure.hint(
+                "nothing was changed. Make a copy of the store before anything else; `piton check` says what is damaged, \
+                 `piton check --repair` keeps what is whole.",
+            ),
         });
     }
     // To wait is to take the run, which is nothing to do to a program that only its own can go on with.
@@ -177,9 +180,8 @@ pub(crate) async fn along(
 
 /// The workspace of a run that has checkpoints of its files; they are of this folder, or none of our business.
 async fn workspace_of(session: &Session, store: &Arc<dyn Store>, run: &RunId) -> Result<Option<Workspace>, Failure> {
-    let here = session.surroundings.folder.to_string_lossy();
     let summary = store.summary(run).await?;
-    if summary.is_none_or(|summary| summary.folder.as_deref() != Some(&*here)) {
+    if summary.is_none_or(|summary| !session.residence().has(summary.folder.as_deref())) {
         return Ok(None);
     }
     let part = PartName::from(PartName::WORKSPACE);
@@ -230,9 +232,15 @@ impl From<RecoveryError> for Failure {
                 let report = stopped.to_string();
                 let mut lines = report.lines().map(clean);
                 let first = lines.next().unwrap_or_default();
-                lines.fold(Self::refused(first), Self::cause).hint(
-                    "nothing was done. On a terminal this is asked; otherwise put right what is listed, then try again.",
-                )
+                lines.fold(Self::refused(first), Self::cause).hint(match report.contains("integrity:") {
+                    true => {
+                        "nothing was done. Make a copy of the store before anything else; `piton check` says what is \
+                         damaged, `piton check --repair` keeps what is whole."
+                    }
+                    false => {
+                        "nothing was done. On a terminal this is asked; otherwise put right what is listed, then try again."
+                    }
+                })
             }
             RecoveryError::Store(error) => error.into(),
             error => Self::fixable(error.to_string()).causes_of(&error),

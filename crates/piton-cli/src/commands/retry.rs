@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::arguments::Retry;
 use crate::arguments::files::DriftWatch;
-use crate::back::{entails, put_back};
+use crate::back::{entails, put_back, tries_again};
 use crate::commands::fork::changes;
 use crate::commands::resume::along;
 use crate::consent::Plan;
@@ -94,6 +94,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
             return Err(Failure::refused(format!("run {run} is {status}, not failed")).hint(hint));
         }
         if arguments.consent.dry_run {
+            tries_again(&mut plan, &history);
             plan.agreed(session, arguments.consent)?;
             store.close().await?;
             return Ok(Exit::Done);

@@ -16,7 +16,7 @@ use crate::view;
 
 pub(crate) async fn execute(session: &Session, arguments: &Show) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let target = resolve(&store, &arguments.reference).await?;
+    let target = resolve(session, &store, &arguments.reference).await?;
     if arguments.steps && !matches!(target, Target::Run(_)) {
         return Err(Failure::usage(format!("--steps needs a run, and {} isn't one", arguments.reference)));
     }

@@ -19,7 +19,7 @@ pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Fa
     let store = session.store().await?;
     let target = match &arguments.reference {
         None => None,
-        Some(reference) => Some(target(&store, reference).await?),
+        Some(reference) => Some(target(session, &store, reference).await?),
     };
     let workspace = open(session, &store, arguments.change.capture).await?;
     let timeline = workspace.timeline().await?;
@@ -101,8 +101,12 @@ async fn newest(workspace: &Workspace, timeline: &Timeline) -> Result<Option<Che
 }
 
 /// What is meant: a run, or an entry of one.
-async fn target(store: &Arc<dyn Store>, reference: &Reference) -> Result<(RunLog, Option<Seq>), Failure> {
-    match resolve(store, reference).await? {
+async fn target(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    reference: &Reference,
+) -> Result<(RunLog, Option<Seq>), Failure> {
+    match resolve(session, store, reference).await? {
         Target::Step(log, entry) | Target::Entry(log, entry) => Ok((log, Some(entry.seq))),
         Target::Run(log) => Ok((log, None)),
         Target::Blob(..) => Err(Failure::usage(format!("{reference} is not a step, session or checkpoint"))),

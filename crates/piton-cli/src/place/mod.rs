@@ -7,6 +7,7 @@
 mod identity;
 mod private;
 mod records;
+mod residence;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use piton_store::SecretFiles;
 use crate::failure::Failure;
 use crate::keys::KeySources;
 use records::Records;
+pub(crate) use residence::Residence;
 
 /// The folder that `init --here` makes.
 const HERE: &str = ".piton";
@@ -158,6 +160,31 @@ impl Surroundings {
     /// Whether there is a store inside the folder itself.
     pub(crate) fn has_store_here(&self) -> bool {
         self.folder.join(HERE).join(DATABASE).exists()
+    }
+
+    /// Where the working folder has been, as the store at `place` knows it. A store that several folders share by name
+    /// says nothing of that.
+    pub(crate) fn residence(&self, place: &Place) -> Residence {
+        let own = match place.origin {
+            Origin::Here | Origin::State => Some(place.clone()),
+            // It may be the folder's own all the same.
+            Origin::Option | Origin::Variable => {
+                let unnamed = Self { option: None, variable: None, ..self.clone() };
+                match unnamed.find() {
+                    Ok(Found::Place(own)) if own.url == place.url => Some(own),
+                    _ => None,
+                }
+            }
+        };
+        let beside = own.as_ref().and_then(|own| Path::new(own.url.strip_prefix("sqlite:")?).parent());
+        match (own.as_ref().map(|own| own.origin), beside) {
+            (Some(Origin::State), Some(beside)) => Residence::find(beside, &self.folder, &self.folder),
+            (Some(Origin::Here), Some(beside)) => match beside.parent() {
+                Some(owner) => Residence::find(beside, owner, &self.folder),
+                None => Residence::only(&self.folder),
+            },
+            _ => Residence::only(&self.folder),
+        }
     }
 
     fn named(&self) -> Option<Place> {

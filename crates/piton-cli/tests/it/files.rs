@@ -316,3 +316,76 @@ fn the_log_of_a_path_has_the_checkpoints_in_which_it_changed() {
     let table = world.piton(["log", "src"]).stdout;
     assert!(table.contains("A src/other.rs") && table.contains("D src/main.rs"), "{table}");
 }
+
+/// A path that is nowhere is a slip of the pen, and not a success.
+#[test]
+fn a_path_that_is_nowhere_is_not_restored() {
+    let world = World::new();
+    world.write("a.txt", "one");
+    assert_eq!(world.piton(["save"]).code, Some(0));
+    world.write("new.txt", "new");
+    for arguments in [&["restore", "@", "a.tx", "--yes"][..], &["restore", "@", "a.txt", "a.tx", "--dry-run"]] {
+        let said = world.piton(arguments);
+        assert_eq!(said.code, Some(1), "{}", said.whole());
+        assert!(said.stderr.contains("nor the folder has a.tx\n"), "{}", said.stderr);
+    }
+    std::fs::remove_file(world.work().join("a.txt")).unwrap();
+    for path in ["a.txt", "new.txt", "."] {
+        let said = world.piton(["restore", "@", path, "--yes"]);
+        assert_eq!(said.code, Some(0), "{path}: {}", said.whole());
+    }
+    assert_eq!(std::fs::read_to_string(world.work().join("a.txt")).unwrap(), "one");
+}
+
+/// A program that deletes the folder in which it runs: that is said, with the way back. If it makes it again, what is in
+/// it then is what it left.
+#[test]
+fn a_program_that_deletes_its_folder_is_told_of() {
+    let world = World::new();
+    world.write("a.txt", "one");
+    let shown = world.work().display().to_string();
+    let gone = world.piton(["guard", "--", "rm", "-rf", &shown]);
+    assert_eq!(gone.code, Some(1), "{}", gone.whole());
+    assert!(
+        gone.stderr.contains("error: the program deleted [ROOT]/work, the folder that it ran in"),
+        "{}",
+        gone.stderr
+    );
+    assert!(gone.stderr.contains("`piton -C [ROOT]/work restore "), "{}", gone.stderr);
+    std::fs::create_dir(world.work()).unwrap();
+    let run = world.piton(["ls", "--json"]).json();
+    assert_eq!(run["status"], "failed");
+    let restored = world.piton(["restore", &format!("{}@2", run["id"].as_str().unwrap()), "--yes"]);
+    assert_eq!(restored.code, Some(0), "{}", restored.whole());
+    assert_eq!(std::fs::read_to_string(world.work().join("a.txt")).unwrap(), "one");
+
+    let script = format!("echo two > a.txt; mv {shown} {shown}-now");
+    let moved = world.piton(["guard", "--", "sh", "-c", &script]);
+    assert_eq!(moved.code, Some(1), "{}", moved.whole());
+    assert!(moved.stderr.contains("error: the program moved [ROOT]/work, the folder"), "{}", moved.stderr);
+    let now = world.root().join("work-now");
+    let (_, checkpoint) = moved.stderr.split_once("`piton restore ").unwrap();
+    let restored = world.piton_in(&now, ["restore", checkpoint.split('`').next().unwrap(), "--yes"]);
+    assert_eq!(restored.code, Some(0), "{}", restored.whole());
+    std::fs::rename(now, world.work()).unwrap();
+    assert_eq!(std::fs::read_to_string(world.work().join("a.txt")).unwrap(), "one");
+
+    let script = format!("cd / && rm -rf {shown} && mkdir {shown} && echo two > {shown}/b.txt");
+    let replaced = world.piton(["guard", "--json", "--", "sh", "-c", &script]);
+    assert_eq!(replaced.code, Some(0), "{}", replaced.whole());
+    assert_eq!(replaced.json()["changes"].as_array().unwrap().len(), 2);
+    assert_eq!(world.piton(["undo", "--yes"]).code, Some(0));
+    assert_eq!(std::fs::read_to_string(world.work().join("a.txt")).unwrap(), "one");
+    assert!(!world.work().join("b.txt").exists());
+
+    let world = World::new();
+    assert_eq!(world.piton(["init", "--here"]).code, Some(0));
+    let gone = world.piton(["guard", "--", "rm", "-rf", world.work().to_str().unwrap()]);
+    assert!(gone.code == Some(1) && gone.stderr.contains("its store was inside it"), "{}", gone.whole());
+    std::fs::create_dir(world.work()).unwrap();
+    assert_eq!(world.piton(["init", "--here"]).code, Some(0));
+    let script = format!("cd / && rm -rf {0} && mkdir {0}", world.work().display());
+    let replaced = world.piton(["guard", "--", "sh", "-c", &script]);
+    assert!(replaced.code == Some(1) && replaced.stderr.contains("its store was inside it"), "{}", replaced.whole());
+    assert_eq!(std::fs::read_dir(world.work()).unwrap().count(), 0, "nothing is left in the new one");
+}

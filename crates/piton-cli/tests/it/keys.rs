@@ -93,6 +93,10 @@ fn a_key_that_is_not_used_is_told_of() {
     let none = copy(&["--to-key-file", "../key"]);
     assert!(none.code == Some(1) && none.stderr.contains("no store at sqlite:../clear.db"), "{}", none.stderr);
     assert!(!world.root().join("clear.db").exists());
+    let made = world.piton(["init", "--store", "sqlite:../locked.db", "--encrypt", "--key-file", "../locked.key"]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let locked = world.piton(["copy", from, "sqlite:../locked.db"]);
+    assert!(locked.code == Some(1) && locked.stderr.contains("`--to-key-file FILE`"), "{}", locked.stderr);
     assert_eq!(copy(&[]).code, Some(0));
     let refused = copy(&["--to-key-file", "../key"]);
     assert_ne!(refused.code, Some(0));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 
-use crate::world::World;
+use crate::world::{World, wait_until};
 
 /// Two commands that leave a line when they begin and one when they end, and are checkpoints; then a
 /// template.
@@ -197,4 +197,31 @@ fn a_run_that_is_being_driven_is_not_driven_twice() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(lines(&world.work(), "begun", "fetch"), 1);
+}
+
+/// What a command has started doesn't go on after the run was killed: it would work beside the one that goes on.
+#[test]
+fn what_a_command_started_dies_with_a_killed_run() {
+    let world = World::new();
+    world.write(
+        "flow.yml",
+        "nodes:
+  - {id: in, data: {type: start}}
+  - {id: serve, data: {type: command, command: [sh, -c, 'sleep 1000 & sleep 0.3; echo $! > child; wait']}}
+  - {id: out, data: {type: end}}
+edges:
+  - {source: in, target: serve}
+  - {source: serve, target: out}
+",
+    );
+    let run = world.command(["run", "flow.yml", "--id", "x"]).spawn().unwrap();
+    wait_until(|| world.lines("child").len() == 1);
+    let child = world.lines("child").remove(0);
+    signal(&run, Signal::KILL);
+    world.wait(run);
+    let is_gone = || {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    };
+    wait_until(is_gone);
 }

@@ -503,3 +503,70 @@ fn a_moved_folder_keeps_its_newest_checkpoint() {
         assert_eq!(std::fs::read_to_string(moved.join("a.txt")).unwrap(), "kept");
     }
 }
+
+/// The history of a folder goes with it, by path and by what can be undone; so does that of a folder inside it.
+#[test]
+fn a_moved_folder_keeps_its_history() {
+    for here in [false, true] {
+        let world = World::new();
+        if here {
+            assert_eq!(world.piton(["init", "--here"]).code, Some(0));
+        }
+        std::fs::create_dir(world.work().join("sub")).unwrap();
+        world.write("a.txt", "mine");
+        world.write("sub/b.txt", "mine");
+        assert_eq!(world.piton(["guard", "-q", "--", "sh", "-c", "echo its > a.txt"]).code, Some(0));
+        if here {
+            let below = ["guard", "-q", "--", "sh", "-c", "echo its > b.txt"];
+            assert_eq!(world.piton_in(&world.work().join("sub"), below).code, Some(0));
+        }
+        let moved = world.root().join("moved");
+        std::fs::rename(world.work(), &moved).unwrap();
+        // Another folder at the old place changes nothing.
+        std::fs::create_dir(world.work()).unwrap();
+        let log = world.piton_in(&moved, ["log", "a.txt", "--json"]);
+        assert_eq!(log.stdout.lines().count(), 2, "{}", log.whole());
+        let undone = world.piton_in(&moved, ["undo", "--yes"]);
+        assert_eq!(undone.code, Some(0), "{}", undone.whole());
+        assert_eq!(std::fs::read_to_string(moved.join("a.txt")).unwrap(), "mine");
+        if here {
+            let undone = world.piton_in(&moved.join("sub"), ["undo", "--yes"]);
+            assert_eq!(undone.code, Some(0), "{}", undone.whole());
+            assert_eq!(std::fs::read_to_string(moved.join("sub/b.txt")).unwrap(), "mine");
+        }
+        // What is done at the new place is part of the same history, wherever it moves next.
+        let again = world.root().join("again");
+        std::fs::rename(&moved, &again).unwrap();
+        let redone = world.piton_in(&again, ["redo", "--yes"]);
+        assert_eq!(redone.code, Some(0), "{}", redone.whole());
+        assert_eq!(std::fs::read_to_string(again.join("a.txt")).unwrap(), "its\n");
+    }
+}
+
+/// A copy of a folder with its store begins anew, and what was imported from a folder of another machine isn't this
+/// folder's.
+#[test]
+fn what_is_of_another_folder_is_not_taken_for_this_one() {
+    let world = World::new();
+    assert_eq!(world.piton(["init", "--here"]).code, Some(0));
+    world.write("a.txt", "one");
+    assert_eq!(world.piton(["guard", "-q", "--", "sh", "-c", "echo two > a.txt"]).code, Some(0));
+    let copy = world.root().join("copy");
+    assert!(world.program("cp", ["-a", "../work", "../copy"]).status().unwrap().success());
+    let undo = world.piton_in(&copy, ["undo", "--yes"]);
+    assert!(undo.code == Some(1) && undo.stderr.contains("there is nothing to undo"), "{}", undo.whole());
+
+    let run = world.piton(["ls", "--json"]).stdout;
+    let run: Json = serde_json::from_str(run.lines().next().unwrap()).unwrap();
+    let export = format!("piton export {} > ../x.piton", run["id"].as_str().unwrap());
+    assert!(world.shell(&export).status().unwrap().success());
+    std::fs::remove_dir_all(world.work()).unwrap();
+    let other = world.root().join("other");
+    std::fs::create_dir(&other).unwrap();
+    assert_eq!(world.piton_in(&other, ["import", "../x.piton"]).code, Some(0));
+    for verb in [["show", "@"], ["restore", "@"]] {
+        let refused = world.piton_in(&other, verb);
+        assert_eq!(refused.code, Some(1), "{}", refused.whole());
+        assert!(refused.stderr.contains("there are no checkpoints of [ROOT]/other yet"), "{}", refused.stderr);
+    }
+}

@@ -4,6 +4,7 @@
 mod blocks;
 mod book;
 mod cases;
+mod damage;
 mod errors;
 mod files;
 mod first_use;

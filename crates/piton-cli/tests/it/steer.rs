@@ -197,6 +197,17 @@ fn a_run_is_tried_again_from_a_step() {
     assert_eq!(steps(&world, "r").len(), 3, "nothing was done");
     assert_eq!(world.piton(["retry", "r"]).code, Some(1), "it fails again");
     assert_eq!(world.lines("calls").len(), 1, "what is done isn't done again");
+    insta::assert_snapshot!(world.piton(["retry", "r", "--dry-run"]).whole(), @r"
+    --- stdout
+    try run r again where it failed
+      step check is tried again
+      2 finished steps stay
+    --- stderr
+    nothing was done
+    --- exit 0
+    ");
+    let counted = world.piton(["retry", "r", "--from", "fetch", "--dry-run"]).stdout;
+    assert!(counted.contains("2 steps are done again: fetch, check\n"), "each is counted once: {counted}");
     world.write("ready", "");
     let said = world.piton(["retry", "r", "--from", "fetch", "--yes", "--json", "-q"]);
     assert_eq!((said.code, said.json()["status"].as_str()), (Some(0), Some("completed")), "{}", said.stderr);
@@ -350,9 +361,6 @@ fn cancelling_is_for_good() {
     "#);
     insta::assert_snapshot!(world.piton(["cancel", "r", "--yes"]).whole(), @r"
     --- stderr
-    cancel run r for good
-      it is cancelled
-      2 finished steps stay in its log
     run r was cancelled before
     --- exit 0
     ");
@@ -494,7 +502,7 @@ fn a_damaged_log_is_not_gone_on_with() {
       caused by: warning: integrity: the end of the log was passed over: [ROOT]/home/.local/state/piton/work-[HASH]/store.db: a page doesn't match its checksum
       caused by: error: integrity: no checkpoint of the run is whole
 
-    hint: nothing was done. On a terminal this is asked; otherwise put right what is listed, then try again.
+    hint: nothing was done. Make a copy of the store before anything else; `piton check` says what is damaged, `piton check --repair` keeps what is whole.
     --- exit 4
     ");
     assert_eq!(world.lines("calls").len(), 1);
@@ -568,4 +576,22 @@ edges:
         let id = id["id"].as_str().unwrap();
         assert_eq!(world.piton(["resume", id, "--json", "-q"]).json()["outputs"]["greeting"], "Dr Eve 2", "{at}");
     }
+}
+
+/// A run that can't be stopped as it is gets a way on that is its own.
+#[test]
+fn what_cannot_be_stopped_says_what_can_be_done_instead() {
+    let world = failed();
+    insta::assert_snapshot!(world.piton(["stop", "r"]).whole(), @r"
+    --- stderr
+    error: run r is failed
+      caused by: a run that is failed can't become paused
+
+    hint: nothing was changed; `piton retry r` tries it again, `piton cancel r` gives it up.
+    --- exit 4
+    ");
+    assert_eq!(world.piton(["fork", "r", "--id", "q"]).code, Some(0));
+    let queued = world.piton(["stop", "q"]);
+    assert_eq!(queued.code, Some(4));
+    assert!(queued.stderr.contains("`piton resume q` begins it, `piton cancel q` gives it up"), "{}", queued.stderr);
 }

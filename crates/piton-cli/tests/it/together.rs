@@ -271,6 +271,38 @@ fn a_fork_into_a_folder_has_the_files_of_its_checkpoint() {
     assert_eq!(world.piton(["fork", id, "--into", "../no/where"]).code, Some(4));
 }
 
+/// The programs of a run work in its folder: in the new one if it was forked into that, and where the folder is now if it
+/// was moved.
+#[test]
+fn programs_work_where_the_folder_is() {
+    let world = World::new();
+    world.write(
+        "flow.yml",
+        "nodes:
+  - {id: in, data: {type: start}}
+  - {id: where, data: {type: command, command: [sh, -c, 'pwd; test -e ready']}}
+  - {id: out, data: {type: end, outputs: [{variable: where, value_selector: [where, stdout]}]}}
+edges: [{source: in, target: where}, {source: where, target: out}]
+",
+    );
+    assert_eq!(world.piton(["run", "flow.yml", "--id", "r", "--files"]).code, Some(1));
+    let (into, moved) = (world.root().join("into"), world.root().join("moved"));
+    assert_eq!(world.piton(["fork", "r", "--into", "../into", "--id", "f"]).code, Some(0));
+    let inside = world.piton(["fork", "r", "--into", "below"]);
+    assert!(inside.code == Some(4) && inside.stderr.contains("outside of this one"), "{}", inside.whole());
+    std::fs::write(into.join("ready"), "").unwrap();
+    let forked = world.piton_in(&into, ["resume", "f", "--json", "-q"]);
+    assert_eq!(forked.json()["outputs"]["where"], "[ROOT]/into\n", "{}", forked.whole());
+
+    std::fs::rename(world.work(), &moved).unwrap();
+    std::fs::write(moved.join("ready"), "").unwrap();
+    let tried = world.piton_in(&moved, ["fork", "r", "--only", "where", "--json"]);
+    assert_eq!(tried.json()["output"]["stdout"], "[ROOT]/moved\n", "{}", tried.whole());
+    let resumed = world.piton_in(&moved, ["resume", "r", "--json", "-q"]);
+    assert_eq!(resumed.json()["outputs"]["where"], "[ROOT]/moved\n", "{}", resumed.whole());
+    assert_eq!(world.piton_in(&moved, ["restore", "@", "../moved/flow.yml", "--yes"]).code, Some(0));
+}
+
 /// Files and state together, and what to tell the agent.
 #[test]
 fn a_restore_has_a_note_for_the_agent() {

@@ -34,7 +34,12 @@ fn one_step_is_tried_alone() {
     assert_eq!(tried.json()["output"]["stdout"], "tea for 9\n", "{}", tried.stderr);
     assert_eq!(world.lines("calls"), ["tea"], "what is done isn't done again");
     assert_eq!(world.piton(["log", "r", "--json"]).stdout, before);
-    assert_eq!(world.piton(["fork", at, "--only", "nowhere"]).code, Some(1));
+    let unknown = world.piton(["fork", at, "--only", "nowhere"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("run r has no step nowhere"), "{}", unknown.whole());
+    let early = world.piton(["fork", at, "--only", "check"]);
+    assert_eq!(early.code, Some(1));
+    assert!(early.stderr.contains("error: step check isn't next at r@"), "{}", early.stderr);
+    assert!(early.stderr.contains(": note comes before it"), "{}", early.stderr);
 }
 
 /// A run from any node on with changed variables is another run; `diff` says what they did differently.

@@ -63,6 +63,22 @@ fn unreadable_files_and_folders_are_named_and_left_alone() {
     assert!(stdout.contains("3 files"), "{stdout}");
 }
 
+/// A file that became unreadable since is not overwritten, because no checkpoint would have it; and that is the reason
+/// that is given.
+#[test]
+fn an_unreadable_file_is_not_overwritten() {
+    let world = world();
+    world.write("a", "0");
+    give_away(&world);
+    assert_eq!(as_nobody(&world, &["save"]).0, Some(0));
+    std::fs::write(world.work().join("a"), "1").unwrap();
+    mode(&world.work().join("a"), 0o000);
+    let (code, _, stderr) = as_nobody(&world, &["restore", "@", "--yes"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("a: what is there can't be read, so no checkpoint has it, and it was left"), "{stderr}");
+    assert_eq!(std::fs::read_to_string(world.work().join("a")).unwrap(), "1");
+}
+
 /// A folder that is read-only is written to all the same, and is read-only again afterwards.
 #[test]
 fn files_in_read_only_folders_come_back() {

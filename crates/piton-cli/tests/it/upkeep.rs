@@ -2,6 +2,8 @@
 
 use std::process::Stdio;
 
+use piton_testing::strace::{self, KillAt};
+
 use crate::world::{World, wait_until};
 
 /// A folder with a few checkpoints in a store of its own.
@@ -252,6 +254,60 @@ fn what_is_no_export_is_not_imported() {
     let endless = world.wait(world.command(["import", "-"]).stdin(Stdio::from(zero)).spawn().unwrap());
     assert!(endless.code == Some(1) && endless.stderr.contains("stdin isn't what"), "{}", endless.whole());
     assert!(!world.state().exists(), "no store is made for nothing");
+
+    // One that begins as a database ends where that ends, and none is larger than the disk.
+    let beginning = |pages: u32| {
+        let mut header = [&b"SQLite format 3\0"[..], &[0; 84]].concat();
+        header[16..18].copy_from_slice(&4096_u16.to_be_bytes());
+        header[28..32].copy_from_slice(&pages.to_be_bytes());
+        std::fs::write(world.work().join("beginning"), header).unwrap();
+    };
+    for (pages, why) in [
+        (3, "it goes on behind its end"),
+        (0, "its header doesn't say how long it is"),
+        (u32::MAX, "stdin says that it has 18 TB, and there is room for "),
+    ] {
+        beginning(pages);
+        let line = "cat beginning /dev/zero | piton import -";
+        let endless = world.wait(world.shell(line).spawn().unwrap());
+        assert!(endless.code == Some(1) && endless.stderr.contains(why), "{}", endless.whole());
+    }
+}
+
+/// What would be gone at once isn't copied.
+#[test]
+fn nothing_is_copied_into_memory() {
+    let (world, store) = world();
+    let said = world.piton(["copy", &store, "memory:"]);
+    assert_eq!(said.code, Some(2), "{}", said.whole());
+    assert!(said.stderr.contains("what is copied into memory: is gone"), "{}", said.stderr);
+}
+
+/// Of an encrypted store nothing in clear stays in the folder for temporary files, even if the export is killed.
+#[test]
+fn a_killed_export_leaves_no_copy_in_clear() {
+    let world = World::new();
+    let temporary = world.root().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let key = ["--key-file", "../key"];
+    let piton = |arguments: &[&str]| world.piton(arguments.iter().chain(&key));
+    assert_eq!(piton(&["init", "--encrypt"]).code, Some(0));
+    world.write("flow.yml", crate::world::THREE_NODES);
+    assert_eq!(piton(&["run", "flow.yml", "-i", "name=Aurelia", "--id", "r"]).code, Some(0));
+    let mut command = world.command(["export", "r"].iter().chain(&key));
+    command.env("TMPDIR", &temporary);
+    let mut killed = 0;
+    for when in [1, 4, 16] {
+        killed += usize::from(strace::run(&command, KillAt::new(&["pwrite64"], when)).killed());
+        wait_until(|| std::fs::read_dir(&temporary).unwrap().next().is_none());
+    }
+    assert!(killed > 0, "it was never killed");
+    let whole =
+        world.wait(command.stdout(std::fs::File::create(world.work().join("r.piton")).unwrap()).spawn().unwrap());
+    assert_eq!(whole.stderr, "What was exported isn't encrypted: whoever has the file can read it.\n");
+    assert!(std::fs::read_dir(&temporary).unwrap().next().is_none());
+    let other = format!("sqlite:{}", world.root().join("other.db").display());
+    assert_eq!(world.piton(["--store", &other, "import", "r.piton"]).code, Some(0));
 }
 
 /// A store of files and an encrypted one are repaired too.

@@ -2,7 +2,7 @@
 //!
 //! Each argument is a template of its own and stays one argument whatever comes out of it; no shell is
 //! involved. The program dies with this process. What it started dies with it when it ends, is stopped or takes too
-//! long, as far as it is of its process group; if this process is killed, only in a sandbox does nothing outlive it.
+//! long, or this process is killed, as far as it is of its process group; only in a sandbox does nothing outlive it.
 
 use std::collections::BTreeMap;
 

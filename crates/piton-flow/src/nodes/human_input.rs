@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use piton_types::{Path, Value};
 use serde::Deserialize;
 
-use super::start::Kind;
+use super::start::{Kind, accept_one, is_given};
 use crate::inbox::{Answered, Field, Form, approved};
 use crate::kind::{Build, Built, Faults};
 use crate::need::Need;
@@ -24,6 +24,9 @@ const REJECT: &str = "reject";
 /// In exports: which button was chosen, and the exit when nobody chose one in time.
 const ACTION: &str = "__action_id";
 const TIMEOUT: &str = "__timeout";
+
+/// The setting with what stands for an answer that doesn't come.
+const LATE: &str = "timeout_default_values";
 
 #[derive(Debug, Deserialize)]
 struct Data {
@@ -182,7 +185,14 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         }
         match Kind::parse(&field.kind) {
             Some(Kind::Select) if field.options.is_empty() => faults.add(at.key("options"), "options should be here"),
-            Some(_) => fields.push(field),
+            Some(kind) => {
+                if build.is_strict() && is_given(&field.default_value) {
+                    let fits = accept_one(kind, &field.default_value, &field.options, None);
+                    let at = at.key(default_key(build, place));
+                    let _ = fits.map_err(|unfit| unfit.tell(at, &mut faults));
+                }
+                fields.push(field);
+            }
             None => faults.add(at.key("type"), format!("there is no type {:?}", field.kind)),
         }
     }
@@ -191,8 +201,9 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         faults.add(root.clone().key("timeout_action"), "only what is approved or rejected can be so by itself");
     }
     if data.timeout_action == OnTimeout::DefaultValue && data.timeout_default_values.is_empty() {
-        faults.add(root.key("timeout_default_values"), "values should be here");
+        faults.add(root.key(LATE), "values should be here");
     }
+    let defaults = late_values(build, data.timeout_default_values, &fields, &mut faults);
     let Some(prompt) = prompt else { return Err(faults) };
     faults.none_or(Box::new(HumanInput {
         prompt,
@@ -200,9 +211,42 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         mode: data.resume_mode,
         time: data.timeout_secs.map(Duration::from_secs),
         on_timeout: data.timeout_action,
-        defaults: data.timeout_default_values,
+        defaults,
         actions,
     }))
+}
+
+/// By which of its names the default of a field is written.
+fn default_key(build: &Build<'_>, place: usize) -> &'static str {
+    let fields = ["variables", "form_fields"].iter().find_map(|key| build.spec.data.field(key)?.as_list());
+    let has = |key: &str| fields.and_then(|fields| fields.get(place)?.field(key)).is_some();
+    if has("default") { "default" } else { "default_value" }
+}
+
+/// What stands for an answer that doesn't come, as its fields want it: nobody will be there to correct it then.
+fn late_values(
+    build: &Build<'_>,
+    values: BTreeMap<String, Value>,
+    fields: &[FieldData],
+    faults: &mut Faults,
+) -> BTreeMap<String, Value> {
+    let mut accepted = BTreeMap::new();
+    for (name, value) in values {
+        let field = fields.iter().find(|field| field.name == name);
+        let kind = field.and_then(|field| Some((Kind::parse(&field.kind)?, field.options.as_slice())));
+        let fits = match kind {
+            Some((kind, options)) => accept_one(kind, &value, options, None),
+            None => Ok(value.clone()),
+        };
+        let value = fits.unwrap_or_else(|unfit| {
+            if build.is_strict() {
+                unfit.tell(Path::root().key(LATE).key(name.as_str()), faults);
+            }
+            value
+        });
+        accepted.insert(name, value);
+    }
+    accepted
 }
 
 /// The text without the places of its inputs, which are asked for by name.

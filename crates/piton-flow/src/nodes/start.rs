@@ -1,6 +1,7 @@
 //! `start`: what the workflow is given, checked against what it asks for.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use async_trait::async_trait;
 use piton_types::{Path, Value, from_json};
@@ -49,10 +50,32 @@ pub(crate) enum Kind {
     Select,
     MultiSelect,
     Object,
-    List,
+    List(Items),
     File,
     Files,
     Any,
+}
+
+/// What the items of a list must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Items {
+    Text,
+    Number,
+    Bool,
+    Object,
+    Any,
+}
+
+impl From<Items> for Kind {
+    fn from(items: Items) -> Self {
+        match items {
+            Items::Text => Self::Text,
+            Items::Number => Self::Number,
+            Items::Bool => Self::Bool,
+            Items::Object => Self::Object,
+            Items::Any => Self::Any,
+        }
+    }
 }
 
 impl Kind {
@@ -68,9 +91,52 @@ impl Kind {
             "file" => Self::File,
             "file-list" | "files" | "array[file]" => Self::Files,
             "any" => Self::Any,
-            list if list == "array" || list.starts_with("array[") => Self::List,
+            "array[string]" | "array[text]" => Self::List(Items::Text),
+            "array[number]" | "array[integer]" | "array[float]" => Self::List(Items::Number),
+            "array[boolean]" | "array[bool]" => Self::List(Items::Bool),
+            "array[object]" => Self::List(Items::Object),
+            list if list == "array" || list.starts_with("array[") => Self::List(Items::Any),
             _ => return None,
         })
+    }
+}
+
+/// Why a value isn't what is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    /// Which of its items is meant, if it is one of them.
+    pub(crate) item: Option<usize>,
+    /// Why.
+    pub(crate) message: String,
+}
+
+impl Unfit {
+    fn item(item: usize, Self { message, .. }: Self) -> Self {
+        Self { item: Some(item), message }
+    }
+
+    /// Adds it to what is wrong with a document, with the place of the item if it is one.
+    pub(crate) fn tell(self, at: Path, faults: &mut Faults) {
+        let at = match self.item {
+            Some(item) => at.index(item),
+            None => at,
+        };
+        faults.add(at, self.message);
+    }
+}
+
+impl From<String> for Unfit {
+    fn from(message: String) -> Self {
+        Self { item: None, message }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.item {
+            Some(item) => write!(f, "item {}: {}", item + 1, self.message),
+            None => f.write_str(&self.message),
+        }
     }
 }
 
@@ -89,7 +155,14 @@ pub(super) fn build(build: &Build<'_>) -> Built {
             faults.add(path.clone().key("variable"), format!("there is a variable {:?} already", variable.variable));
         }
         match Kind::parse(&variable.kind) {
-            Some(kind) => variables.push((variable, kind)),
+            Some(kind) => {
+                let options = variable.options.as_deref().unwrap_or_default();
+                if build.is_strict() && is_given(&variable.default) {
+                    let fits = accept_one(kind, &variable.default, options, longest(&variable));
+                    let _ = fits.map_err(|unfit| unfit.tell(path.key("default"), &mut faults));
+                }
+                variables.push((variable, kind));
+            }
             None => faults.add(path.key("type"), format!("there is no type {:?}", variable.kind)),
         }
     }
@@ -116,7 +189,8 @@ impl Start {
                 _ if is_blank => given = Value::Null,
                 _ => {}
             }
-            let is_missing = given == Value::Null || (variable.required && is_empty(&given) && *kind != Kind::List);
+            let is_missing =
+                given == Value::Null || (variable.required && is_empty(&given) && !matches!(kind, Kind::List(_)));
             if is_missing {
                 if variable.required && !lenient {
                     problems.add(Place::Input(name.clone()), "it is required");
@@ -125,12 +199,10 @@ impl Start {
                 continue;
             }
             let options = variable.options.as_deref().unwrap_or_default();
-            let most =
-                variable.max_length.as_i64().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
-            match accept_one(*kind, &given, options, most) {
+            match accept_one(*kind, &given, options, longest(variable)) {
                 Ok(value) => drop(accepted.insert(name.clone(), value)),
                 Err(_) if lenient => drop(accepted.insert(name.clone(), given)),
-                Err(message) => problems.add(Place::Input(name.clone()), message),
+                Err(unfit) => problems.add(Place::Input(name.clone()), unfit.to_string()),
             }
         }
         if lenient {
@@ -150,9 +222,25 @@ impl Start {
     }
 }
 
+/// How long a text may be, or how many files there may be.
+fn longest(variable: &Variable) -> Option<usize> {
+    variable.max_length.as_i64().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0)
+}
+
+/// Whether a default says something: forms leave an empty text where nothing was given.
+pub(crate) fn is_given(default: &Value) -> bool {
+    *default != Value::Null && default.as_str().is_none_or(|text| !text.trim().is_empty())
+}
+
 /// A value as the kind wants it, or why it can't be.
-pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Option<usize>) -> Result<Value, String> {
-    let wanted = |what: &str| Err(format!("{what} is wanted, not {}", given.kind()));
+pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Option<usize>) -> Result<Value, Unfit> {
+    let wanted = |what: &str| Err(format!("{what} is wanted, not {}", given.kind()).into());
+    let each = |kind: Kind, items: &[Value]| {
+        let items = items.iter().enumerate();
+        let accepted =
+            items.map(|(place, item)| accept_one(kind, item, &[], None).map_err(|unfit| Unfit::item(place, unfit)));
+        accepted.collect::<Result<Vec<_>, _>>().map(Value::List)
+    };
     let is_option =
         |value: &Value| options.is_empty() || options.iter().any(|option| to_text(option) == to_text(value));
     let refused = |value: &Value| {
@@ -161,41 +249,37 @@ pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Opt
     };
     match (kind, given) {
         (Kind::Text, Value::String(text)) if most.is_some_and(|most| text.chars().count() > most) => {
-            Err(format!("it is longer than {} characters", most.unwrap_or_default()))
+            Err(format!("it is longer than {} characters", most.unwrap_or_default()).into())
         }
         (Kind::Any, _)
         | (Kind::Text, Value::String(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::Bool(_))
         | (Kind::Number, Value::Int(_) | Value::UInt(_) | Value::Float(_))
         | (Kind::Bool, Value::Bool(_))
-        | (Kind::Object | Kind::File, Value::Map(_))
-        | (Kind::List, Value::List(_)) => Ok(given.clone()),
+        | (Kind::Object | Kind::File, Value::Map(_)) => Ok(given.clone()),
+        (Kind::List(kind), Value::List(items)) => each(kind.into(), items),
         // From a command line everything is text.
-        (Kind::Number, Value::String(text)) => number(text).ok_or_else(|| format!("{text:?} is not a number")),
+        (Kind::Number, Value::String(text)) => number(text).ok_or_else(|| format!("{text:?} is not a number").into()),
         (Kind::Bool, Value::String(text)) => match text.trim().to_lowercase().as_str() {
             "true" | "1" | "yes" | "on" => Ok(true.into()),
             "false" | "0" | "no" | "off" => Ok(false.into()),
-            _ => Err(format!("{text:?} is neither true nor false")),
+            _ => Err(format!("{text:?} is neither true nor false").into()),
         },
         (Kind::Bool, Value::Int(n @ (0 | 1))) => Ok(Value::Bool(*n == 1)),
         (Kind::Object, Value::String(text)) => match from_json(text.as_bytes()) {
             Ok(map @ Value::Map(_)) => Ok(map),
             _ => wanted("a map"),
         },
-        (Kind::List, Value::String(text)) => match from_json(text.as_bytes()) {
-            Ok(list @ Value::List(_)) => Ok(list),
+        (Kind::List(kind), Value::String(text)) => match from_json(text.as_bytes()) {
+            Ok(Value::List(items)) => each(kind.into(), &items),
             _ => wanted("a list"),
         },
         (Kind::File, Value::String(place)) => Ok(file(place)),
         (Kind::Files, Value::List(items)) => {
             let most = most.unwrap_or(usize::MAX);
             if items.len() > most {
-                return Err(format!("at most {most} files are wanted, not {}", items.len()));
+                return Err(format!("at most {most} files are wanted, not {}", items.len()).into());
             }
-            items
-                .iter()
-                .map(|item| accept_one(Kind::File, item, &[], None))
-                .collect::<Result<Vec<_>, _>>()
-                .map(Value::List)
+            each(Kind::File, items)
         }
         (Kind::Files, one @ (Value::String(_) | Value::Map(_))) => {
             accept_one(Kind::File, one, &[], None).map(|file| Value::List(vec![file]))
@@ -204,11 +288,11 @@ pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Opt
             if is_option(given) {
                 Ok(given.clone())
             } else {
-                Err(refused(given))
+                Err(refused(given).into())
             }
         }
-        (Kind::MultiSelect, Value::List(items)) => match items.iter().find(|item| !is_option(item)) {
-            Some(wrong) => Err(refused(wrong)),
+        (Kind::MultiSelect, Value::List(items)) => match items.iter().position(|item| !is_option(item)) {
+            Some(wrong) => Err(Unfit::item(wrong, refused(&items[wrong]).into())),
             None => Ok(given.clone()),
         },
         (Kind::Text, _) => wanted("a text"),
@@ -217,7 +301,7 @@ pub(crate) fn accept_one(kind: Kind, given: &Value, options: &[Value], most: Opt
         (Kind::Select, _) => wanted("one of its options"),
         (Kind::MultiSelect, _) => wanted("a list of its options"),
         (Kind::Object, _) => wanted("a map"),
-        (Kind::List, _) => wanted("a list"),
+        (Kind::List(_), _) => wanted("a list"),
         (Kind::File, _) => wanted("a file"),
         (Kind::Files, _) => wanted("a list of files"),
     }
@@ -322,6 +406,10 @@ mod tests {
         assert_eq!(accept("array[string]", r#"["a"]"#.into()), Ok(vec!["a".into()].into()));
         assert_eq!(accept("json_object", r#"{"a": 1}"#.into()), Ok(Value::map([("a", 1.into())])));
         assert!(accept("json_object", "[]".into()).is_err());
+        assert_eq!(accept("array[number]", r#"["1", 2]"#.into()), Ok(vec![1.into(), 2.into()].into()));
+        let unfit = accept("array[number]", r#"[1, "two"]"#.into()).unwrap_err();
+        assert_eq!((unfit.item, unfit.to_string().as_str()), (Some(1), r#"item 2: "two" is not a number"#));
+        assert_eq!(accept("array", r#"[1, "two"]"#.into()), Ok(vec![1.into(), "two".into()].into()));
         assert!(accept("file-list", "a.txt".into()).is_ok_and(|list| list.as_list().is_some()));
     }
 }

@@ -313,6 +313,7 @@ impl WorkflowRunnerBuilder {
             stop: self.stop,
             policy: self.policy,
             companion: None,
+            folder: None,
         };
         let source = self.document.source.as_ref().ok_or(FlowError::NoText)?;
         let start = StartFlow {

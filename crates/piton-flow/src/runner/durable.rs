@@ -2,7 +2,7 @@
 //! on with the run needs nothing but its id; what nodes give is the journal's.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
@@ -76,6 +76,8 @@ pub struct FlowOptions {
     pub policy: ResumePolicy,
     /// What goes along with the run.
     pub companion: Option<Arc<dyn Companion>>,
+    /// Where the run's programs work now, if its folder was moved since it was begun.
+    pub folder: Option<PathBuf>,
 }
 
 /// Goes along with a run for as long as this process drives it: to checkpoint its files, say, or to look whether
@@ -100,6 +102,7 @@ impl Default for FlowOptions {
             stop: SafeStopSignal::default(),
             policy: ResumePolicy::default(),
             companion: None,
+            folder: None,
         }
     }
 }
@@ -307,7 +310,7 @@ impl Driven {
             let inbox = RunInbox::new(run, &self.options.events, commands.questions.clone());
             let host = Host {
                 events,
-                folder: self.body.folder.as_deref().map(Path::new),
+                folder: self.options.folder.as_deref().or_else(|| self.body.folder.as_deref().map(Path::new)),
                 services: &self.options.services,
                 limits: self.options.limits.clone(),
                 inbox: Some(&inbox),

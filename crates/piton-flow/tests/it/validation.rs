@@ -226,3 +226,40 @@ fn what_is_still_empty_in_an_export_is_a_warning() {
         .replace("kind: app", "kind: rag_pipeline");
     assert!(Document::parse(&pipeline, Format::Yaml).unwrap().check(&Kinds::builtin()).is_valid());
 }
+
+/// What stands for an answer or an input is what its type says, each item of a list too; an unfinished export may be
+/// anything.
+#[test]
+fn defaults_are_what_their_types_say() {
+    let data = "
+  - {id: a, data: {type: start, variables: [{variable: n, type: 'array[number]', default: [1, two]}, {variable: b, type: checkbox, default: ''}]}}
+  - id: ask
+    data:
+      type: human-input
+      prompt: How many?
+      timeout_secs: 60
+      timeout_action: default_value
+      timeout_default_values: {count: many, tags: [x, {y: 1}], colour: blue, said: 3}
+      variables:
+        - {name: count, type: number, default_value: few}
+        - {name: tags, type: 'array[string]', default: [x, []]}
+        - {name: colour, type: select, options: [red, green], default: red}
+        - {name: colours, type: multi_select, options: [red, green], default: [red, blue]}
+        - {name: said, type: string}
+  - {id: end, data: {type: end}}";
+    let edges = "[{source: a, target: ask}, {source: ask, target: end}]";
+    assert_eq!(
+        problems(&format!("nodes:{data}\nedges: {edges}\n")),
+        [
+            r#"/nodes/0/data/variables/0/default/1 (line 2): node "a": "two" is not a number"#,
+            r#"/nodes/1/data/timeout_default_values/colour (line 9): node "ask": "blue" is not one of red, green"#,
+            r#"/nodes/1/data/timeout_default_values/count (line 9): node "ask": "many" is not a number"#,
+            r#"/nodes/1/data/timeout_default_values/tags/1 (line 9): node "ask": a text is wanted, not a map"#,
+            r#"/nodes/1/data/variables/0/default_value (line 11): node "ask": "few" is not a number"#,
+            r#"/nodes/1/data/variables/1/default/1 (line 12): node "ask": a text is wanted, not a list"#,
+            r#"/nodes/1/data/variables/3/default/1 (line 14): node "ask": "blue" is not one of red, green"#,
+        ]
+    );
+    let inside = format!("nodes:{data}\nedges: {edges}\n").replace('\n', "\n    ");
+    assert_eq!(problems(&format!("workflow:\n  graph:\n    {inside}\n")), Vec::<String>::new());
+}

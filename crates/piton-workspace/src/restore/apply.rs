@@ -376,6 +376,7 @@ struct Work<'a> {
 enum Failed {
     System(Errno),
     Changed,
+    Unreadable,
     Store(WorkspaceError),
 }
 
@@ -398,6 +399,9 @@ impl Work<'_> {
             Ok(()) => return,
             Err(Failed::System(error)) => std::io::Error::from(error).to_string(),
             Err(Failed::Changed) => "it was changed at this very moment, and left".to_owned(),
+            Err(Failed::Unreadable) => {
+                "what is there can't be read, so no checkpoint has it, and it was left".to_owned()
+            }
             Err(Failed::Store(error)) => error.to_string(),
         };
         self.applied.failed.push((path.clone(), why));
@@ -547,6 +551,9 @@ impl Work<'_> {
         let replaces = matches!(change.now, Some(Entry::File { .. } | Entry::Link { .. }));
         if !replaces {
             return match rustix::fs::renameat_with(&staging.folder, &new, parent, name(entry), RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) if system::open_file(parent, entry).err() == Some(Errno::ACCESS) => {
+                    Err(Failed::Unreadable)
+                }
                 Err(Errno::EXIST) => Err(Failed::Changed),
                 other => Ok(other?),
             };
