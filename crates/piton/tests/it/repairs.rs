@@ -441,8 +441,8 @@ async fn what_is_behind_a_missing_entry_is_kept_and_counted() {
     let entries = log.entries(Span { from: piton::Seq(1), ..Span::ALL }).await.unwrap();
     assert_eq!(entries.len(), behind.len());
     for (entry, seq) in entries.iter().zip(&behind) {
-        let root = entry.parts.values().next().unwrap().root;
-        assert_eq!(log.load(root).await.unwrap(), value(seq.0.into()));
+        let part = entry.parts.values().next().unwrap();
+        assert_eq!(log.load(part).await.unwrap(), value(seq.0.into()));
     }
     let mut log = RunLog::open(Arc::clone(&target), &id).await.unwrap();
     assert_eq!(log.head().seq, piton::Seq(7), "no number is used again");
