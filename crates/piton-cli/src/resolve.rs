@@ -255,8 +255,11 @@ async fn find_blob(store: &Arc<dyn Store>, blob: BlobId) -> Result<Value, Failur
 async fn find_appended(log: &RunLog, root: BlobId) -> Result<Option<Value>, Failure> {
     for entry in log.entries(Span::ALL).await? {
         for part in entry.parts.values().filter(|part| part.appends > 0) {
-            if log.state(part).await?.root() == root {
-                return Ok(Some(log.load(part).await?));
+            match log.state(part).await {
+                Ok(state) if state.root() == root => return Ok(Some(log.load(part).await?)),
+                // Of a checkpoint that was removed nothing may be left.
+                Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -10,8 +10,9 @@ use crate::platform;
 /// A started program. Dropping it kills it, with whatever it has started and left in its process group.
 #[derive(Debug)]
 pub struct Process {
+    /// Before the leader, which isn't reaped until then. It is killed when it is dropped.
+    _group: platform::Group,
     child: Child,
-    group: platform::Group,
 }
 
 impl Process {
@@ -29,8 +30,8 @@ impl Process {
     /// Starts a program that is prepared to die with us.
     pub(crate) async fn start_prepared(mut command: Command) -> io::Result<Self> {
         command.kill_on_drop(true);
-        let (child, group) = platform::spawn(command).await?;
-        Ok(Self { child, group })
+        let (group, child) = platform::spawn(command).await?;
+        Ok(Self { _group: group, child })
     }
 
     /// Where it reads, if that was asked for as a pipe and not taken before.
@@ -55,11 +56,5 @@ impl Process {
     /// What the system says.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.group.kill();
     }
 }

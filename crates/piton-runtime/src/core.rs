@@ -11,7 +11,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use piton_store::{Draft, DraftPart, RunLog, SealedEntry, StoreError};
+use piton_store::{Content, Draft, DraftPart, RunLog, SealedEntry, StoreError};
 use piton_types::{
     CheckpointRef, Durability, EntryKind, Event, Fence, IllegalMove, Parts, Paused, RunId, RunState, RunStatus,
     RunSummary, Seq, StepPath, Value, to_value,
@@ -66,6 +66,8 @@ pub(crate) struct Writer {
     pub(crate) parts: Parts,
     /// The newest checkpoint.
     pub(crate) checkpoint: Option<Seq>,
+    /// A write whose future was dropped may be in the log, and isn't taken in yet.
+    pub(crate) is_behind: bool,
 }
 
 /// What is known without asking the store.
@@ -220,8 +222,12 @@ impl Core {
     /// Waits for one's turn to write. What is known then is what the log had after the last write of this handle.
     pub(crate) async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, Writer>, RunError> {
         let mut writer = self.writer.lock().await;
-        if writer.log.settle().await {
+        // Whoever does that may be dropped as well.
+        writer.is_behind |= writer.log.is_unsettled();
+        if writer.is_behind {
+            writer.log.settle().await;
             self.absorb(&mut writer).await?;
+            writer.is_behind = false;
         }
         Ok(writer)
     }
@@ -289,11 +295,18 @@ impl Core {
         mut draft: Draft<'_>,
         durability: Durability,
     ) -> Result<Seq, RunError> {
+        let is_checkpoint = !draft.parts.is_empty();
+        let own = draft.parts.len();
         self.check_writable(draft.kind)?;
         // Relaxed is only ever less than what the run asks for.
         draft.durability = if self.durability == Durability::Relaxed { Durability::Relaxed } else { durability };
         draft.fence = Some(self.fence);
         for _ in 0..RACES {
+            if is_checkpoint {
+                // Parts of the newest checkpoint that the draft leaves out are carried on.
+                draft.parts.truncate(own);
+                carry_on(&writer.parts, &mut draft.parts);
+            }
             let error = match writer.log.append_draft(&mut draft).await {
                 Ok(seq) => return Ok(seq),
                 // These are found before anything is written.
@@ -369,6 +382,20 @@ impl Core {
     pub(crate) async fn release(&self) {
         if let Err(error) = self.context.store.release(&self.id, self.fence).await {
             tracing::warn!(run = %self.id, %error, "the lease of a run was not released");
+        }
+    }
+}
+
+/// Adds the parts that aren't there.
+fn carry_on(parts: &Parts, to: &mut Vec<DraftPart<'_>>) {
+    for (name, part) in parts {
+        if to.iter().all(|given| given.name != *name) {
+            to.push(DraftPart {
+                name: name.clone(),
+                schema: part.schema.clone(),
+                version: part.version,
+                content: Content::Stored(part.root, part.appends),
+            });
         }
     }
 }

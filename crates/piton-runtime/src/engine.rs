@@ -122,6 +122,11 @@ impl Run {
         durability: Durability,
     ) -> Result<Intended, RunError> {
         let core = self.core();
+        // First, so that what is known of the step is all that was written of it.
+        let mut writer = core.writer().await?;
+        if let Some(done) = core.known().line.steps.get(path).filter(|step| step.is_finished()) {
+            return Ok(Intended::Done(done.output.clone()));
+        }
         let before = core.known().line.effects.get(path).cloned();
         let (key, attempt, call) = match before {
             None => (core.effect_key(path, 0), 1, 0),
@@ -161,7 +166,6 @@ impl Run {
             attempt,
             call,
         };
-        let mut writer = core.writer().await?;
         core.commit_parts(&mut writer, Fact::Intent(intent), Vec::new(), durability).await?;
         Ok(Intended::Go { key })
     }

@@ -365,7 +365,7 @@ fn assemble(
         lease: open.lease,
         alone: None,
         fence: log.head().fence,
-        writer: tokio::sync::Mutex::new(Writer { log, summary, parts, checkpoint }),
+        writer: tokio::sync::Mutex::new(Writer { log, summary, parts, checkpoint, is_behind: false }),
         known: Mutex::new(known),
         orders: watch::Sender::new(None),
         claim,

@@ -95,19 +95,9 @@ impl Core {
     pub(crate) async fn append_checkpoint(
         &self,
         writer: &mut Writer,
-        mut draft: Draft<'_>,
+        draft: Draft<'_>,
         durability: Durability,
     ) -> Result<Seq, RunError> {
-        for (name, part) in &writer.parts {
-            if draft.parts.iter().all(|given| given.name != *name) {
-                draft.parts.push(DraftPart {
-                    name: name.clone(),
-                    schema: part.schema.clone(),
-                    version: part.version,
-                    content: Content::Stored(part.root, part.appends),
-                });
-            }
-        }
         let seq = self.append_with(writer, draft, durability).await?;
         writer.checkpoint = Some(seq);
         writer.parts.clone_from(writer.log.appended_parts());

@@ -232,12 +232,8 @@ impl EmbeddedStore {
     /// cleaned up is no reason to fail a run that is done.
     async fn end(&self, run: &RunId, kept: &Kept) -> Result<(), SaveError> {
         if self.inner.compares() {
-            match self.save(run, kept).await {
-                Err(SaveError::Failed(error)) => {
-                    tracing::warn!(%run, %error, "the end of a run could not be saved");
-                }
-                saved => drop(saved?),
-            }
+            // Who was overtaken deletes nothing, and who doesn't know neither.
+            self.save(run, kept).await?;
         }
         if let Err(error) = self.inner.delete(run.as_str()).await {
             tracing::warn!(%run, %error, "the checkpoint of a finished run could not be deleted");

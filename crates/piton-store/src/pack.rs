@@ -32,7 +32,37 @@ pub(crate) struct Pack {
     /// What is behind the checksum.
     body: Bytes,
     nodes: Vec<Stored>,
-    places: IdMap<u32>,
+    places: Places,
+}
+
+/// Where nodes are by their ids. Of a few, each is looked at.
+#[derive(Debug)]
+struct Places(Option<IdMap<u32>>);
+
+impl Places {
+    /// The most that are looked at one by one.
+    const FEW: usize = 12;
+
+    fn with_room_for(count: usize) -> Self {
+        Self((count > Self::FEW).then(|| IdMap::with_capacity_and_hasher(count, Default::default())))
+    }
+
+    fn insert(&mut self, id: BlobId, place: u32) {
+        if let Some(places) = &mut self.0 {
+            places.insert(id, place);
+        }
+    }
+
+    /// The place of a node; `all` are the ids of those that were inserted, in order.
+    fn find<'a, I>(&self, id: &BlobId, all: impl FnOnce() -> I) -> Option<u32>
+    where
+        I: DoubleEndedIterator<Item = &'a BlobId> + ExactSizeIterator,
+    {
+        match &self.0 {
+            Some(places) => places.get(id).copied(),
+            None => all().rposition(|known| known == id).map(|place| place as u32),
+        }
+    }
 }
 
 /// How a pack has a node.
@@ -51,41 +81,48 @@ impl Pack {
     /// or bad memory made is found before the commit that needs it counts as done. For a node whose id was computed
     /// here that is the checksum which was taken with it; its id would say the same, at ten times the price.
     pub(crate) fn build(hashing: &Hashing, nodes: &[Fresh]) -> Result<(Self, Bytes), StoreError> {
-        let size: usize = nodes.iter().map(|fresh| fresh.node.len() + 35).sum();
-        let mut content = Vec::with_capacity(size);
-        let mut ranges = Vec::with_capacity(nodes.len());
-        let mut places = IdMap::with_capacity_and_hasher(nodes.len(), Default::default());
+        let mut places = Places::with_room_for(nodes.len());
+        // What is written as a difference; empty for most packs.
+        let mut differences = Vec::new();
+        let mut lengths = Vec::with_capacity(nodes.len());
         for (place, fresh) in (0_u32..).zip(nodes) {
-            let start = content.len();
+            let start = differences.len();
             let differs = fresh.base.as_ref().is_some_and(|(at, base)| {
                 let pair = Pair { base: (*at, base), node: &fresh.node, references: &fresh.references };
-                pair.write(&mut content, |id| places.get(id).map(|near| u64::from(place - near)))
+                let before = &nodes[..place as usize];
+                pair.write(&mut differences, |id| {
+                    places.find(id, || before.iter().map(|fresh| &fresh.id)).map(|near| u64::from(place - near))
+                })
             });
-            if !differs {
-                content.extend_from_slice(&fresh.node);
-            }
-            ranges.push((start..content.len(), differs));
+            lengths.push((if differs { differences.len() - start } else { fresh.node.len() }, differs));
             places.insert(fresh.id, place);
         }
-        let mut out = Vec::with_capacity(HEADER + 5 + nodes.len() * 35 + content.len());
+        let size: usize = lengths.iter().map(|(length, _)| length + 35).sum();
+        let mut out = Vec::with_capacity(HEADER + 5 + size);
         out.push(FORM);
         out.extend_from_slice(&[0; HEADER - 1]);
         put_varint(&mut out, nodes.len() as u64);
-        for (fresh, (range, differs)) in nodes.iter().zip(&ranges) {
+        for (fresh, (length, differs)) in nodes.iter().zip(&lengths) {
             out.extend_from_slice(fresh.id.as_bytes());
-            put_varint(&mut out, (range.len() as u64) << 1 | u64::from(*differs));
+            put_varint(&mut out, (*length as u64) << 1 | u64::from(*differs));
         }
-        let first = out.len() - HEADER;
-        out.extend_from_slice(&content);
+        let mut differences = &differences[..];
+        let mut stored = Vec::with_capacity(nodes.len());
+        for (fresh, (length, differs)) in nodes.iter().zip(lengths) {
+            let start = out.len() - HEADER;
+            if differs {
+                let (difference, rest) = differences.split_at(length);
+                out.extend_from_slice(difference);
+                differences = rest;
+            } else {
+                out.extend_from_slice(&fresh.node);
+            }
+            stored.push(Stored { id: fresh.id, range: start..start + length, whole: differs.then(OnceLock::new) });
+        }
         let sum = checksum(&out[HEADER..]);
         out[1..HEADER].copy_from_slice(&sum);
         let bytes = Bytes::from(out);
-        let stored = nodes.iter().zip(ranges).map(|(fresh, (range, differs))| Stored {
-            id: fresh.id,
-            range: first + range.start..first + range.end,
-            whole: differs.then(OnceLock::new),
-        });
-        let pack = Self { body: bytes.slice(HEADER..), nodes: stored.collect(), places };
+        let pack = Self { body: bytes.slice(HEADER..), nodes: stored, places };
         for (place, fresh) in (0..).zip(nodes) {
             if let (false, Some((_, base))) = (pack.is_whole(place), &fresh.base) {
                 pack.put_together(place, base, Some(fresh.node.len()))?;
@@ -128,7 +165,7 @@ impl Pack {
         }
         let mut start = body.len() - reader.rest().len();
         let mut nodes = Vec::with_capacity(count);
-        let mut places = IdMap::with_capacity_and_hasher(count, Default::default());
+        let mut places = Places::with_room_for(count);
         for (place, (id, length)) in (0..).zip(lengths) {
             let stored = reader.bytes(length >> 1)?.len();
             let whole = (length & 1 == 1).then(OnceLock::new);
@@ -141,7 +178,7 @@ impl Pack {
     }
 
     fn open_framed(bytes: Bytes) -> Result<Self, StoreError> {
-        let (mut body, mut nodes, mut places) = (Vec::new(), Vec::new(), IdMap::default());
+        let (mut body, mut nodes, mut places) = (Vec::new(), Vec::new(), Places(Some(IdMap::default())));
         let mut add = |id, node: Bytes| {
             places.insert(id, u32::try_from(nodes.len()).map_err(|_| Malformed("a pack has too many nodes"))?);
             nodes.push(Stored { id, range: body.len()..body.len() + node.len(), whole: None });
@@ -154,7 +191,7 @@ impl Pack {
 
     /// Where a node is in the pack.
     pub(crate) fn place(&self, id: &BlobId) -> Option<u32> {
-        self.places.get(id).copied()
+        self.places.find(id, || self.nodes.iter().map(|stored| &stored.id))
     }
 
     /// Whether a node can be read: it stands there whole or was [completed](Self::complete).

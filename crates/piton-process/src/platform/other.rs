@@ -13,8 +13,8 @@ use crate::sandbox::{Sandbox, Unavailable};
 pub(crate) fn prepare(_command: &mut Command) {}
 
 /// Starts a program.
-pub(crate) async fn spawn(mut command: Command) -> io::Result<(Child, Group)> {
-    command.spawn().map(|child| (child, Group))
+pub(crate) async fn spawn(mut command: Command) -> io::Result<(Group, Child)> {
+    command.spawn().map(|child| (Group, child))
 }
 
 /// The exit code, or -1 if there is none.
@@ -26,10 +26,6 @@ pub fn exit_code(status: ExitStatus) -> i32 {
 /// A process group, which isn't one here.
 #[derive(Debug)]
 pub(crate) struct Group;
-
-impl Group {
-    pub(crate) fn kill(&self) {}
-}
 
 /// How a job is shut in: not at all.
 #[derive(Debug)]

@@ -3,11 +3,15 @@
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use piton_types::{
-    BlobId, Durability, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunSummary, Seq, Timestamp, Value,
+    BlobId, Durability, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunId, RunSummary, Seq, Timestamp, Value,
 };
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
@@ -95,7 +99,24 @@ pub enum Content<'a> {
 }
 
 /// A commit that is on its way. It gets there though nobody waits for it any more, and what came of it is asked later.
-pub(super) type Submitted = Pin<Box<dyn Future<Output = Result<Head, StoreError>> + Send>>;
+pub(super) struct Submitted {
+    /// Where the log ends if it does.
+    head: Head,
+    answer: Answer,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
+enum Answer {
+    /// Not asked for yet.
+    New(Answering),
+    /// It takes a while, and goes on by itself.
+    Awaited(JoinHandle<Result<(), StoreError>>),
+    /// Outside a runtime it goes on only while somebody waits.
+    Alone(Answering),
+    /// Something went wrong, which may mean that the entry is there or that it isn't.
+    Failed(StoreError),
+}
 
 /// What the handle takes over once a commit is in the log.
 pub(super) struct Accepted {
@@ -150,17 +171,50 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
     submit(&**store, commit).await
 }
 
+const NEVER_LOCKED: &str = "nobody ever locks it";
+
 /// Commits. After an answer that leaves the outcome open, the head tells.
 pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, StoreError> {
     let head = Head { seq: commit.seq, hash: commit.hash, fence: commit.fence };
     let run = commit.run.clone();
-    let Err(error) = store.append(commit).await else { return Ok(head) };
+    match store.append(commit).await {
+        Ok(()) => Ok(head),
+        Err(error) if is_there(store, &run, head, &error).await => Ok(head),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the log ends with an entry whose append was answered so.
+async fn is_there(store: &dyn Store, run: &RunId, head: Head, error: &StoreError) -> bool {
     // Only then: a conflict is somebody else's entry, even if it is equal to ours.
     let unclear = matches!(error, StoreError::Unavailable { .. });
-    if unclear && matches!(store.head(&run).await, Ok(Some(now)) if now == head) {
-        return Ok(head);
+    unclear && matches!(store.head(run).await, Ok(Some(now)) if now == head)
+}
+
+impl Answer {
+    /// Waits for it. Most are there at once; whoever waits longer may be gone before it is, so then it gets a task.
+    async fn get(&mut self) -> Result<(), StoreError> {
+        if let Self::New(answering) = self {
+            let first = std::future::poll_fn(|context| Poll::Ready(answering.as_mut().poll(context))).await;
+            if let Poll::Ready(answer) = first {
+                return answer;
+            }
+            *self = match (Handle::try_current(), std::mem::replace(self, Self::Failed(gone()))) {
+                (Ok(runtime), Self::New(answering)) => Self::Awaited(runtime.spawn(answering)),
+                (Err(_), Self::New(answering)) => Self::Alone(answering),
+                (_, other) => other,
+            };
+        }
+        match self {
+            Self::New(answering) | Self::Alone(answering) => answering.await,
+            Self::Awaited(task) => task.await.unwrap_or_else(|_| Err(gone())),
+            Self::Failed(error) => Err(std::mem::replace(error, gone())),
+        }
     }
-    Err(error)
+}
+
+fn gone() -> StoreError {
+    StoreError::Unavailable { detail: "whoever wrote the entry ended before he said so".to_owned() }
 }
 
 /// How many entries share what their nodes may be written as differences from. Segments begin and end with
@@ -238,23 +292,29 @@ impl RunLog {
     pub async fn append_draft(&mut self, draft: &mut Draft<'_>) -> Result<Seq, StoreError> {
         self.settle().await;
         let (commit, accepted) = self.prepare(draft).await?;
-        let submitted: Submitted = match &self.background {
+        let head = accepted.head;
+        let answering: Answering = match &self.background {
             None => {
                 let store = Arc::clone(&self.store);
-                Box::pin(async move { submit(&*store, commit).await })
+                Box::pin(async move { store.append(commit).await })
             }
             // Behind what is already queued.
             Some(background) => {
                 let queued = background.submit(commit);
-                Box::pin(async move { queued.await?.acknowledged().await })
+                Box::pin(async move { queued.await?.acknowledged().await.map(drop) })
             }
         };
-        *self.submitted() = Some(submitted);
+        *self.submitted() = Some(Submitted { head, answer: Answer::New(answering) });
         self.outcome().await?;
         let seq = accepted.head.seq;
         self.accept(accepted, draft);
         self.fold_if_due();
         Ok(seq)
+    }
+
+    /// Whether the future of an append was dropped before it ended, so that its entry may be in the log.
+    pub fn is_unsettled(&mut self) -> bool {
+        self.submitted().is_some()
     }
 
     /// Waits for an append whose future was dropped before it ended, and says whether there was one. If its entry is in
@@ -263,7 +323,7 @@ impl RunLog {
     /// An append does that first, and meets such an entry with `Conflict`. The states in its draft are unsaved still, and
     /// saving them again does no harm.
     pub async fn settle(&mut self) -> bool {
-        let open = self.submitted().is_some();
+        let open = self.is_unsettled();
         if open {
             // What went wrong with it goes wrong again, or doesn't matter any more.
             drop(self.outcome().await);
@@ -273,17 +333,23 @@ impl RunLog {
 
     /// What came of the commit that was submitted. It is kept until that is known, whoever stops waiting.
     async fn outcome(&mut self) -> Result<(), StoreError> {
-        let submitted = self.submitted();
-        let outcome = match submitted {
-            Some(under_way) => under_way.await.map(drop),
-            None => Ok(()),
+        let submitted = self.submitted.get_mut().expect(NEVER_LOCKED);
+        let Some(Submitted { head, answer }) = submitted else { return Ok(()) };
+        if let Err(error) = answer.get().await {
+            *answer = Answer::Failed(error);
+        }
+        let outcome = match answer {
+            Answer::Failed(error) => is_there(&*self.store, &self.run, *head, error).await,
+            _ => true,
         };
-        *submitted = None;
-        outcome
+        match (submitted.take(), outcome) {
+            (Some(Submitted { answer: Answer::Failed(error), .. }), false) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn submitted(&mut self) -> &mut Option<Submitted> {
-        self.submitted.get_mut().expect("nobody ever locks it")
+        self.submitted.get_mut().expect(NEVER_LOCKED)
     }
 
     pub(super) async fn prepare(&mut self, draft: &mut Draft<'_>) -> Result<(Commit, Accepted), StoreError> {
@@ -321,7 +387,7 @@ impl RunLog {
                     nodes.extend(made(state.unsaved()));
                     state.root()
                 }
-                Content::State(state) if state.is_foreign(&home) => {
+                Content::State(state) if state.is_foreign(home) => {
                     state.make_tree();
                     nodes.extend(made(encode(hashing, &incoming(&*self.store, &state.value().await?))?.nodes));
                     state.root()
@@ -423,7 +489,7 @@ impl RunLog {
         for part in &mut draft.parts {
             if let Content::State(state) = &mut part.content {
                 // From now on it can be read back from here, and need not be kept in memory.
-                state.settle(self.home(), self.source());
+                self.settle_state(state);
                 match group(&*self.store, seq) {
                     Some(group) => state.saved_in(group, seq, |id| accepted.pack.as_ref()?.place(id)),
                     None => state.saved(),

@@ -105,6 +105,12 @@ impl RunLog {
     /// Entries get there in the order of the calls. If one fails, those behind it fail too, and the log
     /// must be opened again, with the states that were saved in them.
     pub async fn append_in_background(&mut self, mut draft: Draft<'_>) -> Result<Receipt, StoreError> {
+        if self.settle().await {
+            let head = self.store.head(&self.run).await?;
+            if head != Some(self.head) {
+                return Err(StoreError::Conflict { run: self.run.clone(), wanted: self.head.seq.next(), head });
+            }
+        }
         let (commit, accepted) = self.prepare(&mut draft).await?;
         let background = self.background.get_or_insert_with(|| Background::start(Arc::clone(&self.store)));
         let receipt = background.submit(commit).await?;

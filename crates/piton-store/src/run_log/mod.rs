@@ -25,7 +25,7 @@ pub use removed::Removed;
 
 use crate::sealed::{self, SealedEntry};
 use crate::segment::SegmentEntries;
-use crate::state::{Home, NodeSource, State};
+use crate::state::{NodeSource, State};
 use crate::{Head, PackId, Section, Span, Store, StoreError};
 pub(crate) use append::GROUP;
 use background::Background;
@@ -402,13 +402,22 @@ impl RunLog {
     fn open_state(&self, root: BlobId) -> State {
         let mut state = State::open(self.store.hashing().clone(), root, None);
         state.set_redaction(self.store.redaction());
-        state.settle(self.home(), self.source());
+        self.settle_state(&mut state);
         state
     }
 
     /// What tells states that are saved here from those of other runs and stores.
-    fn home(&self) -> Home {
-        (Arc::as_ptr(&self.store).addr(), self.run.clone(), self.removals)
+    fn home(&self) -> (usize, &RunId, u32) {
+        // Another handle may have missed that checkpoints were removed.
+        (Arc::as_ptr(&self.blobs).addr(), &self.run, self.removals)
+    }
+
+    /// Says to a state that what is stored of it is here.
+    fn settle_state(&self, state: &mut State) {
+        let (handle, run, removals) = self.home();
+        if !state.is_at_home((handle, run, removals)) {
+            state.settle((handle, run.clone(), removals), self.source());
+        }
     }
 
     /// Where the nodes of this run's values come from.

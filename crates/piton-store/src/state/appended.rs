@@ -39,13 +39,13 @@ pub(super) enum Before {
     Node(BlobId),
 }
 
-/// Whether a record can have this path.
-pub(super) fn fits(path: &Path) -> bool {
-    path.to_string().len() <= MAX_PATH
+/// A path as records have it; `None` if it is too long for them.
+pub(super) fn write_path(path: &Path) -> Option<Box<str>> {
+    Some(path.to_string()).filter(|path| path.len() <= MAX_PATH).map(Into::into)
 }
 
 /// The record of items, from the one at `first` on, that were appended to the list at `path` of what `before` names.
-pub(super) fn write(before: (BlobId, &[u8]), path: &Path, items: &Entries, first: usize) -> Bytes {
+pub(super) fn write(before: (BlobId, &[u8]), path: &str, items: &Entries, first: usize) -> Bytes {
     let count = 2 + items.len() - first;
     let mut out = Vec::with_capacity(48 + INLINE_MAX + MAX_PATH + items.size());
     Head { kind: Kind::List, level: 0, count: count as u64 }.write(&mut out);
@@ -55,7 +55,6 @@ pub(super) fn write(before: (BlobId, &[u8]), path: &Path, items: &Entries, first
         out.push(REFERENCE);
         out.extend_from_slice(before.0.as_bytes());
     }
-    let path = path.to_string();
     out.push(STRING);
     write_varint(&mut out, path.len() as u64);
     out.extend_from_slice(path.as_bytes());
@@ -145,7 +144,7 @@ mod tests {
         for (before, is_here) in [(Value::from("small"), true), (Value::from("large ".repeat(50)), false)] {
             let encoded = encode(&Hashing::PLAIN, &before).unwrap();
             let (id, node) = encoded.nodes.last().unwrap();
-            let record = read(&write((*id, node), &path, &items, 1)).unwrap();
+            let record = read(&write((*id, node), &write_path(&path).unwrap(), &items, 1)).unwrap();
             assert_eq!(record.path, path);
             assert_eq!(record.items.iter().map(|item| item.bytes[1]).collect::<Vec<_>>(), [2, 3]);
             assert_eq!(matches!(record.before, Before::Here(_)), is_here);

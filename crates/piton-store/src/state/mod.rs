@@ -30,5 +30,5 @@ pub use diff::{Change, diff};
 pub(crate) use encode::encode_inside;
 pub use encode::{Encoded, encode};
 pub use load::{NodeSource, load};
+pub(crate) use state::Fresh;
 pub use state::State;
-pub(crate) use state::{Fresh, Home};

@@ -77,7 +77,8 @@ pub struct State {
     redaction: Option<Arc<Redaction>>,
 }
 
-/// Which log has the stored nodes of a state: the address of its open store, and the run.
+/// Which log has the stored nodes of a state: the address of what its handle reads nodes with, which the state holds
+/// too, the run, and how often the handle has seen checkpoints being removed.
 pub(crate) type Home = (usize, RunId, u32);
 
 /// A node to be stored.
@@ -110,8 +111,9 @@ impl Fresh {
 /// Saving them takes a [record](super::appended) and no nodes but their own. The tree is made when somebody looks at the
 /// state, or does anything else with it.
 struct Deferred {
-    /// Where the list is.
+    /// Where the list is, and how that is written.
     path: Path,
+    path_text: Box<str>,
     /// The nodes on the way to its end, so that the tree can be made from memory.
     way: IdMap<Bytes>,
     items: Entries,
@@ -433,14 +435,23 @@ impl State {
 
     /// Says which log has what was saved, and can give it back.
     pub(crate) fn settle(&mut self, home: Home, source: Arc<dyn NodeSource>) {
-        self.home = Some(home);
+        if self.home.as_ref() != Some(&home) {
+            // Places are places of another log.
+            self.bases = Bases::default();
+            self.home = Some(home);
+        }
         self.set_source(source);
     }
 
+    /// Whether what is stored of it is in this log.
+    pub(crate) fn is_at_home(&self, home: (usize, &RunId, u32)) -> bool {
+        self.home.as_ref().is_some_and(|own| (own.0, &own.1, own.2) == home)
+    }
+
     /// Whether some of it may be stored, but not in this log: then all of it is new there.
-    pub(crate) fn is_foreign(&self, home: &Home) -> bool {
+    pub(crate) fn is_foreign(&self, home: (usize, &RunId, u32)) -> bool {
         match &self.home {
-            Some(own) => own != home,
+            Some(_) => !self.is_at_home(home),
             None => self.source.is_some() || !self.kept.is_empty(),
         }
     }
@@ -509,22 +520,30 @@ impl State {
         if self.home.is_none() || !self.fresh.nodes.is_empty() || !self.bases.places.contains_key(&self.root) {
             return false;
         }
-        if items == 0 || items > MAX_ITEMS || !appended::fits(path) {
+        if items == 0 || items > MAX_ITEMS {
             return false;
         }
+        let Some(path_text) = appended::write_path(path) else { return false };
         let Some(way) = self.way_to_the_end(path) else { return false };
         let Some(node) = way.get(&self.root).cloned() else { return false };
         let name = Name { id: self.root, node, appends: 0 };
-        let (path, items) = (path.clone(), Entries::default());
-        self.deferred = Some(Deferred { path, way, items, stored: 0, name, record: None, tree: OnceLock::new() });
+        let (path, items, tree) = (path.clone(), Entries::default(), OnceLock::new());
+        self.deferred = Some(Deferred { path, path_text, way, items, stored: 0, name, record: None, tree });
         true
     }
 
-    /// The nodes from the root to the end of the list at `path`, if there is one and they are at hand.
+    /// The nodes from the root to the end of the list at `path`, if there is one and they are at hand, and an edit
+    /// there needs no others: where a list is cut depends on its items, and what is inside one of them changes it.
     fn way_to_the_end(&self, path: &Path) -> Option<IdMap<Bytes>> {
         let empty = IdMap::default();
         let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
         let way = Way { view, seen: RefCell::default() };
+        let mut around = Path::root();
+        for segment in path.segments() {
+            let container = find(&way, self.root, &around).ok()??;
+            Node::parse(&container).ok()?.filter(|container| container.kind() == Kind::Map)?;
+            around.push(segment.clone());
+        }
         let list = find(&way, self.root, path).ok()??;
         let list = Node::parse(&list).ok()?.filter(|list| list.kind() == Kind::List)?;
         Spine::to_end(&way, list).ok()?;
@@ -675,7 +694,7 @@ impl State {
             }
             let Name { id, node, appends } = &deferred.name;
             if self.bases.group == group && *appends < MAX_APPENDS && deferred.tree.get().is_none() {
-                let node = appended::write((*id, node), &deferred.path, &deferred.items, deferred.stored);
+                let node = appended::write((*id, node), &deferred.path_text, &deferred.items, deferred.stored);
                 let name = Name { id: self.hashing.blob(&node), node, appends: appends + 1 };
                 let mut nodes = self.fresh.all(|_| None);
                 nodes.push(Fresh::made(name.id, name.node.clone()));
@@ -765,6 +784,10 @@ impl State {
             return;
         }
         self.make_tree();
+        if self.home.is_some() && self.home != copy.home {
+            // This one was saved elsewhere meanwhile, where nothing of the copy is.
+            return;
+        }
         if let Some(source) = &copy.source {
             self.set_source(Arc::clone(source));
         }
@@ -780,6 +803,9 @@ impl State {
                 Some(_) => lock(&self.cache).insert(*id, node.clone()),
                 None => drop(self.kept.insert(*id, node.clone())),
             }
+        }
+        if self.fresh.nodes.is_empty() {
+            self.fresh.clear();
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use piton_store::state::{NodeSource, State, diff, encode};
 use piton_store::{Bytes, Content, Draft, DraftPart, MemoryStore, NewRun, RunLog, Span, Store, StoreError};
-use piton_testing::SeededRandom;
+use piton_testing::{CrashStore, Fault, SeededRandom};
 use piton_types::{BlobId, EntryKind, Part, Path, Seq, Timestamp, Value};
 
 const AT: Timestamp = Timestamp::from_millis(7);
@@ -194,4 +194,80 @@ async fn a_state_that_was_appended_to_goes_on_elsewhere() {
     let other = RunLog::open(Arc::clone(log.store()), other.run()).await.unwrap();
     assert_eq!(other.load(&moved).await.unwrap(), talk(48));
     assert_eq!(other.entry(Seq(1)).await.unwrap().parts.values().next(), Some(&moved));
+}
+
+/// Nodes are written as differences from nodes of the same log, and of no other one.
+#[tokio::test]
+async fn a_state_that_moved_builds_on_nothing_of_the_run_it_came_from() {
+    let mut one = new_log().await;
+    one.append(Draft::new(EntryKind::Logged, AT)).await.unwrap();
+    let mut other = RunLog::create(Arc::clone(one.store()), NewRun::new("other".parse().unwrap(), AT)).await.unwrap();
+    let mut state = one.new_state(&talk(100)).unwrap();
+    save(&mut one, &mut state).await;
+    save(&mut other, &mut state).await;
+    let mut expected = talk(100);
+    for n in 0..5_i64 {
+        state.set(&path("/messages/0/n"), Value::from(n + 1000)).await.unwrap();
+        state.push(&path("/messages"), Value::from(n)).await.unwrap();
+        if let Value::Map(map) = &mut expected
+            && let Some(Value::List(messages)) = map.get_mut("messages")
+        {
+            messages.push(Value::from(n));
+            if let Value::Map(first) = &mut messages[0] {
+                first.insert("n".to_owned(), Value::from(n + 1000));
+            }
+        }
+        let part = save(&mut other, &mut state).await;
+        let fresh = RunLog::open(Arc::clone(other.store()), other.run()).await.unwrap();
+        assert_eq!(fresh.load(&part).await.unwrap(), expected);
+    }
+}
+
+/// Lists inside items of lists: where the outer one is cut changes with its items.
+#[tokio::test]
+async fn a_list_inside_an_item_of_another_grows() {
+    let thread =
+        |n: u64| Value::map([("about", Value::from(format!("thread {n} ").repeat(20))), ("m", Value::List(vec![]))]);
+    let threads = Value::map([("threads", Value::List((0..200).map(thread).collect()))]);
+    let mut log = new_log().await;
+    let mut state = log.new_state(&threads).unwrap();
+    let part = save(&mut log, &mut state).await;
+    for item in [3, 17, 60, 199] {
+        // Opened anew, so that it has few nodes at hand.
+        let mut state = log.state(&part).await.unwrap();
+        let (list, mut count) = (path(&format!("/threads/{item}/m")), 0);
+        for n in 0..40 {
+            state.push(&list, message(n)).await.unwrap();
+            let saved = save(&mut log, &mut state).await;
+            count += 1;
+            let loaded = log.state(&saved).await.unwrap();
+            assert_eq!(loaded.len(&list).await.unwrap(), Some(count));
+        }
+        assert_eq!(state.root(), encode(log.store().hashing(), &state.value().await.unwrap()).unwrap().root);
+    }
+}
+
+/// An append whose future was dropped gets there, and what follows in the background goes behind it.
+#[tokio::test]
+async fn a_dropped_append_is_not_overtaken() {
+    let store = Arc::new(CrashStore::new(Arc::new(MemoryStore::new()), Fault::StopBefore(2)));
+    let mut log =
+        RunLog::create(Arc::clone(&store) as Arc<dyn Store>, NewRun::new("r".parse().unwrap(), AT)).await.unwrap();
+    {
+        let draft = Draft::new(EntryKind::Logged, AT);
+        let dropped = log.append(draft);
+        let stopped = async {
+            while !store.is_stopped() {
+                tokio::task::yield_now().await
+            }
+        };
+        tokio::select! { biased; _ = dropped => panic!("it isn't answered"), () = stopped => {} }
+    }
+    store.let_go_on();
+    assert!(log.is_unsettled());
+    let behind = log.append_in_background(Draft::new(EntryKind::Logged, AT)).await;
+    assert!(matches!(behind, Err(StoreError::Conflict { .. })), "{behind:?}");
+    assert_eq!(log.refresh().await.unwrap().len(), 1);
+    let receipt = log.append_in_background(Draft::new(EntryKind::Logged, AT)).await.unwrap();
+    assert_eq!(receipt.acknowledged().await.unwrap().seq, Seq(2));
 }

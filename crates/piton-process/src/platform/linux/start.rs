@@ -20,7 +20,7 @@ use super::watcher;
 struct Job {
     command: Command,
     runtime: Handle,
-    answer: oneshot::Sender<io::Result<(Child, Group)>>,
+    answer: oneshot::Sender<io::Result<(Group, Child)>>,
 }
 
 static STARTER: LazyLock<Option<mpsc::Sender<Job>>> = LazyLock::new(|| {
@@ -32,19 +32,17 @@ static STARTER: LazyLock<Option<mpsc::Sender<Job>>> = LazyLock::new(|| {
             // Its group is known to the watcher before anybody hears of it.
             let started = job.command.spawn().map(|child| {
                 let group = Group::of(&child);
-                (child, group)
+                (group, child)
             });
-            // Nobody may be waiting any more.
-            if let Err(Ok((_child, group))) = job.answer.send(started) {
-                group.kill();
-            }
+            // Nobody may be waiting any more; then both are dropped, which kills them.
+            drop(job.answer.send(started));
         }
     };
     thread::Builder::new().name("piton-starter".to_owned()).spawn(work).ok().map(|_| jobs)
 });
 
 /// Starts a program that was [`prepare`]d.
-pub(crate) async fn spawn(command: Command) -> io::Result<(Child, Group)> {
+pub(crate) async fn spawn(command: Command) -> io::Result<(Group, Child)> {
     let (answer, started) = oneshot::channel();
     let gone = || io::Error::other("the thread that starts programs is gone");
     let job = Job { command, runtime: Handle::current(), answer };
@@ -87,11 +85,13 @@ impl Group {
         let leader = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         Self { leader, is_watched: leader.is_some_and(watcher::watch) }
     }
+}
 
+impl Drop for Group {
     /// Kills whoever is still in it. The number is not given to another group while one member lives,
     /// and the leader is not reaped before its [`Child`] is dropped or waited for; a group that is gone
     /// by then could only be mistaken if the system wrapped its process ids in between.
-    pub(crate) fn kill(&self) {
+    fn drop(&mut self) {
         if let Some(leader) = self.leader {
             // It may be gone already, which is what we want.
             let _ = kill_process_group(leader, Signal::KILL);
