@@ -1,9 +1,12 @@
-//! Counts allocations, which are stable where times are not, and what is held at most.
+//! Counts allocations, which are stable where times are not, and what is held at most. The allocator below is that of
+//! the binary `piton`.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait; every call is passed on unchanged")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use mimalloc::MiMalloc;
 
 pub(crate) struct Counting;
 
@@ -65,22 +68,22 @@ fn shrink(by: usize) {
     HELD.fetch_sub(by.cast_signed() as i64, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator with the same arguments.
+// SAFETY: every call goes to the allocator of the binary with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_on() {
             grow(layout.size());
         }
-        // SAFETY: the caller's obligations are the system allocator's.
-        unsafe { System.alloc(layout) }
+        // SAFETY: the caller's obligations are that allocator's.
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if is_on() {
             shrink(layout.size());
         }
-        // SAFETY: the caller's obligations are the system allocator's.
-        unsafe { System.dealloc(pointer, layout) }
+        // SAFETY: the caller's obligations are that allocator's.
+        unsafe { MiMalloc.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -88,7 +91,7 @@ unsafe impl GlobalAlloc for Counting {
             grow(size);
             shrink(layout.size());
         }
-        // SAFETY: the caller's obligations are the system allocator's.
-        unsafe { System.realloc(pointer, layout, size) }
+        // SAFETY: the caller's obligations are that allocator's.
+        unsafe { MiMalloc.realloc(pointer, layout, size) }
     }
 }
