@@ -186,23 +186,21 @@ impl RunBlobs {
 
     /// Finds a node.
     pub(super) async fn find(&self, id: BlobId, next: Next) -> Result<(Holding, u32), StoreError> {
-        // A fork's older nodes are in the run it came from, and so on up.
+        if let Some(found) = self.find_whole(id, next).await? {
+            return Ok(found);
+        }
+        // A fork's older nodes are in the run it came from, and so on up. Where a run came from isn't covered by a hash,
+        // so a damaged store may say that they came from each other.
+        let mut seen = HashSet::from([self.run.clone()]);
         let mut run = self.run.clone();
-        // Where a run came from isn't covered by a hash, so a damaged store may say that they came from each other.
-        let mut seen = HashSet::new();
-        while seen.insert(run.clone()) {
-            let found = if run == self.run {
-                self.find_whole(id, next).await?
-            } else {
-                Box::pin(Self::new(Arc::clone(&self.store), run.clone()).find_whole(id, Next::Nothing)).await?
-            };
-            if let Some(found) = found {
-                return Ok(found);
+        while let Some(parent) = self.store.summary(&run).await?.and_then(|summary| summary.parent) {
+            run = parent.run;
+            if !seen.insert(run.clone()) {
+                break;
             }
-            let parent = self.store.summary(&run).await?.and_then(|summary| summary.parent);
-            match parent {
-                Some(parent) => run = parent.run,
-                None => break,
+            let parent = Self::new(Arc::clone(&self.store), run.clone());
+            if let Some(found) = Box::pin(parent.find_whole(id, Next::Nothing)).await? {
+                return Ok(found);
             }
         }
         Err(StoreError::NotFound { what: format!("blob {id} of run {}", self.run) })

@@ -29,16 +29,20 @@ enum Place {
 }
 
 impl Graph {
-    /// Makes a node known, and returns its place.
-    fn add(&mut self, id: BlobId, holding: &Holding, place: u32) -> Place {
+    /// Makes a node known that a reference leads to.
+    fn add(&mut self, id: BlobId, holding: &Holding, place: u32) {
+        let place = self.place(holding, place);
+        self.far.insert(id, place);
+    }
+
+    /// The place of a node.
+    fn place(&mut self, holding: &Holding, place: u32) -> Place {
         let known = self.holdings.iter().position(|known| known.is(holding));
         let holding = known.unwrap_or_else(|| {
             self.holdings.push(holding.clone());
             self.holdings.len() - 1
         });
-        let place = Place::In { holding: u32::try_from(holding).expect("far fewer holdings"), place };
-        self.far.insert(id, place);
-        place
+        Place::In { holding: u32::try_from(holding).expect("far fewer holdings"), place }
     }
 
     /// A node that a reference leads to, out of its own holding.
@@ -98,7 +102,7 @@ impl RunBlobs {
         let mut graph = Graph::default();
         self.stop_opening();
         let (holding, place) = self.find(root, Next::Older).await?;
-        let top = graph.add(root, &holding, place);
+        let top = graph.place(&holding, place);
         // What a segment has refers to nothing newer.
         let next = if matches!(holding, Holding::Segment(_)) { Next::Older } else { Next::All };
         let loaded = self.decode(graph, Decoder::of_records(top, appends), next).await;
