@@ -145,6 +145,9 @@ impl<'a> Position<'a> {
 
     /// Begins the state, from what the log has.
     async fn begin(&mut self, run: &Run, fingerprint: &Value) -> Result<(), RunError> {
+        let begun = Value::map([("execution", run.id().as_str().into())]);
+        let mut state = run.part_state_or(PartName::ENGINE, &begun).await?;
+        state.set(&Path::root().key("fingerprint"), fingerprint.clone()).await?;
         let mut steps = Vec::new();
         run.for_each_step(|step| {
             if step.is_finished() {
@@ -152,10 +155,8 @@ impl<'a> Position<'a> {
             }
         });
         self.follow(steps.iter().map(|(step, record)| (step, record)));
-        let begun = Value::map([("execution", run.id().as_str().into())]);
-        let mut state = run.part_state_or(PartName::ENGINE, &begun).await?;
-        state.set(&Path::root().key("fingerprint"), fingerprint.clone()).await?;
-        state.set(&Path::root().key("nodes"), Value::Map(std::mem::take(&mut self.nodes))).await?;
+        state.set(&Path::root().key("nodes"), Value::Map(self.nodes.clone())).await?;
+        self.nodes.clear();
         self.state = Some(state);
         Ok(())
     }
@@ -198,12 +199,15 @@ impl<'a> Position<'a> {
         let Some(state) = &mut self.state else { unreachable!("it was begun above") };
         let root = Path::root();
         state.set(&root.clone().key("now"), position).await?;
-        if std::mem::take(&mut self.has_outputs) {
+        // What is done is crossed off only then: whoever waits for this may be dropped.
+        if self.has_outputs {
             state.set(&root.clone().key("outputs"), Value::Map(self.outputs.clone())).await?;
+            self.has_outputs = false;
         }
         let nodes = root.key("nodes");
-        for (name, described) in std::mem::take(&mut self.nodes) {
-            state.set(&nodes.clone().key(name), described).await?;
+        while let Some(listed) = self.nodes.first_entry() {
+            state.set(&nodes.clone().key(listed.key().clone()), listed.get().clone()).await?;
+            listed.remove();
         }
         let name = PartName::from(PartName::ENGINE);
         Ok(DraftPart { name, schema: SCHEMA.to_owned(), version: VERSION, content: Content::State(state) })

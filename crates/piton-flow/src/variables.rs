@@ -60,35 +60,36 @@ impl Variables {
             Some(state) => state,
             none => none.insert(run.part_state_or(PartName::VARIABLES, &Value::map::<&str>([])).await?),
         };
-        let mut behind = std::mem::take(&mut self.behind);
         // Updates are recorded by others.
         while let Some(update) = Some(updates::path(self.updates + 1)?).filter(|path| run.recorded(path).is_some()) {
             self.updates += 1;
-            behind.push(update);
+            self.behind.push(update);
         }
-        let has_updates = behind.iter().any(updates::are);
+        let has_updates = self.behind.iter().any(updates::are);
         if has_updates {
             let order = |path: &StepPath| match run.standing(path) {
                 StepStanding::Finished { order, .. } => Some(order),
                 _ => None,
             };
-            behind.sort_by_cached_key(order);
+            self.behind.sort_by_cached_key(order);
         }
-        for behind in behind {
+        for behind in &self.behind {
             // What a node gives is a map. One that an earlier checkpoint has isn't stored again; unless something was
             // set by hand, since the later of the two counts.
             if !has_updates && state.len(&Path::root().key(behind.as_str())).await?.is_some() {
                 continue;
             }
-            let Some(step) = run.recorded(&behind) else { continue };
-            if updates::are(&behind) {
-                for update in updates::read(&behind, step.output)? {
+            let Some(step) = run.recorded(behind) else { continue };
+            if updates::are(behind) {
+                for update in updates::read(behind, step.output)? {
                     assign(state, update.selector, update.value).await?;
                 }
             } else {
-                put(state, &behind, &step.output).await?;
+                put(state, behind, &step.output).await?;
             }
         }
+        // Only now: whoever waits for this may be dropped, and then they are put in once more.
+        self.behind.clear();
         if let Some((step, record)) = node {
             put(state, step, record).await?;
         }

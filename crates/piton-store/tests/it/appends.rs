@@ -258,7 +258,7 @@ async fn a_dropped_append_is_not_overtaken() {
         let dropped = log.append(draft);
         let stopped = async {
             while !store.is_stopped() {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         };
         tokio::select! { biased; _ = dropped => panic!("it isn't answered"), () = stopped => {} }
