@@ -281,6 +281,11 @@ impl Core {
         if let Some(state) = fact.state() {
             known.state = state;
         }
+        match &fact {
+            Fact::Step(step) => known.cross_off(&step.log),
+            Fact::Logged(lines) => known.cross_off(&lines.log),
+            _ => {}
+        }
         let before = known.line.request.is_some();
         known.line.take(fact);
         if before || known.line.request.is_some() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use piton_store::Draft;
 use piton_types::{Durability, EntryKind, to_value};
 
-use crate::core::Core;
+use crate::core::{Core, Known};
 use crate::record::{LogLine, LogRecord};
 use crate::{RunError, Scope};
 
@@ -56,6 +56,15 @@ impl Scope {
     }
 }
 
+impl Known {
+    /// These lines are in the log. A write whose future was dropped may have been found there by then.
+    pub(crate) fn cross_off(&mut self, lines: &[LogLine]) {
+        if self.lines.starts_with(lines) {
+            self.lines.drain(..lines.len());
+        }
+    }
+}
+
 impl Core {
     pub(crate) fn write_line(&self, mut text: String) {
         text.truncate(text.floor_char_boundary(LONGEST));
@@ -63,9 +72,9 @@ impl Core {
         self.known().lines.push(line);
     }
 
-    /// The lines that no entry has yet.
-    pub(crate) fn take_lines(&self) -> Vec<LogLine> {
-        std::mem::take(&mut self.known().lines)
+    /// The lines that no entry has yet. They are [crossed off](Known::cross_off) when one has them.
+    pub(crate) fn open_lines(&self) -> Vec<LogLine> {
+        self.known().lines.clone()
     }
 
     /// Puts down what was written so far, if anything was.
@@ -74,12 +83,14 @@ impl Core {
             return Ok(());
         }
         let mut writer = self.writer().await?;
-        let log = self.take_lines();
-        if log.is_empty() {
+        let lines = LogRecord { log: self.open_lines() };
+        if lines.log.is_empty() {
             return Ok(());
         }
         let mut draft = Draft::new(EntryKind::Logged, self.context.clock.now());
-        draft.body = to_value(&LogRecord { log }).map_err(RunError::value("lines of the log"))?;
-        self.append_with(&mut writer, draft, Durability::Relaxed).await.map(drop)
+        draft.body = to_value(&lines).map_err(RunError::value("lines of the log"))?;
+        self.append_with(&mut writer, draft, Durability::Relaxed).await?;
+        self.known().cross_off(&lines.log);
+        Ok(())
     }
 }

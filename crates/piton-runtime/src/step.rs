@@ -350,7 +350,7 @@ impl Core {
         durability: Durability,
     ) -> Result<Seq, RunError> {
         let mut writer = self.writer().await?;
-        record.log = self.take_lines();
+        record.log = self.open_lines();
         self.commit_parts(&mut writer, Fact::Step(record), parts, durability).await
     }
 }

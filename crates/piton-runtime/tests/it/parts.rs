@@ -104,13 +104,19 @@ async fn a_write_that_nobody_waits_for_any_more_breaks_nothing() {
             let recorded = async { assert!(run.record(done(&format!("step/{n}"), n), Vec::new()).await.is_ok()) };
             let writes: [Pin<Box<dyn Future<Output = ()>>>; 2] = [Box::pin(saved), Box::pin(recorded)];
             for write in writes {
-                tokio::select! {
-                    biased;
-                    () = write => {}
-                    () = async { while !store.is_stopped() { tokio::task::yield_now().await } } => {
-                        given_up += 1;
-                        store.let_go_on();
+                let is_stopped = async {
+                    while given_up > 0 || !store.is_stopped() {
+                        tokio::task::yield_now().await;
                     }
+                };
+                let was_given_up = tokio::select! {
+                    biased;
+                    () = write => false,
+                    () = is_stopped => true,
+                };
+                if was_given_up {
+                    given_up += 1;
+                    store.let_go_on();
                 }
             }
         }
