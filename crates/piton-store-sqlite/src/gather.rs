@@ -7,7 +7,6 @@
 //! by its columns. Pages that aren't in use any more are left out as far as the map of pages says which they are.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use rusqlite::{Connection, ToSql, params};
 use crate::connect::Target;
 use crate::errors::{from_io, translate};
 use crate::files::{self, Files};
+use crate::open::lock_alone;
 use crate::pages::{Pages, Row, Value};
 use crate::schema::pack_state;
 use crate::{SqliteOptions, SqliteStore, blobs, log_origin, vfs, wal_scan};
@@ -29,7 +29,7 @@ const BATCH: u64 = 1000;
 pub fn gather(path: &Path, into: &Path) -> Result<u64, StoreError> {
     vfs::register().map_err(|code| StoreError::Unavailable { detail: format!("SQLite can't start: code {code}") })?;
     let files = Files::of(path, false)?;
-    let _lock = lock(&files)?;
+    let _lock = lock_alone(&files)?;
     let fail = |error: io::Error| from_io(&error, &files.database);
     let file = files::options().read(true).open(&files.database).map_err(fail)?;
     let log = match files::options().read(true).open(files.wal()) {
@@ -61,20 +61,6 @@ pub fn gather(path: &Path, into: &Path) -> Result<u64, StoreError> {
     })?;
     conn.close().map_err(|(_, error)| translate(&error, into))?;
     Ok(rows)
-}
-
-fn lock(files: &Files) -> Result<File, StoreError> {
-    let path = files.beside("-lock");
-    let file = files::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.map_err(|error| from_io(&error, &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let detail = format!("{} is open in another process", files.database.display());
-            Err(StoreError::Unavailable { detail })
-        }
-        Err(TryLockError::Error(error)) => Err(from_io(&error, &path)),
-    }
 }
 
 /// Why gathering ends early.

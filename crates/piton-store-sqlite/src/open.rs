@@ -277,6 +277,29 @@ fn alone_at_last(lock: Option<&File>, patience: Duration) -> bool {
     false
 }
 
+/// Locks a store that nobody has open. A moment's patience: a program that this process is just starting has its open
+/// files until it runs.
+pub(crate) fn lock_alone(files: &Files) -> Result<File, StoreError> {
+    const MOMENT: Duration = Duration::from_millis(200);
+    let path = files.beside("-lock");
+    let lock = files::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let lock = lock.map_err(|error| from_io(&error, &path))?;
+    let started = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if started.elapsed() < MOMENT => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let detail = format!("{} is open in another process", files.database.display());
+                return Err(StoreError::Unavailable { detail });
+            }
+            Err(TryLockError::Error(error)) => return Err(from_io(&error, &path)),
+        }
+    }
+}
+
 /// Locks shared. Whoever is alone is so for a moment only.
 fn share(lock: &File, files: &Files, patience: Duration) -> Result<(), StoreError> {
     let started = Instant::now();

@@ -1,12 +1,13 @@
 //! Putting a repaired database in the place of a damaged one, whose files are kept beside it.
 
-use std::fs::{self, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_store::{StoreError, exchange};
 
 use crate::errors::from_io;
 use crate::files::{self, Files};
+use crate::open::lock_alone;
 
 /// Puts the store at `with` in the place of the one at `path`. What was there becomes `PATH.damaged-N`, with its log;
 /// gives that path. `Unavailable` if somebody has either of them open.
@@ -15,20 +16,7 @@ use crate::files::{self, Files};
 /// because it must never meet the new one.
 pub fn replace(path: &Path, with: &Path) -> Result<PathBuf, StoreError> {
     let (files, new) = (Files::of(path, false)?, Files::of(with, false)?);
-    let mut locks = Vec::new();
-    for files in [&files, &new] {
-        let lock = files.beside("-lock");
-        let file = files::options().read(true).write(true).create(true).truncate(false).open(&lock);
-        let file = file.map_err(|error| from_io(&error, &lock))?;
-        match file.try_lock() {
-            Ok(()) => locks.push(file),
-            Err(TryLockError::WouldBlock) => {
-                let detail = format!("{} is open in another process", files.database.display());
-                return Err(StoreError::Unavailable { detail });
-            }
-            Err(TryLockError::Error(error)) => return Err(from_io(&error, &lock)),
-        }
-    }
+    let locks = [lock_alone(&files)?, lock_alone(&new)?];
     let aside = (1_u32..)
         .map(|number| files.beside(&format!(".damaged-{number}")))
         .find(|aside| fs::symlink_metadata(aside).is_err())

@@ -115,7 +115,7 @@ fn an_upgrade_waits_until_nobody_else_has_the_store() {
         matches!(&refused, StoreError::Unavailable { detail } if detail.contains("upgraded to format 3")),
         "{refused}"
     );
-    assert_eq!(told(&old).len(), 3);
+    assert_eq!(told(&old).len(), 4);
     block_on(old.close()).unwrap();
     open(&path).unwrap();
 }
