@@ -119,17 +119,23 @@ impl Run {
         core.flush_lines().await?;
         let mut writer = core.writer().await?;
         core.absorb(&mut writer).await?;
-        let open = self.open_questions();
         let still_open = |path: &StepPath| {
-            let question = open.iter().find(|open| open.path == *path);
+            let known = core.known();
+            let question = known.line.open_questions().find(|open| open.path == *path);
             let deadline = question.map(|question| question.deadline.as_ref());
             deadline.is_some_and(|deadline| deadline.is_none_or(|deadline| !deadline.left(&core.context).is_zero()))
         };
-        if core.known().line.request.is_some() || !waits_for.iter().all(still_open) {
+        let may_leave = || core.known().line.request.is_none() && waits_for.iter().all(still_open);
+        if !may_leave() {
             return Ok(false);
         }
+        let open = self.open_questions();
         let Some(first) = open.into_iter().find(|open| waits_for.contains(&open.path)) else { return Ok(false) };
         core.commit(&mut writer, Fact::Asked(QuestionRecord { held: false, ..first })).await?;
+        // It may have met an answer.
+        if !may_leave() {
+            return Ok(false);
+        }
         core.release().await;
         Ok(true)
     }

@@ -176,7 +176,11 @@ impl Line {
             Fact::Asked(question) => {
                 self.put(&question.path, question.place);
                 self.waiting_held = question.held;
-                self.questions.insert(question.path.clone(), Asked { question: Some(question), answer: None });
+                // It may be said again by who lets go of the run just when somebody has answered.
+                let before = self.questions.remove(&question.path);
+                let is_same = |asked: &Asked| asked.question.as_ref().is_some_and(|old| old.token == question.token);
+                let answer = before.filter(is_same).and_then(|asked| asked.answer);
+                self.questions.insert(question.path.clone(), Asked { question: Some(question), answer });
             }
             Fact::Answer(answer) => {
                 if let Some(asked) = self.questions.get_mut(&answer.path) {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_runtime::{Context, OpenRun, Run, RunError, Wait, Waits, answer, cancel};
-use piton_store::Store;
-use piton_testing::ManualClock;
-use piton_types::{Durability, RunState, RunStatus, StepPath};
+use piton_store::{RunLog, Store};
+use piton_testing::{CrashStore, Fault, ManualClock};
+use piton_types::{Durability, EntryKind, RunState, RunStatus, StepPath, Value};
 
 use crate::support::{entries, history, memory, open, process, process_at, run_id};
 
@@ -41,6 +41,46 @@ async fn each_answer_is_used_once() {
         assert_eq!(ask(&process(&store), &["same", "same"]).await.unwrap(), ["one", "two"]);
     }
     assert_eq!(history(&store).await.answers.len(), 2);
+}
+
+/// Promise 11: whoever lets go of a run says so once more in its log, and somebody may have answered just before. At every
+/// call to the store.
+#[tokio::test]
+async fn an_answer_given_while_the_run_is_let_go_of_is_kept() {
+    let (path, wait): (StepPath, _) = ("go".parse().unwrap(), Wait::new("go?"));
+    let mut given = 0;
+    for (by_engine, call) in (1..20).flat_map(|call| [(false, call), (true, call)]) {
+        let store = Arc::new(CrashStore::new(memory(), Fault::StopBefore(call)));
+        let context = process(&(Arc::clone(&store) as Arc<dyn Store>));
+        let (path, wait) = (path.clone(), wait.clone());
+        let asking = tokio::spawn(async move {
+            if !by_engine {
+                return ask(&context, &["go"]).await.is_err();
+            }
+            let run = Run::open(&context, leaving()).await.unwrap();
+            run.ask(&path, &wait, &Value::Null).await.unwrap();
+            run.leave(std::slice::from_ref(&path)).await.unwrap()
+        });
+        while !store.is_stopped() && !asking.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let is_given = answer(&process(store.inner()), &run_id(), None, "yes", "Ada").await.is_ok();
+        let was_stopped = store.is_stopped();
+        store.let_go_on();
+        let left = asking.await.unwrap();
+        if !is_given {
+            continue;
+        }
+        given += u32::from(was_stopped);
+        let log = RunLog::open(Arc::clone(store.inner()), &run_id()).await.unwrap();
+        let newest = log.entry(log.head().seq).await.unwrap().kind;
+        assert!(!(by_engine && left) || newest == EntryKind::Answer, "it let go of a run that goes on, call {call}");
+        let history = history(store.inner()).await;
+        assert_eq!((history.answers.len(), history.questions.len()), (1, 0), "call {call}");
+        let again = answer(&process(store.inner()), &run_id(), None, "no", "Bob").await;
+        assert!(again.is_err(), "it is answered, call {call}");
+    }
+    assert!(given >= 4, "{given} answers came in between");
 }
 
 /// Promise 11: of several who answer at once, one does.
