@@ -1,14 +1,15 @@
 //! A value that lives in its encoded form and is edited by path.
 
+mod deferred;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_types::{BlobId, Path, RunId, Segment, Seq, Value};
 
-use super::appended::{self, MAX_APPENDS};
 use super::cache::{Cache, IdMap, IdSet};
 use super::cut::Sink;
 use super::edit::{Edit, apply, find};
@@ -16,10 +17,11 @@ use super::encode::Encoder;
 use super::grammar::{Kind, LIST, LIST_INNER, LONG_BYTES, MAP, Reader, reference_offsets};
 use super::load::{NodeSource, load_node};
 use super::node::{Entries, Node};
-use super::splice::{Fail, Shelf, Spine};
+use super::splice::{Fail, Shelf};
 use crate::codec::{CHECKSUM, checksum};
 use crate::difference::Base;
 use crate::{Hashing, Redaction, StoreError};
+use deferred::Deferred;
 
 /// The room for unsaved nodes that is kept from one save to the next.
 const MANY: usize = 1 << 10;
@@ -29,9 +31,6 @@ const SWEEP_MIN: usize = 1 << 20;
 
 /// Nodes that most edits pass.
 const ON_THE_WAY: usize = 8;
-
-/// The most items that one record of an append has.
-const MAX_ITEMS: usize = 32;
 
 /// A persistent value, edited by path. An edit, and a save after it, costs the change and not the size.
 ///
@@ -104,39 +103,6 @@ impl Fresh {
     pub(crate) fn made(id: BlobId, node: Bytes) -> Self {
         Self { sum: Some(checksum(&node)), ..Self::said(id, node) }
     }
-}
-
-/// Items that were appended to a list of a stored state and aren't in its tree yet.
-///
-/// Saving them takes a [record](super::appended) and no nodes but their own. The tree is made when somebody looks at the
-/// state, or does anything else with it.
-struct Deferred {
-    /// Where the list is, and how that is written.
-    path: Path,
-    path_text: Box<str>,
-    /// The nodes on the way to its end, so that the tree can be made from memory.
-    way: IdMap<Bytes>,
-    items: Entries,
-    /// How many of the items are stored, and what the state with those is called.
-    stored: usize,
-    name: Name,
-    /// The record with the others, from when it was given out to be stored.
-    record: Option<Name>,
-    tree: OnceLock<Tree>,
-}
-
-/// What a stored state is called: a root, or the newest of so many records.
-#[derive(Clone)]
-struct Name {
-    id: BlobId,
-    node: Bytes,
-    appends: u32,
-}
-
-/// A root, and the nodes below it that aren't stored yet.
-struct Tree {
-    root: BlobId,
-    fresh: Unstored,
 }
 
 /// What is to be stored of a state, and what the state is called then.
@@ -247,21 +213,7 @@ impl Shelf for View<'_> {
     }
 }
 
-/// The same, and remembers what was asked for.
-struct Way<'a> {
-    view: View<'a>,
-    seen: RefCell<IdMap<Bytes>>,
-}
-
-impl Shelf for Way<'_> {
-    fn node(&self, id: BlobId) -> Result<Bytes, Fail> {
-        let node = self.view.node(id)?;
-        self.seen.borrow_mut().insert(id, node.clone());
-        Ok(node)
-    }
-}
-
-/// The same as a view, with a place for new nodes.
+/// The same, with a place for new nodes.
 struct Desk<'a> {
     hashing: &'a Hashing,
     fresh: &'a mut Unstored,
@@ -471,108 +423,6 @@ impl State {
         self.tree().0
     }
 
-    /// The root as of now, and what of its tree isn't stored.
-    fn tree(&self) -> (BlobId, &Unstored) {
-        match &self.deferred {
-            None => (self.root, &self.fresh),
-            Some(deferred) => {
-                let tree = deferred.tree.get_or_init(|| self.tree_with(deferred));
-                (tree.root, &tree.fresh)
-            }
-        }
-    }
-
-    fn tree_with(&self, deferred: &Deferred) -> Tree {
-        let mut fresh = self.fresh.clone();
-        let mut desk = Desk {
-            hashing: &self.hashing,
-            fresh: &mut fresh,
-            kept: &self.kept,
-            cache: &self.cache,
-            fetched: &deferred.way,
-            read: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
-            trail: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
-        };
-        let edit = Edit::Extend(Cow::Borrowed(&deferred.items));
-        let applied = apply(&self.hashing, &mut desk, self.root, &deferred.path, &edit);
-        let root = applied.ok().flatten().expect("all nodes on the way are held, and lead to a list");
-        // Nothing was there before but the nodes of items.
-        fresh.edits = 1;
-        Tree { root, fresh }
-    }
-
-    /// Puts what was appended into the tree.
-    pub(crate) fn make_tree(&mut self) {
-        if let Some(mut deferred) = self.deferred.take() {
-            let tree = deferred.tree.take().unwrap_or_else(|| self.tree_with(&deferred));
-            (self.root, self.fresh) = (tree.root, tree.fresh);
-        }
-    }
-
-    /// Whether so many items that are appended to the list at `path` may be kept out of the tree. Then there is a place
-    /// for them.
-    fn defers(&mut self, path: &Path, items: usize) -> bool {
-        if let Some(deferred) = &self.deferred {
-            let unsaved = deferred.items.len() - deferred.stored;
-            return deferred.path == *path && deferred.tree.get().is_none() && unsaved + items <= MAX_ITEMS;
-        }
-        // What is stored, and among the last entries, can be built on.
-        if self.home.is_none() || !self.fresh.nodes.is_empty() || !self.bases.places.contains_key(&self.root) {
-            return false;
-        }
-        if items == 0 || items > MAX_ITEMS {
-            return false;
-        }
-        let Some(path_text) = appended::write_path(path) else { return false };
-        let Some(way) = self.way_to_the_end(path) else { return false };
-        let Some(node) = way.get(&self.root).cloned() else { return false };
-        let name = Name { id: self.root, node, appends: 0 };
-        let (path, items, tree) = (path.clone(), Entries::default(), OnceLock::new());
-        self.deferred = Some(Deferred { path, path_text, way, items, stored: 0, name, record: None, tree });
-        true
-    }
-
-    /// The nodes from the root to the end of the list at `path`, if there is one and they are at hand, and an edit
-    /// there needs no others: where a list is cut depends on its items, and what is inside one of them changes it.
-    fn way_to_the_end(&self, path: &Path) -> Option<IdMap<Bytes>> {
-        let empty = IdMap::default();
-        let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
-        let way = Way { view, seen: RefCell::default() };
-        let mut around = Path::root();
-        for segment in path.segments() {
-            let container = find(&way, self.root, &around).ok()??;
-            Node::parse(&container).ok()?.filter(|container| container.kind() == Kind::Map)?;
-            around.push(segment.clone());
-        }
-        let list = find(&way, self.root, path).ok()??;
-        let list = Node::parse(&list).ok()?.filter(|list| list.kind() == Kind::List)?;
-        Spine::to_end(&way, list).ok()?;
-        Some(way.seen.into_inner())
-    }
-
-    /// Makes a state out of one that was opened by the newest of so many records.
-    pub(crate) async fn unwind(&mut self, appends: u32) -> Result<(), StoreError> {
-        appended::check(appends)?;
-        let mut added = Vec::new();
-        let mut here = None;
-        for _ in 0..appends {
-            let node = match here.take() {
-                Some(node) => node,
-                None => self.fetch(self.root).await?,
-            };
-            let record = appended::read(&node)?;
-            self.root = record.before.id(&self.hashing);
-            if let appended::Before::Here(node) = record.before {
-                here = Some(node);
-            }
-            added.push((record.path, record.items));
-        }
-        for (path, items) in added.into_iter().rev() {
-            self.edit(&path, &Edit::Extend(Cow::Owned(items))).await?;
-        }
-        Ok(())
-    }
-
     /// The value at `path`. Only what is on the way and below is loaded.
     pub async fn get(&self, path: &Path) -> Result<Option<Value>, StoreError> {
         match self.find(path).await? {
@@ -641,9 +491,7 @@ impl State {
         let nodes = encoder.finish();
         if self.defers(path, entries.len()) {
             self.keep(nodes);
-            if let Some(deferred) = &mut self.deferred {
-                deferred.items.append(&entries);
-            }
+            self.defer(&entries);
             return Ok(());
         }
         self.make_tree();
@@ -688,20 +536,8 @@ impl State {
     /// What is to be stored with an entry of this `group`: nodes with those whose places they took, where those were
     /// saved in the same one, or a record of what was appended since.
     pub(crate) fn unsaved_in(&mut self, group: u32) -> Unsaved {
-        if let Some(deferred) = &mut self.deferred {
-            if deferred.stored == deferred.items.len() {
-                return Unsaved { nodes: Vec::new(), root: deferred.name.id, appends: deferred.name.appends };
-            }
-            let Name { id, node, appends } = &deferred.name;
-            if self.bases.group == group && *appends < MAX_APPENDS && deferred.tree.get().is_none() {
-                let node = appended::write((*id, node), &deferred.path_text, &deferred.items, deferred.stored);
-                let name = Name { id: self.hashing.blob(&node), node, appends: appends + 1 };
-                let mut nodes = self.fresh.all(|_| None);
-                nodes.push(Fresh::made(name.id, name.node.clone()));
-                let (root, appends) = (name.id, name.appends);
-                deferred.record = Some(name);
-                return Unsaved { nodes, root, appends };
-            }
+        if let Some(unsaved) = self.unsaved_appends(group) {
+            return unsaved;
         }
         self.make_tree();
         Unsaved { nodes: self.walk(self.bases.group == group), root: self.root, appends: 0 }
@@ -811,11 +647,7 @@ impl State {
 
     /// What [`unsaved_in`](Self::unsaved_in) gave is in the pack of entry `seq`, which is one of this `group`.
     pub(crate) fn saved_in(&mut self, group: u32, seq: Seq, place: impl Fn(&BlobId) -> Option<u32>) {
-        if let Some(deferred) = &mut self.deferred {
-            if let Some(record) = deferred.record.take() {
-                (deferred.name, deferred.stored) = (record, deferred.items.len());
-                self.fresh.clear();
-            }
+        if self.saved_appends() {
             return;
         }
         if self.bases.group != group {
