@@ -32,7 +32,7 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 /// An append to a run in progress writes one row, and one more if its pack is large; now and then it makes
 /// [places](crate::places) for those to come. The index row is left alone
 /// then: its time is that of the newest entry.
-pub(crate) fn apply(writer: &Writer, commit: &Commit, known: Known) -> Result<Tip, Failure> {
+pub(crate) fn apply(writer: &Writer, commit: &Commit, known: Known, room: Room) -> Result<Tip, Failure> {
     let conn = &writer.conn;
     let (number, found) = match known {
         Known::Tip(tip) => (Some(tip.number), Some(tip)),
@@ -77,7 +77,10 @@ pub(crate) fn apply(writer: &Writer, commit: &Commit, known: Known) -> Result<Ti
     let mut tip = Tip { number, head, status, is_newest, places: found.and_then(|found| found.places) };
     let row = write(writer, commit, &tip)?;
     if status == in_progress {
-        tip.places = places::make(writer, &tip, &row)?;
+        tip.places = match room {
+            Room::Made => places::make(writer, &tip, &row)?,
+            Room::Left => tip.places.filter(|places| places.has(commit.seq.next())),
+        };
     } else if tip.places.take().is_some() {
         places::clear(conn, number)?;
     }
@@ -163,6 +166,15 @@ pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Opt
         Err(error) if is_damage(&error) => look("SELECT no FROM run NOT INDEXED WHERE id = ?1"),
         found => found,
     }
+}
+
+/// What becomes of the [places](crate::places) for entries to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Some are made, if it is time for that.
+    Made,
+    /// There are those that are left: many entries in one transaction write few pages anyway.
+    Left,
 }
 
 /// What is known of a run before an append to it.

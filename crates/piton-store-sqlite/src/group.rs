@@ -10,7 +10,7 @@ use piton_store::{Commit, StoreError};
 use piton_types::Durability;
 use tokio::sync::oneshot;
 
-use crate::append::{self, Known, Tip};
+use crate::append::{self, Known, Room, Tip};
 use crate::counters::Tally;
 use crate::errors::{is_busy, translate};
 use crate::open::patiently;
@@ -104,6 +104,11 @@ impl Queue {
     }
 }
 
+/// Whether one of them must be.
+fn is_durable(chain: &[Commit]) -> bool {
+    chain.iter().any(|commit| commit.durability == Durability::Durable)
+}
+
 impl Core {
     /// Appends: at once if the writer is free, else in a group.
     pub(crate) async fn append(&self, commit: Commit) -> Answer {
@@ -115,6 +120,85 @@ impl Core {
         let (answer, answered) = oneshot::channel();
         self.enqueue(Job::Append(Box::new(commit), answer))?;
         answered.await.unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// Appends entries of one run that follow each other, in one transaction.
+    pub(crate) async fn append_chain(self: &Arc<Self>, chain: Vec<Commit>) -> Answer {
+        Commit::check_chain(&chain)?;
+        chain.iter().try_for_each(append::check)?;
+        if chain.is_empty() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        if let Some(answer) = self.append_chain_if_free(&chain) {
+            return answer;
+        }
+        let (answer, answered) = oneshot::channel();
+        let core = Arc::clone(self);
+        let task = move || {
+            // Nobody listens any more if the future was dropped.
+            drop(answer.send(core.append_chain_patiently(&chain)));
+        };
+        self.enqueue(Job::Task(Box::new(task)))?;
+        answered.await.unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    fn append_chain_if_free(&self, chain: &[Commit]) -> Option<Answer> {
+        if self.chores.holds_up(&self.tally) {
+            return None;
+        }
+        let mut guard = self.free_writer()?;
+        let Some(writer) = guard.as_mut() else { return Some(Err(self.closed())) };
+        match writer.begin(is_durable(chain)) {
+            Ok(()) => Some(self.commit_chain(writer, chain)),
+            Err(error) if is_busy(&error) => None,
+            Err(error) => Some(Err(self.abandon(writer, &error, false))),
+        }
+    }
+
+    fn append_chain_patiently(&self, chain: &[Commit]) -> Answer {
+        self.check_writable()?;
+        let mut guard = locked(&self.writer);
+        let Some(writer) = guard.as_mut() else { return Err(self.closed()) };
+        match patiently(self.options.patience, || writer.begin(is_durable(chain))) {
+            Ok(()) => self.commit_chain(writer, chain),
+            Err(error) => Err(self.abandon(writer, &error, false)),
+        }
+    }
+
+    /// Appends all of a chain in the transaction that was begun, or nothing, and ends it.
+    fn commit_chain(&self, writer: &mut Writer, chain: &[Commit]) -> Answer {
+        writer.check_tips();
+        let mut known = match chain.first() {
+            Some(first) => match writer.tip(&first.run) {
+                Some(tip) => Known::Tip(tip),
+                None => self.known_run(&first.run).map_or(Known::Nothing, Known::Number),
+            },
+            None => Known::Nothing,
+        };
+        let mut applied = Vec::with_capacity(chain.len());
+        for commit in chain {
+            match append::apply(writer, commit, known, Room::Left) {
+                Ok(tip) => {
+                    known = Known::Tip(tip);
+                    applied.push((commit, tip));
+                }
+                Err(Failure::Sql(error)) => return Err(self.abandon(writer, &error, false)),
+                Err(Failure::Refused(refusal)) => {
+                    return match writer.run("ROLLBACK") {
+                        Ok(()) => Err(refusal),
+                        Err(error) => Err(self.abandon(writer, &error, false)),
+                    };
+                }
+            }
+        }
+        match writer.commit(self.mark_use()) {
+            Ok(()) => {
+                self.committed(writer, &applied, is_durable(chain));
+                Ok(())
+            }
+            Err(error) => Err(self.abandon(writer, &error, true)),
+        }
     }
 
     /// Lets work wait for the writer.
@@ -196,33 +280,38 @@ impl Core {
             return answers;
         }
         let durable = commits.iter().any(|commit| commit.durability == Durability::Durable);
+        self.committed(writer, &applied, durable);
+        answers
+    }
+
+    /// A transaction with these appends is in the log.
+    fn committed(&self, writer: &mut Writer, applied: &[(&Commit, Tip)], durable: bool) {
         let mut bytes = 0;
-        for (commit, tip) in &applied {
+        for (commit, tip) in applied {
             bytes += (commit.entry.len() + commit.pack.len()) as u64;
             if self.known_run(&commit.run).is_none() {
                 self.remember_run(&commit.run, tip.number);
             }
         }
-        writer.keep_tips(&applied);
+        writer.keep_tips(applied);
         Tally::add(&self.tally.commits, applied.len() as u64);
         Tally::add(&self.tally.groups, 1);
         Tally::add(&self.tally.syncs, u64::from(durable));
         Tally::add(&self.tally.bytes, bytes);
         self.after_commit(applied.len() as u64);
-        answers
     }
 
     /// One member. A refused one leaves nothing behind.
     fn apply(&self, writer: &Writer, commit: &Commit, alone: bool) -> Result<Tip, Failure> {
         if alone && let Some(tip) = writer.tip(&commit.run) {
-            return append::apply(writer, commit, Known::Tip(tip));
+            return append::apply(writer, commit, Known::Tip(tip), Room::Made);
         }
         let known = self.known_run(&commit.run).map_or(Known::Nothing, Known::Number);
         if alone {
-            return append::apply(writer, commit, known);
+            return append::apply(writer, commit, known, Room::Made);
         }
         writer.run("SAVEPOINT member")?;
-        let applied = append::apply(writer, commit, known);
+        let applied = append::apply(writer, commit, known, Room::Made);
         if let Err(Failure::Refused(_)) = applied {
             writer.run("ROLLBACK TO member")?;
         }

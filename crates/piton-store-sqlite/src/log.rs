@@ -20,6 +20,10 @@ impl Log for SqliteStore {
         self.core.append(commit).await
     }
 
+    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
+        self.core.append_chain(chain).await
+    }
+
     async fn sync(&self) -> Result<(), StoreError> {
         self.core.sync().await
     }

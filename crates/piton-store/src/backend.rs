@@ -71,6 +71,27 @@ impl Commit {
         }
         Ok(())
     }
+
+    /// Whether these may be a [chain](Log::append_chain), whatever the log ends with: the rules of that, for stores to
+    /// share.
+    pub fn check_chain(chain: &[Self]) -> Result<(), StoreError> {
+        let invalid = |commit: &Self, detail: &str| {
+            let what = format!("entry {} of run {}", commit.seq, commit.run);
+            Err(StoreError::Invalid { what, detail: detail.to_owned() })
+        };
+        for commit in chain {
+            if commit.index.is_some() || commit.era.is_some() || !commit.staged.is_empty() {
+                return invalid(commit, "what it brings besides its own values keeps it out of a chain");
+            }
+        }
+        for pair in chain.windows(2) {
+            let follows = pair[1].run == pair[0].run && pair[1].fence == pair[0].fence;
+            if !follows || (pair[1].seq, pair[1].parent) != (pair[0].seq.next(), pair[0].hash) {
+                return invalid(&pair[1], "it doesn't follow the one before it in its chain");
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One entry as it is stored.
@@ -177,6 +198,14 @@ pub trait Log: Send + Sync {
     /// `commit.parent`. Of several callers that race for one number, exactly one wins. After any other
     /// error, and if the future is dropped, the entry is either there or not: read the head to know.
     async fn append(&self, commit: Commit) -> Result<(), StoreError>;
+
+    /// Creates entries of one run that follow each other, all or none of them, at little more than the cost of one. They
+    /// have the same fence, and nothing but their own values: no staged packs, no index row. Otherwise as
+    /// [`append`](Self::append). `Unsupported` without the capability `chain`.
+    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
+        drop(chain);
+        Err(StoreError::Unsupported { store: "this store", what: "several entries at once" })
+    }
 
     /// Where the log ends; `None` if there is no such run.
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError>;
@@ -426,12 +455,22 @@ pub struct Capabilities {
     pub upkeep: bool,
     /// Relaxed entries can be made durable later, beside whoever goes on: see [`Log::sync`].
     pub sync: bool,
+    /// Several entries of a run can be appended at once: see [`Log::append_chain`].
+    pub chain: bool,
 }
 
 impl Capabilities {
     /// All of it.
-    pub const ALL: Self =
-        Self { persistent: true, shared: true, history: true, index: true, fold: true, upkeep: true, sync: true };
+    pub const ALL: Self = Self {
+        persistent: true,
+        shared: true,
+        history: true,
+        index: true,
+        fold: true,
+        upkeep: true,
+        sync: true,
+        chain: true,
+    };
 }
 
 /// How much a store holds.

@@ -465,6 +465,7 @@ impl RunIndex for EmbeddedStore {
 impl Store for EmbeddedStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            chain: false,
             persistent: true,
             shared: self.inner.compares(),
             history: false,

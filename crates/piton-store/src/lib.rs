@@ -62,5 +62,5 @@ pub use memory::MemoryStore;
 pub use metered::{Call, Measured, MeteredStore, Metrics};
 pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy, SecretFiles};
 pub use registry::{Driver, Registry};
-pub use run_log::{Content, Draft, DraftPart, NewPart, NewRun, Receipt, Removed, RunLog};
+pub use run_log::{Chain, Chained, Content, Draft, DraftPart, EncodedBody, NewPart, NewRun, Receipt, Removed, RunLog};
 pub use sealed::SealedEntry;

@@ -49,6 +49,31 @@ impl Inner {
         }
     }
 
+    /// Adds an entry that may be added.
+    fn add(&mut self, commit: Commit) {
+        let record =
+            Record { seq: commit.seq, hash: commit.hash, fence: commit.fence, entry: commit.entry, pack: commit.pack };
+        match self.runs.get_mut(&commit.run) {
+            Some(run) => {
+                if let Some(summary) = commit.index {
+                    run.summary = summary;
+                }
+                run.summary.updated_at = commit.at;
+                run.entries.insert(commit.seq, record);
+            }
+            None => {
+                let summary = commit.index.expect("checked: entry 0 has an index row");
+                let run = Run {
+                    summary,
+                    entries: BTreeMap::from([(commit.seq, record)]),
+                    segments: BTreeMap::new(),
+                    lease: None,
+                };
+                self.runs.insert(commit.run, run);
+            }
+        }
+    }
+
     /// Lets a run rely on packs: what is needed is neither pinned nor condemned.
     fn rely(&mut self, run: &RunId, packs: &[PackId]) -> Result<(), StoreError> {
         if let Some(gone) = packs.iter().find(|pack| !self.packs.contains_key(pack)) {
@@ -103,27 +128,17 @@ impl Log for MemoryStore {
             return Err(StoreError::EraEnded { run: commit.run, wanted: commit.seq });
         }
         inner.rely(&commit.run, &commit.staged)?;
-        let record =
-            Record { seq: commit.seq, hash: commit.hash, fence: commit.fence, entry: commit.entry, pack: commit.pack };
-        match inner.runs.get_mut(&commit.run) {
-            Some(run) => {
-                if let Some(summary) = commit.index {
-                    run.summary = summary;
-                }
-                run.summary.updated_at = commit.at;
-                run.entries.insert(commit.seq, record);
-            }
-            None => {
-                let summary = commit.index.expect("checked: entry 0 has an index row");
-                let run = Run {
-                    summary,
-                    entries: BTreeMap::from([(commit.seq, record)]),
-                    segments: BTreeMap::new(),
-                    lease: None,
-                };
-                inner.runs.insert(commit.run, run);
-            }
+        inner.add(commit);
+        Ok(())
+    }
+
+    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
+        Commit::check_chain(&chain)?;
+        let mut inner = self.lock()?;
+        if let Some(first) = chain.first() {
+            first.check(inner.runs.get(&first.run).map(Run::head))?;
         }
+        chain.into_iter().for_each(|commit| inner.add(commit));
         Ok(())
     }
 

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section,
-    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Capabilities, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery,
+    Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
 use tokio::sync::Notify;
@@ -67,6 +67,7 @@ pub struct CrashStore {
     stopped: AtomicBool,
     go_on: Notify,
     forgets_eras: bool,
+    chains: bool,
 }
 
 impl CrashStore {
@@ -81,7 +82,15 @@ impl CrashStore {
             stopped: AtomicBool::new(false),
             go_on: Notify::new(),
             forgets_eras: false,
+            chains: false,
         }
+    }
+
+    /// The same, but several entries may be one call. Without, each is one, so that the fault may strike between any two.
+    #[must_use]
+    pub fn with_chains(mut self) -> Self {
+        self.chains = true;
+        self
     }
 
     /// The same, but commits don't say in which era they found what they rely on: the negative control of what
@@ -188,6 +197,10 @@ impl Log for CrashStore {
         };
         let era = if self.forgets_eras { None } else { commit.era };
         self.pass(name, self.inner.append(Commit { era, ..commit })).await
+    }
+
+    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
+        self.pass("append_chain", self.inner.append_chain(chain)).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
@@ -320,7 +333,12 @@ impl RunIndex for CrashStore {
 
 #[async_trait]
 impl Store for CrashStore {
-    forward! { capabilities hashing redaction syncs url }
+    forward! { hashing redaction syncs url }
+
+    fn capabilities(&self) -> Capabilities {
+        let inner = self.inner.capabilities();
+        Capabilities { chain: self.chains && inner.chain, ..inner }
+    }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass("usage", self.inner.usage()).await

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use piton_store::{
-    Blobs, Bytes, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery,
-    Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Bytes, Capabilities, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
+    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Timestamp};
 
@@ -210,7 +210,12 @@ impl RunIndex for DyingStore {
 
 #[async_trait]
 impl Store for DyingStore {
-    forward! { capabilities hashing redaction syncs url }
+    forward! { hashing redaction syncs url }
+
+    /// Every entry is a call of its own: so whatever was recorded before one is in the log when it dies there.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { chain: false, ..self.inner.capabilities() }
+    }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass(self.inner.usage()).await

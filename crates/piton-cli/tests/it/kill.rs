@@ -61,7 +61,9 @@ fn checkpoints(world: &World) -> Vec<(String, String)> {
     let said = world.piton(["log", "x", "--checkpoints", "--json"]);
     let entries = said.stdout.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
     let text = |value: &Json| value.as_str().unwrap().to_owned();
-    entries.map(|entry| (text(&entry["label"]), text(&entry["parts"]["variables"]["root"]))).collect()
+    // However it is stored, it is shown with the root of its value.
+    let root = |id: &str| text(&world.piton(["show", id, "--json"]).json()["parts"]["variables"]["root"]);
+    entries.map(|entry| (text(&entry["label"]), root(entry["id"].as_str().unwrap()))).collect()
 }
 
 /// The outcome and the checkpoints of a run that nobody touches.

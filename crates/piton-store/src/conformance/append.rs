@@ -212,3 +212,62 @@ pub async fn large_entries_come_back(fixture: &dyn Fixture) {
     let records = store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap();
     assert_eq!(records[0].pack, commit.pack);
 }
+
+/// Entries that follow each other can be appended at once, if the store says so: all of them, or none.
+pub async fn a_chain_is_there_as_a_whole_or_not_at_all(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("chained");
+    let first = grow(&*store, &run, 1).await;
+    let chain_after = |head: Head, length: usize, at: i64| {
+        let mut chain = Vec::new();
+        let mut head = head;
+        for n in 0..length {
+            let commit = next(&run, Some(head), at + i64::try_from(n).unwrap());
+            head = Head { seq: commit.seq, hash: commit.hash, fence: commit.fence };
+            chain.push(commit);
+        }
+        (chain, head)
+    };
+    let (chain, end) = chain_after(first, 5, 10);
+    if !store.capabilities().chain {
+        let refused = store.append_chain(chain).await;
+        assert!(matches!(refused, Err(StoreError::Unsupported { .. })), "{refused:?}");
+        return;
+    }
+    store.append_chain(chain.clone()).await.unwrap();
+    store.append_chain(Vec::new()).await.unwrap();
+    let read = async || store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap();
+    let records = read().await;
+    assert_eq!(records.len(), 6);
+    for (record, commit) in records[1..].iter().zip(&chain) {
+        assert_eq!((record.seq, record.hash, &record.entry), (commit.seq, commit.hash, &commit.entry));
+        assert_eq!(record.pack, commit.pack);
+    }
+    assert_eq!(store.head(&run).await.unwrap(), Some(end));
+
+    // None of what is behind the place that somebody else has taken, or behind a higher fence.
+    assert!(matches!(store.append_chain(chain).await, Err(StoreError::Conflict { .. })));
+    let (mut behind, _) = chain_after(end, 3, 20);
+    store.append(crate::Commit { fence: Fence(9), ..next(&run, Some(end), 15) }).await.unwrap();
+    assert!(matches!(store.append_chain(behind.clone()).await, Err(StoreError::Fenced { .. })));
+    behind.iter_mut().for_each(|commit| commit.fence = Fence(9));
+    assert!(matches!(store.append_chain(behind).await, Err(StoreError::Conflict { .. })));
+    assert_eq!(read().await.len(), 7);
+
+    // Nor of one that isn't a chain, whichever of its entries is at fault.
+    let end = store.head(&run).await.unwrap().unwrap();
+    let (good, _) = chain_after(end, 4, 30);
+    let mut bad = vec![good.clone(); 5];
+    bad[0][2].seq = Seq(99);
+    bad[1][3].parent = EntryHash::new([1; 32]);
+    bad[2][1].run = run_id("another");
+    bad[3][3].fence = Fence(10);
+    bad[4][2].staged = vec![crate::PackId(1)];
+    for chain in bad {
+        let refused = store.append_chain(chain).await;
+        assert!(matches!(refused, Err(StoreError::Invalid { .. })), "{refused:?}");
+    }
+    assert_eq!(read().await.len(), 7);
+    store.append_chain(good).await.unwrap();
+    assert_eq!(read().await.len(), 11);
+}

@@ -67,6 +67,7 @@ macro_rules! conformance {
             racing_creations_have_one_winner
             parallel_runs_do_not_disturb_each_other
             a_dropped_append_is_whole_or_absent
+            a_chain_is_there_as_a_whole_or_not_at_all
             large_entries_come_back
             entries_survive_reopening
             spans_are_honoured

@@ -129,13 +129,9 @@ impl EncryptedStore {
         let folder = row.folder.as_ref().map(|folder| self.open_text(Place::Folder(&row.id), folder)).transpose()?;
         Ok(RunSummary { name, folder, ..row })
     }
-}
 
-#[async_trait]
-impl Log for EncryptedStore {
-    forward! { sync }
-
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
+    /// A commit as the store below gets it.
+    fn seal(&self, commit: Commit) -> Result<Commit, StoreError> {
         let run = &commit.run;
         if *run == ring::run() {
             let detail = "an encrypted store keeps its keys under this id".to_owned();
@@ -143,7 +139,21 @@ impl Log for EncryptedStore {
         }
         let (entry, pack) = self.cipher.seal_entry(run, commit.seq, &commit.entry, &commit.pack);
         let index = commit.index.clone().map(|row| self.seal_row(row));
-        self.inner.append(Commit { entry, pack, index, ..commit }).await
+        Ok(Commit { entry, pack, index, ..commit })
+    }
+}
+
+#[async_trait]
+impl Log for EncryptedStore {
+    forward! { sync }
+
+    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
+        self.inner.append(self.seal(commit)?).await
+    }
+
+    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
+        let sealed = chain.into_iter().map(|commit| self.seal(commit)).collect::<Result<_, _>>()?;
+        self.inner.append_chain(sealed).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {

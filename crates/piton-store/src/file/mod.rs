@@ -273,7 +273,7 @@ fn real(path: &Path) -> Result<PathBuf, StoreError> {
 #[async_trait]
 impl Store for FileStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { sync: false, ..Capabilities::ALL }
+        Capabilities { sync: false, chain: false, ..Capabilities::ALL }
     }
 
     fn hashing(&self) -> &Hashing {

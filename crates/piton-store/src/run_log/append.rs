@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{Fresh, IdSet, MAX_APPENDS, State, encode, encode_inside};
+use crate::state::{FEW, Fresh, IdSet, MAX_APPENDS, State, encode, encode_inside, encode_map_inside};
 use crate::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -36,6 +36,8 @@ pub struct Draft<'a> {
     pub label: String,
     /// What the kind calls for.
     pub body: Value,
+    /// The body, if it was encoded ahead: then the other isn't looked at.
+    pub encoded: Option<EncodedBody>,
     /// The state of the run; with any part, the entry is a checkpoint.
     pub parts: Vec<DraftPart<'a>>,
     /// Packs that were staged for it ahead, as by [`ContentWriter`](crate::ContentWriter).
@@ -62,6 +64,7 @@ impl Draft<'_> {
             kind,
             label: String::new(),
             body: Value::Null,
+            encoded: None,
             parts: Vec::new(),
             staged: Vec::new(),
             era: None,
@@ -71,6 +74,32 @@ impl Draft<'_> {
             durability: Durability::Durable,
             limit: None,
         }
+    }
+}
+
+/// A value that was encoded for a store, to be the body of an entry.
+#[derive(Debug, Clone)]
+pub struct EncodedBody {
+    below: Vec<(BlobId, Bytes)>,
+    top: Bytes,
+}
+
+impl EncodedBody {
+    /// A map of these entries, which are in the order of their keys, each once.
+    pub fn of_map(store: &dyn Store, entries: &[(&str, Cow<'_, Value>)]) -> Result<Self, StoreError> {
+        debug_assert!(entries.is_sorted_by(|one, other| one.0 < other.0), "keys are in order");
+        if store.redaction().is_some() {
+            let entries = entries.iter().map(|(key, value)| (*key, Value::clone(value)));
+            return Self::of(store, &Value::map(entries));
+        }
+        let entries = entries.iter().map(|(key, value)| (*key, &**value));
+        let (below, top) = encode_map_inside(store.hashing(), entries)?;
+        Ok(Self { below, top })
+    }
+
+    fn of(store: &dyn Store, value: &Value) -> Result<Self, StoreError> {
+        let (below, top) = encode_inside(store.hashing(), &incoming(store, value))?;
+        Ok(Self { below, top })
     }
 }
 
@@ -140,8 +169,7 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
         let (schema, version) = (part.schema.clone(), part.version);
         parts.insert(name.clone(), Part { schema, version, root: encoded.root, appends: 0 });
     }
-    let mut seen = IdSet::default();
-    nodes.retain(|fresh| seen.insert(fresh.id));
+    keep_once(&mut nodes);
     let fields = Fields {
         parent: EntryHash::ROOT,
         fence,
@@ -185,7 +213,7 @@ pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, St
 }
 
 /// Whether the log ends with an entry whose append was answered so.
-async fn is_there(store: &dyn Store, run: &RunId, head: Head, error: &StoreError) -> bool {
+pub(super) async fn is_there(store: &dyn Store, run: &RunId, head: Head, error: &StoreError) -> bool {
     // Only then: a conflict is somebody else's entry, even if it is equal to ours.
     let unclear = matches!(error, StoreError::Unavailable { .. });
     unclear && matches!(store.head(run).await, Ok(Some(now)) if now == head)
@@ -238,6 +266,20 @@ fn incoming<'v>(store: &dyn Store, value: &'v Value) -> Cow<'v, Value> {
 /// Nodes that were encoded just now.
 fn made(nodes: Vec<(BlobId, Bytes)>) -> Vec<Fresh> {
     nodes.into_iter().map(|(id, node)| Fresh::made(id, node)).collect()
+}
+
+/// Takes out all but the first of equal nodes.
+fn keep_once(nodes: &mut Vec<Fresh>) {
+    if nodes.len() <= FEW {
+        for at in (1..nodes.len()).rev() {
+            if nodes[..at].iter().any(|before| before.id == nodes[at].id) {
+                nodes.remove(at);
+            }
+        }
+        return;
+    }
+    let mut seen = IdSet::default();
+    nodes.retain(|fresh| seen.insert(fresh.id));
 }
 
 /// Nodes as a pack for the commit, or staged if they are large. Either way every node is hashed again
@@ -362,7 +404,11 @@ impl RunLog {
         let (hashing, home) = (self.store.hashing(), self.home());
         let group = group(&*self.store, self.head.seq.next());
         let redaction = self.store.redaction();
-        let (below, top) = encode_inside(hashing, &incoming(&*self.store, &draft.body))?;
+        let EncodedBody { below, top } = match &draft.encoded {
+            None => EncodedBody::of(&*self.store, &draft.body)?,
+            // It may be tried again.
+            Some(body) => body.clone(),
+        };
         let has_body = !below.is_empty();
         let mut nodes = made(below);
         let (mut parts, mut saved) = (Parts::new(), Vec::new());
@@ -428,8 +474,7 @@ impl RunLog {
         }
         // What a step gave out is often part of the state too. One part alone has each of its nodes once.
         if has_body || parts.len() > 1 {
-            let mut seen = IdSet::default();
-            nodes.retain(|fresh| seen.insert(fresh.id));
+            keep_once(&mut nodes);
         }
         let size = size_of_nodes(&nodes).saturating_sub(unlimited);
         if let Some(limit) = draft.limit.filter(|limit| size > *limit) {

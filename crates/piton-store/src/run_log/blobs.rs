@@ -108,6 +108,11 @@ impl RunBlobs {
         self.cache().packs.insert(seq, pack);
     }
 
+    /// Drops what was remembered of entries that didn't get into the log.
+    pub(super) fn forget_from(&self, first: Seq) {
+        self.cache().packs.split_off(&first);
+    }
+
     /// Drops what has been folded into a segment.
     pub(super) fn forget_folded(&self, info: SegmentInfo) {
         let mut cache = self.cache();

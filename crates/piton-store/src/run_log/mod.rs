@@ -7,6 +7,7 @@
 mod append;
 mod background;
 mod blobs;
+mod chain;
 mod fold;
 mod load;
 mod removed;
@@ -19,8 +20,9 @@ use piton_types::{
     RunSummary, Seq, Timestamp, Value,
 };
 
-pub use append::{Content, Draft, DraftPart};
+pub use append::{Content, Draft, DraftPart, EncodedBody};
 pub use background::Receipt;
+pub use chain::{Chain, Chained};
 pub use removed::Removed;
 
 use crate::sealed::{self, SealedEntry};
@@ -220,6 +222,11 @@ impl RunLog {
     /// The parts of the entry that this handle appended last; none if it isn't a checkpoint.
     pub fn appended_parts(&self) -> &Parts {
         &self.parts
+    }
+
+    /// [`appended_parts`](Self::appended_parts), once.
+    pub fn take_appended_parts(&mut self) -> Parts {
+        std::mem::take(&mut self.parts)
     }
 
     /// Looks where the log ends now, and returns the entries that others have added since.

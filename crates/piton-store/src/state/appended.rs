@@ -5,12 +5,18 @@
 //! was there before, where it was appended to, and the items. To whoever looks for nodes that is a value like any
 //! other. What was there before is the root of a state, or another record, and how many there are is said where the
 //! first of them is named.
+//!
+//! What is put into a map is told in the same way: each item is a map of one entry, which is set.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use piton_types::{BlobId, Path, Value};
 
+use super::cut::place;
+use super::encode::Encoder;
 use super::grammar::{Head, INLINE_MAX, Kind, REFERENCE, STRING, write_varint};
-use super::node::{Entries, Node, slot_reference};
+use super::node::{Entries, Entry, Node, slot_reference};
 use crate::{Hashing, StoreError};
 
 /// The most records between a state and a root: they lie in one group of entries, which begins with a root.
@@ -24,9 +30,9 @@ const MAX_PATH: usize = 64;
 pub(super) struct Record {
     /// The name of what was there before.
     pub(super) before: Before,
-    /// Where the list is.
+    /// Where the list or map is.
     pub(super) path: Path,
-    /// What was appended to it.
+    /// What was appended to it; for a map, maps of one entry each.
     pub(super) items: Entries,
 }
 
@@ -44,7 +50,30 @@ pub(super) fn write_path(path: &Path) -> Option<Box<str>> {
     Some(path.to_string()).filter(|path| path.len() <= MAX_PATH).map(Into::into)
 }
 
-/// The record of items, from the one at `first` on, that were appended to the list at `path` of what `before` names.
+/// Entries of a map as the items of a record, each a map of its own, and the nodes of those that are too large for it.
+pub(super) fn as_maps<'e>(
+    hashing: &Hashing,
+    entries: impl Iterator<Item = Entry<'e>>,
+) -> (Entries, Vec<(BlobId, Bytes)>) {
+    let mut encoder = Encoder::new(hashing);
+    let (mut items, mut slot) = (Entries::default(), Vec::with_capacity(INLINE_MAX));
+    for entry in entries {
+        slot.clear();
+        let head = Head { kind: Kind::Map, level: 0, count: 1 };
+        place(head, entry.bytes, &mut slot, &mut encoder);
+        items.push_slot(&slot);
+    }
+    (items, encoder.finish())
+}
+
+/// The node of such an item.
+pub(super) fn only_entry(item: &Bytes) -> Result<Node, StoreError> {
+    let is_one = |node: &Node| node.kind() == Kind::Map && node.level() == 0 && node.len() == 1;
+    Node::parse(item)?.filter(is_one).ok_or_else(no_record)
+}
+
+/// The record of items, from the one at `first` on, that were appended to the list, or put into the map, at `path` of what
+/// `before` names.
 pub(super) fn write(before: (BlobId, &[u8]), path: &str, items: &Entries, first: usize) -> Bytes {
     let count = 2 + items.len() - first;
     let mut out = Vec::with_capacity(48 + INLINE_MAX + MAX_PATH + items.size());
@@ -58,7 +87,7 @@ pub(super) fn write(before: (BlobId, &[u8]), path: &str, items: &Entries, first:
     out.push(STRING);
     write_varint(&mut out, path.len() as u64);
     out.extend_from_slice(path.as_bytes());
-    items.iter().skip(first).for_each(|item| out.extend_from_slice(item.bytes));
+    items.iter_from(first).for_each(|item| out.extend_from_slice(item.bytes));
     out.into()
 }
 
@@ -104,10 +133,23 @@ pub(crate) fn unwind(mut value: Value, appends: u32) -> Result<Value, StoreError
         value = before;
     }
     for (path, items) in added.into_iter().rev() {
-        let Some(Value::List(list)) = part_of(&mut value, &path) else { return Err(no_record()) };
-        list.extend(items);
+        match part_of(&mut value, &path) {
+            Some(Value::List(list)) => list.extend(items),
+            Some(Value::Map(map)) => put_into(map, items)?,
+            _ => return Err(no_record()),
+        }
     }
     Ok(value)
+}
+
+fn put_into(map: &mut BTreeMap<String, Value>, items: Vec<Value>) -> Result<(), StoreError> {
+    for item in items {
+        match item {
+            Value::Map(entry) if entry.len() == 1 => map.extend(entry),
+            _ => return Err(no_record()),
+        }
+    }
+    Ok(())
 }
 
 /// That there may be so many records.
@@ -123,7 +165,7 @@ fn part_of<'v>(value: &'v mut Value, path: &Path) -> Option<&'v mut Value> {
     })
 }
 
-fn no_record() -> StoreError {
+pub(super) fn no_record() -> StoreError {
     StoreError::corrupt("a state", "what was appended to it isn't told as it should be")
 }
 
@@ -163,6 +205,37 @@ mod tests {
         assert_eq!(unwind(second, 2).unwrap(), list(&[1, 2, 3, 4]));
     }
 
+    #[test]
+    fn what_was_put_into_a_map_unwinds_in_the_order_in_which_it_was() {
+        let entry = |key: &str, n: i64| Value::map([(key, Value::from(n))]);
+        let before = Value::map([("m", Value::map([("a", Value::from(1)), ("b", Value::from(1))]))]);
+        let first = record(before, "/m", vec![entry("b", 2), entry("c", 2)]);
+        let second = record(first.clone(), "/m", vec![entry("c", 3)]);
+        let expected = |c: i64| Value::map([("m", Value::map([("a", 1.into()), ("b", 2.into()), ("c", c.into())]))]);
+        assert_eq!(unwind(first, 1).unwrap(), expected(2));
+        assert_eq!(unwind(second.clone(), 2).unwrap(), expected(3));
+        // An entry of a list is whatever it is.
+        let list = record(second, "/m", vec![entry("c", 4), Value::map([("l", Value::List(vec![]))])]);
+        let unwound = unwind(record(list, "/m/l", vec![entry("x", 1)]), 4).unwrap();
+        assert_eq!(unwound.field("m").and_then(|m| m.field("l")), Some(&Value::List(vec![entry("x", 1)])));
+    }
+
+    #[test]
+    fn a_large_entry_is_a_node_of_its_own() {
+        let mut entries = Entries::default();
+        entries.push_keyed(b"small", &[crate::state::grammar::NATURAL, 1]);
+        entries.push_keyed("large ".repeat(50).as_bytes(), &[crate::state::grammar::NATURAL, 2]);
+        let (items, nodes) = as_maps(&Hashing::PLAIN, entries.iter());
+        assert_eq!((items.len(), nodes.len()), (2, 1));
+        let large = encode(&Hashing::PLAIN, &Value::map([("large ".repeat(50), Value::from(2))])).unwrap();
+        assert_eq!(nodes, large.nodes);
+        for (node, entry) in items.iter().map(|item| item.bytes).zip(entries.iter()) {
+            let node =
+                slot_reference(node).unwrap().map_or_else(|| Bytes::copy_from_slice(node), |_| nodes[0].1.clone());
+            assert_eq!(only_entry(&node).unwrap().entry(0).bytes, entry.bytes);
+        }
+    }
+
     /// Promise 21.
     #[test]
     fn what_is_no_record_is_refused() {
@@ -175,6 +248,11 @@ mod tests {
             (record(list.clone(), "no path", vec![Value::Null]), 1),
             (record(list.clone(), "/7", vec![Value::Null]), 1),
             (record(Value::from("text"), "", vec![Value::Null]), 1),
+            (record(Value::map([("a", list.clone())]), "", vec![Value::Null]), 1),
+            (record(Value::map([("a", list.clone())]), "", vec![Value::map::<&str>([])]), 1),
+            (record(Value::map([("a", list.clone())]), "", vec![Value::map([("b", 1.into()), ("c", 1.into())])]), 1),
+            (record(Value::map([("a", list.clone())]), "/b", vec![Value::map([("b", 1.into())])]), 1),
+            (record(Value::from("text"), "", vec![Value::map([("b", 1.into())])]), 1),
             (good(), 2),
             (good(), MAX_APPENDS + 1),
             (good(), u32::MAX),

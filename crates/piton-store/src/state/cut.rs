@@ -44,15 +44,25 @@ pub(super) struct Top {
 impl Top {
     /// Writes it as a slot: itself if it is small, else a reference to it.
     pub(super) fn place(&self, out: &mut Vec<u8>, sink: &mut impl Sink) {
-        let start = out.len();
-        self.head.write(out);
-        if out.len() - start + self.body.len() <= INLINE_MAX {
-            out.extend_from_slice(&self.body);
-        } else {
-            let id = sink.put(&out[start..], &self.body);
-            out.truncate(start);
-            write_reference(out, id);
-        }
+        place(self.head, &self.body, out, sink);
+    }
+}
+
+/// Writes a container as a slot: itself if it is small, else a reference to it.
+pub(super) fn place(head: Head, body: &[u8], out: &mut Vec<u8>, sink: &mut impl Sink) {
+    let start = out.len();
+    head.write(out);
+    place_body(start, body, out, sink);
+}
+
+/// The same, behind a head that was written at `start`.
+pub(super) fn place_body(start: usize, body: &[u8], out: &mut Vec<u8>, sink: &mut impl Sink) {
+    if out.len() - start + body.len() <= INLINE_MAX {
+        out.extend_from_slice(body);
+    } else {
+        let id = sink.put(&out[start..], body);
+        out.truncate(start);
+        write_reference(out, id);
     }
 }
 
@@ -113,6 +123,13 @@ impl<'h> Cutter<'h> {
         self.count = count as u64;
         let start = self.open.len() - last.bytes.len();
         self.key = (start + last.key.0, start + last.key.1);
+    }
+
+    /// Takes over a whole node, which stays as it is. It must begin where [a node would](Self::at_boundary).
+    pub(super) fn pass(&mut self, branch: Entry<'_>, sink: &mut impl Sink) {
+        debug_assert!(self.at_boundary(), "it begins where a node would");
+        self.flush(sink);
+        self.up.push(branch);
     }
 
     /// Must be called before an entry is written to [`open`](Self::open).

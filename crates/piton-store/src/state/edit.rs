@@ -11,6 +11,7 @@ use piton_types::{BlobId, Path, Segment};
 use super::cut::{Sink, write_reference};
 use super::encode::{chunks, write_blob};
 use super::grammar::{CHUNK, INLINE_MAX, Kind, LONG_STRING, Malformed, Reader, STRING};
+use super::merge::merge;
 use super::node::{Entries, Node, slot_reference};
 use super::splice::{Fail, Shelf, Spine, splice};
 use crate::{Hashing, StoreError};
@@ -26,6 +27,8 @@ pub(super) enum Edit<'a> {
     Remove,
     /// Append to the list.
     Extend(Cow<'a, Entries>),
+    /// Put entries, in the order of their keys and none twice, into the map.
+    Merge(Cow<'a, Entries>),
     /// Append to the string.
     AppendText(&'a str),
 }
@@ -73,7 +76,7 @@ pub(super) fn apply(
 ) -> Result<Option<BlobId>, Fail> {
     let segments = path.segments();
     let (parents, last) = match (edit, segments.split_last()) {
-        (Edit::Extend(_) | Edit::AppendText(_), _) => (segments, None),
+        (Edit::Extend(_) | Edit::Merge(_) | Edit::AppendText(_), _) => (segments, None),
         (_, Some((last, parents))) => (parents, Some(last)),
         (_, None) => return Err(invalid(path, "the whole state can only be replaced").into()),
     };
@@ -88,6 +91,7 @@ pub(super) fn apply(
     }
     let changed = match (edit, last) {
         (Edit::Extend(entries), _) => extend(hashing, desk, &node, path, entries)?,
+        (Edit::Merge(entries), _) => merge_into(hashing, desk, &node, path, entries)?,
         (Edit::AppendText(text), _) => append_text(hashing, desk, &node, path, text)?,
         (edit, Some(segment)) => change_part(hashing, desk, &node, path, segment, edit)?,
         (_, None) => None,
@@ -132,8 +136,7 @@ fn locate<'p>(shelf: &impl Shelf, node: &Bytes, segment: &'p Segment) -> Result<
         Kind::Map => {
             let key = segment.as_key();
             let spine = Spine::to_key(shelf, top, key.as_bytes())?;
-            let occupied =
-                spine.leaf().is_some_and(|(leaf, at)| at < leaf.len() && leaf.entry(at).key() == key.as_bytes());
+            let occupied = spine.has(key.as_bytes());
             Ok(Some(Place { spine, occupied, key: Some(key) }))
         }
         Kind::Text | Kind::Bytes => Ok(None),
@@ -153,8 +156,7 @@ fn change_part(
         let detail = match Node::parse(node)?.map(|node| node.kind()) {
             _ if matches!(edit, Edit::Remove) => return Ok(None),
             Some(Kind::List) if segment.as_index().is_some() => return Err(missing(path, path.segments().len()).into()),
-            Some(Kind::List) => "a list has indexes, not keys",
-            _ => "it leads into a value that has no parts",
+            kind => no_keys(kind),
         };
         return Err(invalid(path, detail).into());
     };
@@ -164,7 +166,7 @@ fn change_part(
         Edit::Insert(_) if place.key.is_some() => return Err(invalid(path, "only a list can be inserted into").into()),
         Edit::Insert(slot) => (0, Some(slot)),
         Edit::Set(slot) => (usize::from(place.occupied), Some(slot)),
-        Edit::Extend(_) | Edit::AppendText(_) => return Ok(None),
+        Edit::Extend(_) | Edit::Merge(_) | Edit::AppendText(_) => return Ok(None),
     };
     let entries = slot.map_or_else(Entries::default, |slot| place.entries(slot));
     splice(hashing, desk, place.spine, drop, &entries).map(Some)
@@ -183,6 +185,31 @@ fn extend(
             splice(hashing, desk, spine, 0, entries).map(Some)
         }
         _ => Err(invalid(path, "it isn't a list").into()),
+    }
+}
+
+fn merge_into(
+    hashing: &Hashing,
+    desk: &mut (impl Shelf + Sink),
+    node: &Bytes,
+    path: &Path,
+    entries: &Entries,
+) -> Result<Option<Bytes>, Fail> {
+    match Node::parse(node)? {
+        Some(top) if top.kind() == Kind::Map => merge(hashing, desk, top, entries).map(Some),
+        other => {
+            // As for the first of them alone.
+            let key = entries.iter().next().map_or_else(Cow::default, |entry| String::from_utf8_lossy(entry.key()));
+            Err(invalid(&path.clone().key(key), no_keys(other.map(|node| node.kind()))).into())
+        }
+    }
+}
+
+/// Why a node that isn't a map has no entry.
+const fn no_keys(kind: Option<Kind>) -> &'static str {
+    match kind {
+        Some(Kind::List) => "a list has indexes, not keys",
+        _ => "it leads into a value that has no parts",
     }
 }
 

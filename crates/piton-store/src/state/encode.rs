@@ -7,7 +7,7 @@ use fastcdc::v2020::{FastCDC, Normalization};
 use piton_types::{BlobId, Value};
 
 use super::cache::IdSet;
-use super::cut::{Cutter, Sink, Top, write_reference};
+use super::cut::{Cutter, Sink, Top, place_body};
 use super::grammar::{
     BYTES, CHUNK, FALSE, FLOAT, INLINE_MAX, Kind, LONG, MAX_DEPTH, NATURAL, NEGATIVE, NULL, REFERENCE, STRING, TRUE,
     write_varint,
@@ -56,8 +56,8 @@ pub(crate) fn encode_inside(hashing: &Hashing, value: &Value) -> Result<(Vec<(Bl
     let mut encoder = Encoder::new(hashing);
     let mut out = Vec::with_capacity(ROOM);
     let top = match value {
+        Value::Map(entries) => return encode_map_inside(hashing, texts(entries)),
         Value::List(items) => encoder.list(items, inside(0)?)?,
-        Value::Map(entries) => encoder.map(entries, inside(0)?)?,
         _ => {
             encoder.slot(value, 0, &mut out)?;
             let mut nodes = encoder.finish();
@@ -71,8 +71,28 @@ pub(crate) fn encode_inside(hashing: &Hashing, value: &Value) -> Result<(Vec<(Bl
     Ok((encoder.finish(), out.into()))
 }
 
+/// [`encode_inside`] for a map of these entries, which are in the order of their keys.
+pub(crate) fn encode_map_inside<'v>(
+    hashing: &Hashing,
+    entries: impl IntoIterator<Item = (&'v str, &'v Value)>,
+) -> Result<(Vec<(BlobId, Bytes)>, Bytes), StoreError> {
+    let mut encoder = Encoder::new(hashing);
+    let top = encoder.map(entries, inside(0)?)?;
+    let mut out = Vec::with_capacity(ROOM);
+    top.head.write(&mut out);
+    out.extend_from_slice(&top.body);
+    Ok((encoder.finish(), out.into()))
+}
+
+fn texts(entries: &BTreeMap<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    entries.iter().map(|(key, value)| (key.as_str(), value))
+}
+
 /// Room for a small value.
 const ROOM: usize = 256;
+
+/// So many nodes are looked through faster than a set of them is made.
+pub(crate) const FEW: usize = 16;
 
 /// Collects nodes in one buffer, which they share. (Several of bounded size would save the copying when
 /// it grows, but an allocator that hands many middling buffers back to the system and asks for them
@@ -97,7 +117,7 @@ impl Sink for Encoder<'_> {
         self.buffer.extend_from_slice(head);
         self.buffer.extend_from_slice(body);
         let id = self.hashing.blob(&self.buffer[start..]);
-        if self.seen.insert(id) {
+        if self.is_new(id) {
             self.nodes.push((id, start));
         } else {
             self.buffer.truncate(start);
@@ -109,6 +129,17 @@ impl Sink for Encoder<'_> {
 impl<'h> Encoder<'h> {
     pub(super) fn new(hashing: &'h Hashing) -> Self {
         Self { hashing, buffer: Vec::new(), nodes: Vec::new(), seen: IdSet::default(), spare: Vec::new() }
+    }
+
+    /// Whether it has no such node yet. Few are looked through; many are remembered.
+    fn is_new(&mut self, id: BlobId) -> bool {
+        if self.nodes.len() < FEW {
+            return self.nodes.iter().all(|(known, _)| *known != id);
+        }
+        if self.seen.is_empty() {
+            self.seen.extend(self.nodes.iter().map(|(known, _)| *known));
+        }
+        self.seen.insert(id)
     }
 
     /// The nodes, each after those it refers to.
@@ -153,7 +184,7 @@ impl<'h> Encoder<'h> {
                 self.place(top, out);
             }
             Value::Map(entries) => {
-                let top = self.map(entries, inside(depth)?)?;
+                let top = self.map(texts(entries), inside(depth)?)?;
                 self.place(top, out);
             }
         }
@@ -171,7 +202,11 @@ impl<'h> Encoder<'h> {
         Ok(cutter.finish(self))
     }
 
-    fn map(&mut self, entries: &BTreeMap<String, Value>, depth: usize) -> Result<Top, StoreError> {
+    fn map<'v>(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'v str, &'v Value)>,
+        depth: usize,
+    ) -> Result<Top, StoreError> {
         let mut cutter = Cutter::new(self.hashing, Kind::Map, 0, self.spare());
         for (key, value) in entries {
             cutter.make_room(self);
@@ -207,13 +242,7 @@ pub(super) fn write_blob(hashing: &Hashing, kind: Kind, bytes: &[u8], out: &mut 
     }
     let start = out.len();
     number(out, if kind == Kind::Text { STRING } else { BYTES }, bytes.len() as u64);
-    if out.len() - start + bytes.len() <= INLINE_MAX {
-        out.extend_from_slice(bytes);
-    } else {
-        let id = sink.put(&out[start..], bytes);
-        out.truncate(start);
-        write_reference(out, id);
-    }
+    place_body(start, bytes, out, sink);
 }
 
 /// Cuts `bytes` into chunks and puts them. A chunk depends only on where it starts and on what follows

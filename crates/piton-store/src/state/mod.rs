@@ -17,6 +17,7 @@ mod edit;
 mod encode;
 pub(crate) mod grammar;
 mod load;
+mod merge;
 mod node;
 mod splice;
 #[expect(clippy::module_inception, reason = "the file is named after its type")]
@@ -27,8 +28,8 @@ mod tests;
 pub(crate) use appended::{MAX_APPENDS, unwind};
 pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
-pub(crate) use encode::encode_inside;
 pub use encode::{Encoded, encode};
+pub(crate) use encode::{FEW, encode_inside, encode_map_inside};
 pub use load::{NodeSource, load};
 pub(crate) use state::Fresh;
-pub use state::State;
+pub use state::{MapEntries, State};

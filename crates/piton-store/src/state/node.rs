@@ -75,6 +75,13 @@ impl Entries {
         self.mark(start, key, items);
     }
 
+    /// Appends an entry as it stands elsewhere.
+    pub(super) fn push(&mut self, entry: Entry<'_>) {
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(entry.bytes);
+        self.mark(start, (start + entry.key.0, start + entry.key.1), entry.items);
+    }
+
     /// What was written from `start` on is an entry. Most often it stays the only one.
     fn mark(&mut self, start: usize, key: (usize, usize), items: u64) {
         if self.marks.is_empty() {
@@ -99,9 +106,24 @@ impl Entries {
         self.marks.len()
     }
 
-    /// Appends others, of a list.
+    /// Appends others.
     pub(super) fn append(&mut self, others: &Self) {
-        others.iter().for_each(|entry| self.push_slot(entry.bytes));
+        others.iter().for_each(|entry| self.push(entry));
+    }
+
+    /// Those from the one at `first` on.
+    pub(super) fn iter_from(&self, first: usize) -> impl Iterator<Item = Entry<'_>> {
+        self.marks.iter().skip(first).map(|mark| entry(&self.buffer, mark))
+    }
+
+    /// The entries of a map in the order of their keys; of those with the same key, the last that came.
+    pub(super) fn ordered(&self) -> Self {
+        let Self { buffer, mut marks } = self.clone();
+        let key = |mark: &Mark| &buffer[mark.key.0..mark.key.1];
+        marks.reverse();
+        marks.sort_by(|one, other| key(one).cmp(key(other)));
+        marks.dedup_by(|one, other| key(one) == key(other));
+        Self { buffer, marks }
     }
 
     /// The bytes of all of them.
@@ -110,7 +132,7 @@ impl Entries {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.marks.iter().map(|mark| entry(&self.buffer, mark))
+        self.iter_from(0)
     }
 }
 

@@ -84,6 +84,11 @@ impl Spine {
         self.0.last().map(|(node, at)| (&**node, *at))
     }
 
+    /// Whether its place in a map is that of an entry with this key.
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        self.leaf().is_some_and(|(leaf, at)| at < leaf.len() && leaf.entry(at).key() == key)
+    }
+
     /// Whether there is another node on the level of the last one.
     fn has_next(&self) -> bool {
         let above = self.0.iter().rev().skip(1);
@@ -110,7 +115,8 @@ impl Spine {
     }
 }
 
-fn child(shelf: &impl Shelf, node: &Node, at: usize) -> Result<Node, Fail> {
+/// The node that the entry at `at` leads to.
+pub(super) fn child(shelf: &impl Shelf, node: &Node, at: usize) -> Result<Node, Fail> {
     let child = Node::parse(&shelf.node(node.branch(at)?)?)?.ok_or(Malformed("a child is of another level or kind"))?;
     node.check_child(at, &child)?;
     Ok(child)
@@ -180,7 +186,7 @@ fn resume(
 }
 
 /// The node at the top, below any that have one child only. A tree that shrank may leave those.
-fn collapse(shelf: &impl Shelf, top: Top) -> Result<Bytes, Fail> {
+pub(super) fn collapse(shelf: &impl Shelf, top: Top) -> Result<Bytes, Fail> {
     let mut bytes = Vec::with_capacity(HEAD_MAX + top.body.len());
     top.head.write(&mut bytes);
     bytes.extend_from_slice(&top.body);

@@ -1,6 +1,8 @@
 //! A value that lives in its encoded form and is edited by path.
 
 mod deferred;
+mod merge;
+mod unstored;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -22,12 +24,8 @@ use crate::codec::{CHECKSUM, checksum};
 use crate::difference::Base;
 use crate::{Hashing, Redaction, StoreError};
 use deferred::Deferred;
-
-/// The room for unsaved nodes that is kept from one save to the next.
-const MANY: usize = 1 << 10;
-
-/// Nodes that edits left behind are dropped when the unsaved ones have grown by this much and doubled.
-const SWEEP_MIN: usize = 1 << 20;
+pub use merge::MapEntries;
+use unstored::{New, Origin, SWEEP_MIN, Unstored};
 
 /// Nodes that most edits pass.
 const ON_THE_WAY: usize = 8;
@@ -62,7 +60,7 @@ pub struct State {
     hashing: Hashing,
     root: BlobId,
     fresh: Unstored,
-    /// What was appended and isn't in the tree yet.
+    /// What was appended or put in and isn't in the tree yet.
     deferred: Option<Deferred>,
     /// What the nodes of the next save may be written as differences from.
     bases: Bases,
@@ -117,82 +115,6 @@ pub(crate) struct Unsaved {
 struct Bases {
     group: u32,
     places: IdMap<Base>,
-}
-
-/// Nodes that aren't stored yet; some of them may be left from earlier edits.
-#[derive(Clone, Default)]
-struct Unstored {
-    nodes: IdMap<New>,
-    /// Their ids in the order in which they came, each after those it refers to.
-    order: Vec<BlobId>,
-    /// Edits that added to them. After the second one some are out of use: the root of the first, at least.
-    edits: u32,
-    bytes: usize,
-    /// How many bytes there may be before those out of use are looked for.
-    limit: usize,
-}
-
-#[derive(Clone)]
-struct New {
-    node: Bytes,
-    /// As of when its id was computed.
-    sum: [u8; CHECKSUM],
-    origin: Origin,
-}
-
-/// Where a node comes from.
-#[derive(Clone, Copy)]
-enum Origin {
-    /// A value that came in. Most often nobody passes through it again, and who does gets it from the log.
-    Value,
-    /// An edit, and the stored node whose place it took, as far as that can be told.
-    Edit(Option<BlobId>),
-}
-
-impl New {
-    /// The stored node whose place it took.
-    const fn old(&self) -> Option<BlobId> {
-        match self.origin {
-            Origin::Value => None,
-            Origin::Edit(old) => old,
-        }
-    }
-}
-
-impl Unstored {
-    fn insert(&mut self, id: BlobId, node: Bytes, origin: Origin) {
-        self.bytes += node.len();
-        let sum = checksum(&node);
-        self.nodes.insert(id, New { node, sum, origin });
-        self.order.push(id);
-    }
-
-    /// All of them, with their bases.
-    fn all(&self, base: impl Fn(&New) -> Option<(Base, Bytes)>) -> Vec<Fresh> {
-        let mut all = Vec::with_capacity(self.order.len() + 1);
-        let nodes = self.order.iter().filter_map(|id| Some((*id, self.nodes.get(id)?)));
-        all.extend(nodes.map(|(id, new)| {
-            let base = base(new);
-            let references = base.as_ref().map_or_else(Vec::new, |_| offsets(&new.node));
-            Fresh { id, node: new.node.clone(), base, references, sum: Some(new.sum) }
-        }));
-        all
-    }
-
-    /// Whether all of them are known to be in use.
-    const fn are_in_use(&self) -> bool {
-        self.edits < 2
-    }
-
-    /// All of them are stored.
-    fn clear(&mut self) {
-        self.nodes.clear();
-        self.order.clear();
-        // The next save will most likely be as small as most are.
-        self.nodes.shrink_to(MANY);
-        self.order.shrink_to(MANY);
-        (self.edits, self.bytes, self.limit) = (0, 0, SWEEP_MIN);
-    }
 }
 
 /// The nodes at hand during one call.
@@ -360,12 +282,11 @@ impl State {
 
     /// The value that goes in at the end of `path`.
     fn incoming<'v>(&self, path: Option<&Path>, value: &'v Value) -> Cow<'v, Value> {
-        let Some(redaction) = &self.redaction else { return Cow::Borrowed(value) };
         let key = match path.and_then(|path| path.segments().last()) {
             Some(Segment::Key(key)) => Some(&**key),
             _ => None,
         };
-        Cow::Owned(redaction.entry(key, value))
+        incoming(self.redaction.as_ref(), key, value)
     }
 
     /// A stored state. Nothing is loaded before it is needed, and then it is checked against its id.
@@ -466,7 +387,7 @@ impl State {
             let nodes = encoder.finish();
             // Whatever was there before is out of use.
             self.fresh.edits = 2;
-            self.keep(nodes);
+            self.keep(&nodes);
             return Ok(());
         }
         let slot = self.slot(&value, path.segments().len())?;
@@ -489,13 +410,13 @@ impl State {
             entries.push_slot(&slot);
         }
         let nodes = encoder.finish();
-        if self.defers(path, entries.len()) {
-            self.keep(nodes);
+        if self.defers(path, Kind::List, &entries) {
+            self.keep(&nodes);
             self.defer(&entries);
             return Ok(());
         }
         self.make_tree();
-        self.keep(nodes);
+        self.keep(&nodes);
         self.edit(path, &Edit::Extend(Cow::Owned(entries))).await.map(drop)
     }
 
@@ -724,14 +645,14 @@ impl State {
         let mut slot = Vec::new();
         encoder.slot(value, depth, &mut slot)?;
         let nodes = encoder.finish();
-        self.keep(nodes);
+        self.keep(&nodes);
         Ok(slot)
     }
 
-    fn keep(&mut self, nodes: Vec<(BlobId, Bytes)>) {
+    fn keep(&mut self, nodes: &[(BlobId, Bytes)]) {
         for (id, node) in nodes {
-            if !self.fresh.nodes.contains_key(&id) {
-                self.fresh.insert(id, node, Origin::Value);
+            if !self.fresh.nodes.contains_key(id) {
+                self.fresh.insert(*id, node.clone(), Origin::Value);
             }
         }
     }
@@ -783,6 +704,14 @@ impl std::fmt::Debug for State {
             .field("root", &self.root())
             .field("unsaved", &self.tree().1.nodes.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// A value that goes in at this key, as it may be stored.
+fn incoming<'v>(redaction: Option<&Arc<Redaction>>, key: Option<&str>, value: &'v Value) -> Cow<'v, Value> {
+    match redaction {
+        None => Cow::Borrowed(value),
+        Some(redaction) => Cow::Owned(redaction.entry(key, value)),
     }
 }
 

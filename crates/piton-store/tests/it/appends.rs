@@ -7,14 +7,14 @@ use piton_store::{Bytes, Content, Draft, DraftPart, MemoryStore, NewRun, RunLog,
 use piton_testing::{CrashStore, Fault, SeededRandom};
 use piton_types::{BlobId, EntryKind, Part, Path, Seq, Timestamp, Value};
 
-const AT: Timestamp = Timestamp::from_millis(7);
+pub(crate) const AT: Timestamp = Timestamp::from_millis(7);
 
-async fn new_log() -> RunLog {
+pub(crate) async fn new_log() -> RunLog {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     RunLog::create(store, NewRun::new("r".parse().unwrap(), AT)).await.unwrap()
 }
 
-async fn save(log: &mut RunLog, state: &mut State) -> Part {
+pub(crate) async fn save(log: &mut RunLog, state: &mut State) -> Part {
     let part = DraftPart { name: "app".into(), schema: "s".into(), version: 1, content: Content::State(state) };
     log.append(Draft { parts: vec![part], ..Draft::new(EntryKind::Checkpoint, AT) }).await.unwrap();
     log.appended_parts()[&"app".into()].clone()
@@ -28,7 +28,7 @@ fn talk(messages: u64) -> Value {
     Value::map([("messages", Value::List((0..messages).map(message).collect()))])
 }
 
-fn path(text: &str) -> Path {
+pub(crate) fn path(text: &str) -> Path {
     text.parse().unwrap()
 }
 

@@ -6,6 +6,7 @@ mod differences;
 mod encryption;
 mod files;
 mod logs;
+mod merges;
 mod segments;
 mod stores;
 mod support;

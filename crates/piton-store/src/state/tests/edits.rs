@@ -9,20 +9,21 @@ use super::*;
 
 /// One edit of the list `/xs` or the map `/m` of a state.
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Push(Value),
     Extend(Vec<Value>),
     Insert(u16, Value),
     SetItem(u16, Value),
     RemoveItem(u16),
     Put(u16, Value),
+    Merge(Vec<(u16, Value)>),
     Take(u16),
     Append(String),
     Replace(Value),
 }
 
 /// Items of which many are equal, many stand inside their parent, and some don't.
-fn item() -> impl Strategy<Value = Value> {
+pub(super) fn item() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => (0..4_u64).prop_map(Value::from),
         3 => (0..100_000_u64).prop_map(Value::from),
@@ -33,7 +34,7 @@ fn item() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => item().prop_map(Step::Push),
         1 => proptest::collection::vec(item(), 0..300).prop_map(Step::Extend),
@@ -41,6 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<u16>(), item()).prop_map(|(at, value)| Step::SetItem(at, value)),
         5 => any::<u16>().prop_map(Step::RemoveItem),
         5 => (any::<u16>(), item()).prop_map(|(key, value)| Step::Put(key, value)),
+        3 => proptest::collection::vec((any::<u16>(), item()), 0..4).prop_map(Step::Merge),
+        1 => proptest::collection::vec((any::<u16>(), item()), 0..60).prop_map(Step::Merge),
         4 => any::<u16>().prop_map(Step::Take),
         2 => (any::<u32>(), 0..6_000_usize).prop_map(|(seed, len)| Step::Append(prose(seed.into(), len))),
         1 => item().prop_map(Step::Replace),
@@ -49,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The state as a plain value.
 #[derive(Clone)]
-struct Model {
+pub(super) struct Model {
     items: Vec<Value>,
     entries: std::collections::BTreeMap<String, Value>,
     text: String,
@@ -57,7 +60,7 @@ struct Model {
 }
 
 impl Model {
-    fn value(&self) -> Value {
+    pub(super) fn value(&self) -> Value {
         Value::map([
             ("xs", Value::List(self.items.clone())),
             ("m", Value::Map(self.entries.clone())),
@@ -67,7 +70,7 @@ impl Model {
     }
 
     /// The same edit on both.
-    async fn apply(&mut self, state: &mut State, step: Step, keys: u16) {
+    pub(super) async fn apply(&mut self, state: &mut State, step: Step, keys: u16) {
         let (xs, m) = (path("/xs"), path("/m"));
         let within = |at: u16, len: usize| usize::from(at) * len / (usize::from(u16::MAX) + 1);
         match step {
@@ -106,6 +109,12 @@ impl Model {
                 self.entries.insert(key.clone(), value.clone());
                 state.set(&m.key(key), value).await.unwrap();
             }
+            Step::Merge(entries) => {
+                let entries: Vec<_> =
+                    entries.into_iter().map(|(key, value)| (format!("{}", key % keys), value)).collect();
+                self.entries.extend(entries.clone());
+                state.merge(&m, &entries).await.unwrap();
+            }
             Step::Take(key) => {
                 let key = format!("{}", key % keys);
                 let there = self.entries.remove(&key).is_some();
@@ -123,7 +132,7 @@ impl Model {
     }
 }
 
-fn model(items: usize, entries: u16, pick: &[Value]) -> Model {
+pub(super) fn model(items: usize, entries: u16, pick: &[Value]) -> Model {
     let mut next = noise(items as u64);
     let mut value = || pick[next() as usize % pick.len()].clone();
     Model {
@@ -324,6 +333,9 @@ async fn what_cannot_be_done_is_said_and_changes_nothing() {
         state.insert(&path("/k"), Value::Null).await,
         state.insert(&path(""), Value::Null).await,
         state.remove(&path("")).await.map(drop),
+        state.merge(&path("/b/c"), &[("d".to_owned(), Value::Null)]).await,
+        state.merge(&path("/a"), &[("x".to_owned(), Value::Null)]).await,
+        state.merge(&path("/s"), &[("x".to_owned(), Value::Null)]).await,
     ]
     .map(|result| result.unwrap_err().to_string());
     assert_eq!(
@@ -339,6 +351,9 @@ async fn what_cannot_be_done_is_said_and_changes_nothing() {
             r#"path "/k" of the state is not valid: only a list can be inserted into"#,
             r#"path "" of the state is not valid: the whole state can only be replaced"#,
             r#"path "" of the state is not valid: the whole state can only be replaced"#,
+            r#"path "/b" of the state doesn't exist"#,
+            r#"path "/a/x" of the state is not valid: a list has indexes, not keys"#,
+            r#"path "/s/x" of the state is not valid: it leads into a value that has no parts"#,
         ]
     );
     for gone in ["/b/c", "/a/1", "/a/x", "/s/x"] {

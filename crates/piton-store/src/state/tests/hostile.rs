@@ -63,14 +63,19 @@ fn feed(node: Bytes, nodes: Vec<Bytes>) {
         let (again, root) = Memory::of(&value);
         assert!(now(load(&again, root)).unwrap() == value);
     }
-    let mut state = State::open(Hashing::PLAIN, id, Some(std::sync::Arc::new(memory)));
+    let source: Option<std::sync::Arc<dyn NodeSource>> = Some(std::sync::Arc::new(memory));
+    let mut state = State::open(Hashing::PLAIN, id, source.clone());
     let _ = now(state.push(&Path::root(), Value::Null));
     let _ = now(state.set(&path("/a"), Value::Null));
     let _ = now(state.set(&path("/0"), Value::Null));
+    let _ = now(state.merge(&Path::root(), &[("b".to_owned(), Value::Null), ("~".to_owned(), Value::Null)]));
     let _ = now(state.remove(&path("/3")));
     let _ = now(state.append_text(&Path::root(), "x"));
     let _ = now(state.len(&path("/0")));
     let _ = state.unsaved();
+
+    let mut record = State::open(Hashing::PLAIN, id, source);
+    let _ = now(record.unwind(1));
 
     let mut nodes: Vec<_> = nodes.into_iter().take(5).collect();
     nodes.push(node.clone());

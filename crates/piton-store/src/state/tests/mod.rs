@@ -3,6 +3,7 @@
 mod diffs;
 mod edits;
 mod hostile;
+mod merges;
 mod round_trip;
 
 use std::sync::Mutex;

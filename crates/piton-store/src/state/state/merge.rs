@@ -1,0 +1,133 @@
+//! Many entries of a map, set at once.
+
+use std::borrow::{Borrow, Cow};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use piton_types::{BlobId, Path, Value};
+
+use super::{State, incoming};
+use crate::state::edit::Edit;
+use crate::state::encode::Encoder;
+use crate::state::grammar::Kind;
+use crate::state::node::Entries;
+use crate::{Hashing, Redaction, Store, StoreError};
+
+impl State {
+    /// Sets entries of the map at `path`, at the cost of one edit. Of two with the same key the later one counts.
+    ///
+    /// In most checkpoints they are stored as what was put in, so a value that a later merge replaces stays for up to 15
+    /// more entries of the log. A value that may have to vanish is replaced by [`set`](Self::set) or taken out by
+    /// [`remove`](Self::remove): the checkpoint after that has nothing of it.
+    ///
+    /// ```
+    /// # use piton_store::{Hashing, StoreError, state::State};
+    /// # use piton_types::{Path, Value};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), StoreError> {
+    /// let mut state = State::new(&Hashing::PLAIN, &Value::map([("turn", Value::from(1))]))?;
+    /// state.merge(&Path::root(), &[("turn", Value::from(2)), ("name", Value::from("Ada"))]).await?;
+    /// assert_eq!(state.value().await?, Value::map([("name", Value::from("Ada")), ("turn", Value::from(2))]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn merge<K, V>(&mut self, path: &Path, entries: &[(K, V)]) -> Result<(), StoreError>
+    where
+        K: AsRef<str>,
+        V: Borrow<Value>,
+    {
+        let entries = MapEntries::new(&self.hashing, self.redaction.as_ref(), path.segments().len(), entries)?;
+        self.merge_encoded(path, &entries).await
+    }
+
+    /// [`merge`](Self::merge) of entries that were encoded ahead, for the store that this state is saved in.
+    pub async fn merge_encoded(&mut self, path: &Path, entries: &MapEntries) -> Result<(), StoreError> {
+        if !self.fits(&entries.hashing, entries.redaction.as_ref()) || entries.depth != path.segments().len() {
+            let detail = "they were encoded for another store, or for another place".to_owned();
+            return Err(StoreError::Invalid { what: "entries of a map".to_owned(), detail });
+        }
+        if entries.entries.is_empty() {
+            return Ok(());
+        }
+        if self.defers(path, Kind::Map, &entries.entries) {
+            self.keep(&entries.nodes);
+            self.defer(&entries.entries);
+            return Ok(());
+        }
+        self.make_tree();
+        self.keep(&entries.nodes);
+        self.edit(path, &Edit::Merge(Cow::Borrowed(&entries.entries))).await.map(drop)
+    }
+}
+
+/// Entries for a map in a state, encoded: for whoever has the time for that before the state's turn comes.
+///
+/// ```
+/// # use piton_store::{MemoryStore, StoreError, state::{MapEntries, State}, Store};
+/// # use piton_types::{Path, Value};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), StoreError> {
+/// let store = MemoryStore::new();
+/// let entries = MapEntries::encode(&store, &Path::root(), &[("turn", Value::from(2))])?;
+/// let mut state = State::new(store.hashing(), &Value::map([("turn", Value::from(1))]))?;
+/// state.merge_encoded(&Path::root(), &entries).await?;
+/// assert_eq!(state.value().await?, Value::map([("turn", Value::from(2))]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MapEntries {
+    hashing: Hashing,
+    redaction: Option<Arc<Redaction>>,
+    /// How many containers are around the map.
+    depth: usize,
+    /// In the order of their keys, none twice.
+    entries: Entries,
+    /// The nodes below them.
+    nodes: Vec<(BlobId, Bytes)>,
+}
+
+impl MapEntries {
+    /// Encodes entries for the map at `path` of a state that is saved in this store. Of two with the same key the later one
+    /// counts.
+    pub fn encode<K, V>(store: &dyn Store, path: &Path, entries: &[(K, V)]) -> Result<Self, StoreError>
+    where
+        K: AsRef<str>,
+        V: Borrow<Value>,
+    {
+        Self::new(store.hashing(), store.redaction(), path.segments().len(), entries)
+    }
+
+    fn new<K, V>(
+        hashing: &Hashing,
+        redaction: Option<&Arc<Redaction>>,
+        depth: usize,
+        entries: &[(K, V)],
+    ) -> Result<Self, StoreError>
+    where
+        K: AsRef<str>,
+        V: Borrow<Value>,
+    {
+        // Of those with the same key the last one comes first, and stays.
+        let values = entries.iter().rev().map(|(key, value)| (key.as_ref(), value.borrow()));
+        let mut values: Vec<(&str, &Value)> = values.collect();
+        values.sort_by_key(|(key, _)| *key);
+        values.dedup_by(|(one, _), (other, _)| one == other);
+        let mut encoder = Encoder::new(hashing);
+        let mut entries = Entries::default();
+        let mut slot = Vec::new();
+        for (key, value) in values {
+            slot.clear();
+            encoder.slot(&incoming(redaction, Some(key), value), depth + 1, &mut slot)?;
+            entries.push_keyed(key.as_bytes(), &slot);
+        }
+        let nodes = encoder.finish();
+        Ok(Self { hashing: hashing.clone(), redaction: redaction.cloned(), depth, entries, nodes })
+    }
+}
+
+impl std::fmt::Debug for MapEntries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MapEntries").field("entries", &self.entries.len()).finish_non_exhaustive()
+    }
+}
