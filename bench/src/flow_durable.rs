@@ -28,7 +28,9 @@ const STATE: usize = 10 << 20;
 
 pub(crate) async fn run(scratch: &Path) -> anyhow::Result<()> {
     for durability in [Durability::Durable, Durability::Relaxed] {
-        checkpoints(scratch, durability).await?;
+        for is_ahead in [false, true] {
+            checkpoints(scratch, durability, is_ahead).await?;
+        }
     }
     work().await?;
     resume(scratch).await?;
@@ -159,9 +161,10 @@ fn given() -> Inputs {
 
 /// Every node is a checkpoint. The time of one is that of the whole run until all of them are durable, divided among
 /// them: syncs go on beside the nodes.
-async fn checkpoints(scratch: &Path, durability: Durability) -> anyhow::Result<()> {
+async fn checkpoints(scratch: &Path, durability: Durability, is_ahead: bool) -> anyhow::Result<()> {
     let name = if durability == Durability::Durable { "full sync" } else { "normal sync" };
-    let folder = scratch.join(format!("flow-{}", name.replace(' ', "-")));
+    let name = format!("{name}{}", if is_ahead { ", running ahead" } else { "" });
+    let folder = scratch.join(format!("flow-{}", name.replace([' ', ','], "-")));
     std::fs::create_dir_all(&folder)?;
     let store = Arc::new(SqliteStore::open(folder.join("store.db"), SqliteOptions::default())?);
     let context = Context::system(Arc::clone(&store) as Arc<dyn Store>);
@@ -173,6 +176,7 @@ async fn checkpoints(scratch: &Path, durability: Durability) -> anyhow::Result<(
     for round in 0..ROUNDS + 3 {
         let run = Run::open(&context, opening(&format!("run-{round}"), durability)?).await?;
         let journal = RunJournal::new(&run, &flow, &services, &*context.clock).with_checkpoints_everywhere();
+        let journal = if is_ahead { journal.running_ahead() } else { journal };
         let ended = std::sync::Mutex::new(vec![context.clock.monotonic()]);
         let saved = std::sync::atomic::AtomicUsize::new(0);
         let tell = |event: &Event| match event {

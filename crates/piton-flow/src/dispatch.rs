@@ -24,7 +24,7 @@ use crate::control::{Control, Working};
 use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
-use crate::journal::{Beginning, Begun, Found, NewCheckpoint, NodeDone};
+use crate::journal::{Beginning, Begun, Found, NodeDone};
 use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
 use crate::nodes;
 use crate::outside::Outside;
@@ -248,6 +248,10 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         ended.last = Some(place);
         ready.done(place, exit.as_deref());
         if let Some(replies) = &replies {
+            // Nobody is told an answer that another may take the place of.
+            if let Err(error) = host.journal.kept().await {
+                return Err(broken(FlowError::Journal(error), ended));
+            }
             replies.ended(host, place, &ready.passed, &ended.pool).await;
         }
         if node.patience.is_some() {
@@ -306,7 +310,7 @@ async fn tell_saved(saved: Vec<(StepPath, CheckpointRef)>, host: &Host<'_>) -> R
 
 /// Cancels what isn't wanted any more.
 fn leave_out(
-    ready: &mut Ready<'_>,
+    ready: &mut Ready<&Graph>,
     fresh: &mut VecDeque<(usize, StepPath, u32, Duration)>,
     handles: &mut HashMap<usize, AbortHandle>,
     ended_early: &mut HashSet<usize>,
@@ -558,11 +562,11 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     async fn record(
         &self,
-        result: Result<&Value, &str>,
+        result: Result<Value, String>,
         retry: Option<Duration>,
         unanswered: bool,
         host: &Host<'_>,
-    ) -> Result<Option<NewCheckpoint>, FlowError> {
+    ) -> Result<Option<CheckpointRef>, FlowError> {
         // Without a journal nothing is made for it.
         if !host.journal.keeps() {
             return Ok(None);
@@ -582,7 +586,7 @@ impl Attempt<'_> {
     }
 
     async fn fail(&self, error: &NodeError, retry: Option<Duration>, host: &Host<'_>) -> Result<(), FlowError> {
-        self.record(Err(&error.message), retry, error.unanswered, host).await.map(drop)
+        self.record(Err(error.message.clone()), retry, error.unanswered, host).await.map(drop)
     }
 
     async fn succeed(
@@ -593,11 +597,8 @@ impl Attempt<'_> {
         host: &Host<'_>,
     ) -> Result<Done, FlowError> {
         // Without a journal nothing is made for it.
-        let checkpoint = if host.journal.keeps() {
-            self.record(Ok(&record::write(&output)), None, false, host).await?
-        } else {
-            None
-        };
+        let checkpoint =
+            if host.journal.keeps() { self.record(Ok(record::write(&output)), None, false, host).await? } else { None };
         host.control.into_iter().for_each(|control| control.completed(self.step));
         host.events
             .tell(|| match failed {
@@ -607,13 +608,8 @@ impl Attempt<'_> {
                 }
             })
             .await;
-        if let Some(NewCheckpoint { checkpoint, is_told_later }) = checkpoint {
-            if let Some(outside) = host.services.get::<Outside>() {
-                outside.made(host, self.step, &checkpoint).map_err(FlowError::Journal)?;
-            }
-            if !is_told_later {
-                tell_saved(vec![(self.step.clone(), checkpoint)], host).await?;
-            }
+        if let Some(checkpoint) = checkpoint {
+            tell_saved(vec![(self.step.clone(), checkpoint)], host).await?;
         }
         Ok(Done { output, usage })
     }

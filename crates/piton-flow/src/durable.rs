@@ -1,8 +1,9 @@
 //! The journal of a durable run: every node that ends is one entry of the run's log.
 //!
-//! - What follows from other results (templates, branches, code, containers, agents around their turns) needs no sync
-//!   of its own. Before anything outward begins, all that finished is durable; the result of something outward is
-//!   durable when it is recorded (decision 3 of the design).
+//! - What follows from other results (templates, branches, code, containers, agents around their turns) needs no sync of
+//!   its own, and may be written beside the nodes that follow, if whoever runs it asks for that. Before anything outward
+//!   begins, all that finished is durable; the result of something outward is durable when it is recorded (decision 3 of
+//!   the design).
 //! - Something outward is an effect (decision 4): its intent, with its key, stands in the log before it begins, and
 //!   the entry of its end is the receipt.
 //! - A checkpoint after a node that touches nothing outside is synced beside the nodes that follow, and told of when that
@@ -12,12 +13,13 @@
 //!   neither is made.
 //! - Every entry of a node carries what was counted so far, so that limits count on.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex as Locked, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex as Locked, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_runtime::{FailureKind, Intended, Run, StepDone, StepStanding, Uncertain};
+use piton_runtime::{EndedStep, FailureKind, Intended, Later, Run, RunError, StepDone, StepStanding, Turn, Uncertain};
+use piton_store::DraftPart;
 use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, RunId, Seq, StepPath, TokenUsage, Trigger,
     Value,
@@ -25,42 +27,64 @@ use piton_types::{
 use tokio::sync::{Mutex, Notify};
 
 use crate::flow::Flow;
-use crate::journal::{Beginning, Begun, Found, Journal, JournalError, NewCheckpoint, NodeDone, OnUncertain};
+use crate::journal::{Beginning, Begun, Found, Journal, JournalError, NodeDone, OnUncertain};
 use crate::need::Services;
 use crate::node::Effect;
 use crate::outside::{AuditKind, Outside};
-use crate::position::{Now, Position};
+use crate::position::{EnginePart, Moved, Now, Position};
 use crate::record;
 use crate::tally::Tally;
 use crate::uncertain;
-use crate::variables::Variables;
+use crate::variables::{Gave, Variables};
+
+/// What took so long is in the log before anything follows, even if nodes run ahead: writing it takes a hundredth of that.
+const WORTH_A_WAIT: Duration = Duration::from_millis(1);
 
 /// A journal over a run.
 pub struct RunJournal<'a> {
     run: &'a Run,
     clock: &'a dyn Clock,
     outside: Option<&'a Outside>,
-    fingerprint: Value,
+    fingerprint: Arc<Value>,
     everywhere: bool,
+    ahead: bool,
     /// What earlier processes had counted, and when this one began.
     before: Tally,
     began: Duration,
     counted: Locked<Tally>,
     /// Steps that began and haven't ended, and whether they wait for somebody.
     begun: Locked<BTreeMap<StepPath, bool>>,
-    book: Mutex<Book<'a>>,
+    /// As of the steps that were recorded, written or not.
+    position: Locked<Position>,
+    shared: Arc<Shared>,
+}
+
+/// What is written with, now or later.
+#[derive(Debug)]
+struct Shared {
+    /// Only who has his turn to write touches it.
+    book: Mutex<Book>,
     saving: Locked<Saving>,
     /// There is something new in `saving`.
     wake: Notify,
+    run: RunId,
+    /// What is written is as durable as the run asks for.
+    is_relaxed: bool,
 }
 
 /// Checkpoints on their way to the disk, and those that are there and nobody was told of.
 #[derive(Debug, Default)]
 struct Saving {
+    /// How many results are still to be written.
+    unwritten: usize,
     /// In the order of the log.
-    open: Vec<(StepPath, CheckpointRef)>,
+    open: VecDeque<(StepPath, CheckpointRef)>,
+    /// Those of them that were written later, and of which the run's own log doesn't tell yet.
+    made: Vec<(StepPath, CheckpointRef)>,
     /// The newest entry that is known to be durable.
     synced: Seq,
+    /// The newest entry that was written without a sync.
+    relaxed: Seq,
 }
 
 impl Saving {
@@ -72,17 +96,33 @@ impl Saving {
     /// Those that are durable.
     fn durable(&self) -> Vec<(StepPath, CheckpointRef)> {
         let count = self.open.partition_point(|(_, checkpoint)| checkpoint.seq <= self.synced);
-        self.open[..count].to_vec()
+        self.open.range(..count).cloned().collect()
+    }
+
+    /// Whether something was written that nobody has synced since.
+    fn is_unsynced(&self) -> bool {
+        self.relaxed > self.synced
     }
 }
 
-/// What writes need, one at a time.
-#[derive(Debug)]
-struct Book<'a> {
-    /// The newest entry that was written without a sync.
-    relaxed: Seq,
+/// The parts of checkpoints.
+#[derive(Debug, Default)]
+struct Book {
     variables: Variables,
-    position: Position<'a>,
+    engine: EnginePart,
+}
+
+impl Book {
+    /// The parts of a checkpoint; with what a node gave, if it is made after one.
+    async fn parts(
+        &mut self,
+        turn: &Turn<'_>,
+        gave: Option<&Gave>,
+        moved: &Moved,
+        fingerprint: &Value,
+    ) -> Result<Vec<DraftPart<'_>>, RunError> {
+        Ok(vec![self.variables.part(turn, gave).await?, self.engine.part(turn, moved, fingerprint).await?])
+    }
 }
 
 impl std::fmt::Debug for RunJournal<'_> {
@@ -103,28 +143,33 @@ impl<'a> RunJournal<'a> {
         if let Some(outside) = outside {
             outside.governor().resume(run.id(), before.used());
         }
-        let book =
-            Book { relaxed: Seq::default(), variables: Variables::new(run), position: Position::new(&flow.graph) };
+        let shared = Shared {
+            book: Mutex::default(),
+            saving: Locked::default(),
+            wake: Notify::new(),
+            run: run.id().clone(),
+            is_relaxed: run.is_relaxed(),
+        };
         Self {
             run,
             clock,
             outside,
-            fingerprint: Value::Null,
+            fingerprint: Arc::default(),
             everywhere: false,
+            ahead: false,
             before,
             began: clock.monotonic(),
             counted: Locked::new(before),
             begun: Locked::default(),
-            book: Mutex::new(book),
-            saving: Locked::default(),
-            wake: Notify::new(),
+            position: Locked::new(Position::new(&flow.graph)),
+            shared: Arc::new(shared),
         }
     }
 
     /// The fingerprint that the run was begun with, for its checkpoints.
     #[must_use]
     pub fn begun_with(mut self, fingerprint: Value) -> Self {
-        self.fingerprint = fingerprint;
+        self.fingerprint = Arc::new(fingerprint);
         self
     }
 
@@ -132,6 +177,14 @@ impl<'a> RunJournal<'a> {
     #[must_use]
     pub fn with_checkpoints_everywhere(mut self) -> Self {
         self.everywhere = true;
+        self
+    }
+
+    /// Lets nodes go on while the results before them are being written, if those follow from others and took less than a
+    /// millisecond: see [`FlowOptions::run_ahead`](crate::FlowOptions::run_ahead).
+    #[must_use]
+    pub fn running_ahead(mut self) -> Self {
+        self.ahead = true;
         self
     }
 
@@ -154,24 +207,24 @@ impl<'a> RunJournal<'a> {
         if interrupted {
             lock(&self.begun).clear();
         }
-        let mut book = self.book.lock().await;
-        self.save_in(&mut book, trigger, description, None).await
+        self.save_before(trigger, description, None).await
     }
 
-    async fn save_in(
+    async fn save_before(
         &self,
-        book: &mut Book<'_>,
         trigger: Trigger,
         description: &str,
         step: Option<&StepPath>,
     ) -> Result<CheckpointRef, JournalError> {
+        let turn = self.run.turn().await?;
+        let mut book = self.shared.book.lock().await;
         let mut checkpoint = CheckpointRecord::by(trigger).described(description);
         checkpoint.kind = CheckpointKind::Node;
-        let begun = lock(&self.begun).clone();
-        let now = Now { begun: &begun, counted: self.tally().value(), fingerprint: &self.fingerprint };
-        let parts = vec![book.variables.part(self.run, None).await?, book.position.part(self.run, None, now).await?];
-        let saved = self.run.save_checkpoint(&checkpoint, parts, None).await?;
-        lock(&self.saving).is_durable(saved.seq);
+        let moved = self.moved(None, &self.tally().value())?;
+        let parts = book.parts(&turn, None, &moved, &self.fingerprint).await?;
+        let saved = turn.save_checkpoint(&checkpoint, parts, None).await?;
+        drop(book);
+        self.saving().is_durable(saved.seq);
         if let Some(outside) = self.outside {
             let now = self.clock.now();
             let line = outside.note(now, self.run.id(), step, AuditKind::CheckpointSaved, description)?;
@@ -180,9 +233,21 @@ impl<'a> RunJournal<'a> {
         Ok(saved)
     }
 
-    /// Whether something was written that nobody has synced since.
-    fn is_unsynced(&self, book: &Book<'_>) -> bool {
-        book.relaxed > lock(&self.saving).synced
+    /// Where the run is, for a checkpoint; with `node` finished, if it is made after one.
+    fn moved(&self, node: Option<(&StepPath, &Value)>, counted: &Value) -> Result<Moved, RunError> {
+        let begun = lock(&self.begun);
+        lock(&self.position).moved(self.run, node, &Now { begun: &begun, counted })
+    }
+
+    fn saving(&self) -> MutexGuard<'_, Saving> {
+        lock(&self.shared.saving)
+    }
+
+    /// What a checkpoint after a node carries.
+    fn checkpoint(&self, step: &StepPath, record: &Value, counted: &Value) -> Result<Checkpoint, RunError> {
+        let gave = Gave::new(self.run, step, record)?;
+        let moved = self.moved(Some((step, record)), counted)?;
+        Ok(Checkpoint { gave, moved, fingerprint: Arc::clone(&self.fingerprint) })
     }
 
     /// What was counted until now.
@@ -225,9 +290,8 @@ impl Journal for RunJournal<'_> {
         self.run.ready_for(beginning.step).await?;
         // What asked before has its checkpoint.
         if beginning.checkpoint && !self.run.is_asked(beginning.step) {
-            let mut book = self.book.lock().await;
             let description = format!("before {}", beginning.step);
-            self.save_in(&mut book, Trigger::BeforeExternal, &description, Some(beginning.step)).await?;
+            self.save_before(Trigger::BeforeExternal, &description, Some(beginning.step)).await?;
         }
         let mut key = None;
         if beginning.effect == Effect::Outward {
@@ -237,13 +301,17 @@ impl Journal for RunJournal<'_> {
                 OnUncertain::Fail => Uncertain::GiveUp,
             };
             // Whoever begins beside us waits here until what both depend on is durable.
-            let book = self.book.lock().await;
+            let mut turn = self.run.turn().await?;
+            let (is_unsynced, relaxed) = {
+                let saving = self.saving();
+                (saving.is_unsynced(), saving.relaxed)
+            };
             // An intent that is lost in a power cut is made again with the same key; only if a repetition must be
             // known of does it need a sync for its own sake.
-            let must = self.is_unsynced(&book) || beginning.on_uncertain != OnUncertain::Retry;
+            let must = is_unsynced || beginning.on_uncertain != OnUncertain::Retry;
             let durability = if must { Durability::Durable } else { Durability::Relaxed };
             let said = beginning.said.map(uncertain::read);
-            match self.run.intend(beginning.step, beginning.inputs, uncertain, said, durability).await? {
+            match turn.intend(beginning.step, beginning.inputs, uncertain, said, durability).await? {
                 Intended::Go { key: found } => key = Some(found.to_string()),
                 Intended::Done(value) => return Ok(Begun::Done(value)),
                 Intended::Unknown => return Ok(Begun::Unknown),
@@ -253,7 +321,7 @@ impl Journal for RunJournal<'_> {
             }
             if must {
                 // What came before it is durable too.
-                lock(&self.saving).is_durable(book.relaxed);
+                self.saving().is_durable(relaxed);
             }
         }
         lock(&self.begun).insert(beginning.step.clone(), beginning.waits);
@@ -268,82 +336,195 @@ impl Journal for RunJournal<'_> {
         self.run.lines().write(line);
     }
 
-    async fn record(&self, done: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError> {
-        let mut book = self.book.lock().await;
+    async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
         let is_outermost = !done.step.as_str().contains('/');
-        if let (Ok(record), true) = (done.result, is_outermost) {
+        if let (Ok(record), true) = (&done.result, is_outermost) {
             let mut counted = lock(&self.counted);
             counted.steps += 1;
             counted.exceptions += record::exceptions(record);
         }
         let is_checkpoint = (done.checkpoint || self.everywhere) && done.result.is_ok();
-        let is_saved_later = is_checkpoint && done.effect == Effect::Pure && self.run.syncs_later();
-        let durability = if done.effect == Effect::Pure && (!is_checkpoint || is_saved_later) {
-            Durability::Relaxed
-        } else {
-            Durability::Durable
-        };
-        let tally = self.tally().value();
-        let step = StepDone {
+        let needs_no_sync = self.shared.is_relaxed || !is_checkpoint || self.run.syncs_later();
+        let is_relaxed = done.effect == Effect::Pure && needs_no_sync;
+        let mut step = StepDone {
             started_at: done.started_at,
             duration: done.duration,
             failure: if done.unanswered { FailureKind::Unanswered } else { FailureKind::Work },
             retry: done.retry,
-            tally: tally.clone(),
-            durability,
-            ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result.cloned().map_err(str::to_owned))
+            durability: if is_relaxed { Durability::Relaxed } else { Durability::Durable },
+            ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result)
         };
-        let Book { relaxed, variables, position } = &mut *book;
-        let parts = match done.result {
-            Ok(record) if is_checkpoint => {
-                let begun = lock(&self.begun).clone();
-                let now = Now { begun: &begun, counted: tally, fingerprint: &self.fingerprint };
-                let node = Some((done.step, record));
-                vec![variables.part(self.run, node).await?, position.part(self.run, node, now).await?]
+        if self.ahead && is_relaxed && step.result.is_ok() {
+            let later = |step: &mut StepDone| {
+                step.tally = self.tally().value();
+                lock(&self.begun).remove(&step.path);
+                let Ok(record) = &step.result else { unreachable!("it ended well") };
+                let checkpoint = match is_checkpoint {
+                    true => Some(self.checkpoint(&step.path, record, &step.tally)?),
+                    false => {
+                        lock(&self.position).finished(&step.path, record);
+                        None
+                    }
+                };
+                Ok(Box::new(NodeResult::new(&self.shared, step.path.clone(), checkpoint)) as Box<dyn Later>)
+            };
+            self.run.record_later(step, later).await?;
+            if done.duration >= WORTH_A_WAIT {
+                self.run.catch_up().await?;
             }
-            _ => Vec::new(),
+            return Ok(None);
+        }
+        let mut turn = self.run.turn().await?;
+        let mut book = self.shared.book.lock().await;
+        step.tally = self.tally().value();
+        let (checkpoint, output) = match &step.result {
+            Ok(record) if is_checkpoint => (Some(self.checkpoint(done.step, record, &step.tally)?), None),
+            Ok(record) => (None, Some(record.clone())),
+            Err(_) => (None, None),
         };
-        let recorded = self.run.record(step, parts).await?;
+        let parts = match &checkpoint {
+            Some(made) => book.parts(&turn, Some(&made.gave), &made.moved, &made.fingerprint).await?,
+            None => Vec::new(),
+        };
+        let recorded = turn.record(step, parts).await?;
         lock(&self.begun).remove(done.step);
-        if let (Ok(record), false) = (done.result, is_checkpoint) {
-            variables.finished(done.step.clone());
-            position.finished(done.step, record);
+        if let Some(output) = output {
+            book.variables.finished(done.step);
+            lock(&self.position).finished(done.step, &output);
+        }
+        let mut saving = self.saving();
+        if is_relaxed {
+            saving.relaxed = recorded.seq;
+        }
+        if self.shared.is_relaxed || !is_relaxed {
+            saving.is_durable(recorded.seq);
         }
         let checkpoint = is_checkpoint.then(|| CheckpointRef { run: self.run.id().clone(), seq: recorded.seq });
-        let mut saving = lock(&self.saving);
-        match durability {
-            Durability::Durable => saving.is_durable(recorded.seq),
-            Durability::Relaxed => *relaxed = recorded.seq,
+        if let (Some(checkpoint), Some(outside)) = (&checkpoint, self.outside) {
+            self.run.lines().write(outside.made(self.clock.now(), done.step, checkpoint)?);
         }
-        // Behind others that nobody was told of yet, it is told of after them.
-        let is_told_later = is_saved_later || !saving.open.is_empty();
+        // It isn't durable yet, or behind others that nobody was told of, and is told of after them.
+        let is_told_later = saving.synced < recorded.seq || !saving.open.is_empty();
         if let (Some(checkpoint), true) = (&checkpoint, is_told_later) {
-            saving.open.push((done.step.clone(), checkpoint.clone()));
-            self.wake.notify_one();
+            saving.open.push_back((done.step.clone(), checkpoint.clone()));
+            self.shared.wake.notify_one();
+            return Ok(None);
         }
-        Ok(checkpoint.map(|checkpoint| NewCheckpoint { checkpoint, is_told_later }))
+        Ok(checkpoint)
+    }
+
+    async fn kept(&self) -> Result<(), JournalError> {
+        Ok(self.run.catch_up().await?)
     }
 
     fn is_saving(&self) -> bool {
-        !lock(&self.saving).open.is_empty()
+        let saving = self.saving();
+        saving.unwritten > 0 || !saving.open.is_empty()
     }
 
     async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
-        while !self.is_saving() {
-            self.wake.notified().await;
+        loop {
+            let (newest, saved, made) = {
+                let mut saving = self.saving();
+                let newest = saving.open.back().map(|(_, checkpoint)| checkpoint.seq);
+                (newest, saving.durable(), std::mem::take(&mut saving.made))
+            };
+            if let Some(outside) = self.outside {
+                for (step, checkpoint) in made {
+                    self.run.lines().write(outside.made(self.clock.now(), &step, &checkpoint)?);
+                }
+            }
+            if !saved.is_empty() {
+                return Ok(saved);
+            }
+            if let Some(newest) = newest {
+                self.run.sync().await?;
+                self.saving().is_durable(newest);
+                continue;
+            }
+            self.shared.wake.notified().await;
+            self.run.check_written()?;
+            // Everything is kept that was to be.
+            if !self.is_saving() {
+                return Ok(Vec::new());
+            }
         }
-        let saved = lock(&self.saving).durable();
-        if !saved.is_empty() {
-            return Ok(saved);
-        }
-        let newest = lock(&self.saving).open.last().map(|(_, checkpoint)| checkpoint.seq);
-        self.run.sync().await?;
-        let mut saving = lock(&self.saving);
-        saving.is_durable(newest.unwrap_or_default());
-        Ok(saving.durable())
     }
 
     fn told(&self, checkpoint: &CheckpointRef) {
-        lock(&self.saving).open.retain(|(_, open)| open != checkpoint);
+        // Most often they are told in order.
+        let mut saving = self.saving();
+        match saving.open.front() {
+            Some((_, first)) if first == checkpoint => drop(saving.open.pop_front()),
+            _ => saving.open.retain(|(_, open)| open != checkpoint),
+        }
+    }
+}
+
+/// What a node gave, to be written.
+struct NodeResult {
+    shared: Arc<Shared>,
+    step: StepPath,
+    /// What it is to carry, if a checkpoint is wanted.
+    checkpoint: Option<Checkpoint>,
+}
+
+/// What a checkpoint after a node carries, as of when the node ended.
+struct Checkpoint {
+    gave: Gave,
+    moved: Moved,
+    fingerprint: Arc<Value>,
+}
+
+impl NodeResult {
+    fn new(shared: &Arc<Shared>, step: StepPath, checkpoint: Option<Checkpoint>) -> Self {
+        lock(&shared.saving).unwritten += 1;
+        Self { shared: Arc::clone(shared), step, checkpoint }
+    }
+}
+
+impl Drop for NodeResult {
+    fn drop(&mut self) {
+        lock(&self.shared.saving).unwritten -= 1;
+        // Whoever waits for it, or hears that it can't be written.
+        self.shared.wake.notify_one();
+    }
+}
+
+#[async_trait]
+impl Later for NodeResult {
+    async fn write(&mut self, turn: &mut Turn<'_>, step: &EndedStep) -> Result<(), RunError> {
+        let mut book = self.shared.book.lock().await;
+        match &self.checkpoint {
+            Some(Checkpoint { gave, moved, fingerprint }) => {
+                let parts = book.parts(turn, Some(gave), moved, fingerprint).await?;
+                turn.write(step, parts).await
+            }
+            None => {
+                turn.write(step, Vec::new()).await?;
+                book.variables.finished(&self.step);
+                Ok(())
+            }
+        }
+    }
+
+    fn again(&mut self) {
+        // Nobody else has it: it isn't their turn.
+        if let Ok(mut book) = self.shared.book.try_lock() {
+            *book = Book::default();
+        }
+    }
+
+    fn written(self: Box<Self>, seq: Seq) {
+        let mut saving = lock(&self.shared.saving);
+        saving.relaxed = seq;
+        if self.shared.is_relaxed {
+            saving.is_durable(seq);
+        }
+        if self.checkpoint.is_some() {
+            let checkpoint = CheckpointRef { run: self.shared.run.clone(), seq };
+            saving.made.push((self.step.clone(), checkpoint.clone()));
+            saving.open.push_back((self.step.clone(), checkpoint));
+        }
     }
 }

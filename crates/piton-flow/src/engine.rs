@@ -78,7 +78,7 @@ pub struct Host<'a> {
     pub clock: &'a dyn Clock,
     /// New ids.
     pub ids: &'a dyn Ids,
-    /// Is told what happens, in order, after the journal has it.
+    /// Is told what happens, in order, after the journal has it; or is about to, if it lets nodes run ahead.
     pub events: EventSink<'a>,
     /// Where programs run; without one, where this process is.
     pub folder: Option<&'a Path>,

@@ -1,6 +1,7 @@
 //! A whole document that was checked: its graph, its variables, its error handler, and what it needs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use piton_types::Value;
 
@@ -17,7 +18,7 @@ use crate::selector::{CONVERSATION, ENVIRONMENT, SYSTEM};
 /// A document, checked and ready to run any number of times.
 #[derive(Debug)]
 pub struct Flow {
-    pub(crate) graph: Graph,
+    pub(crate) graph: Arc<Graph>,
     pub(crate) handler: Option<Handler>,
     environment: BTreeMap<String, Value>,
     conversation: BTreeMap<String, Value>,
@@ -113,7 +114,7 @@ impl Flow {
             }
             if !problems.has_errors() {
                 flow = Some(Self {
-                    graph,
+                    graph: Arc::new(graph),
                     handler: handler.flatten(),
                     environment: given(&document.environment),
                     conversation: given(&document.conversation),

@@ -101,7 +101,7 @@ pub struct NodeDone<'a> {
     /// What it took in.
     pub inputs: &'a Value,
     /// What it gave out, or why it failed.
-    pub result: Result<&'a Value, &'a str>,
+    pub result: Result<Value, String>,
     /// When it began.
     pub started_at: Timestamp,
     /// How long it took.
@@ -114,15 +114,6 @@ pub struct NodeDone<'a> {
     pub retry: Option<Duration>,
     /// It failed without a word from outside: what it asked for may have taken place.
     pub unanswered: bool,
-}
-
-/// A checkpoint that was made with the result of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewCheckpoint {
-    /// Its name.
-    pub checkpoint: CheckpointRef,
-    /// It isn't durable yet, or is behind others that nobody was told of yet: [`Journal::saved`] says when it is its turn.
-    pub is_told_later: bool,
 }
 
 /// Where the results of finished nodes are kept.
@@ -163,14 +154,20 @@ pub trait Journal: Send + Sync {
         let _ = line;
     }
 
-    /// Keeps the result of a node. When it returns `Ok`, the result is as durable as the journal makes
-    /// it; only then does the engine go on with what depends on the node. If it fails, the run stops.
+    /// Keeps the result of a node. When it returns `Ok`, the result counts, and is as durable as the journal makes it before
+    /// anything outward [begins](Self::begin); only then does the engine go on with what depends on the node. If it
+    /// fails, the run stops.
     ///
-    /// Returns the checkpoint that it made, if it made one. The engine tells of it when it is durable; nodes that only
-    /// follow from others needn't wait for that.
-    async fn record(&self, done: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError>;
+    /// Returns the checkpoint that it made, if one is durable already. What becomes so later is told by
+    /// [`saved`](Self::saved); nodes that only follow from others needn't wait for that.
+    async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError>;
 
-    /// Whether there are checkpoints that nobody was told of yet.
+    /// Waits until every result is kept that was recorded before: somebody is about to be told of one.
+    async fn kept(&self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    /// Whether there are results that aren't kept yet, or checkpoints that nobody was told of.
     fn is_saving(&self) -> bool {
         false
     }
@@ -219,7 +216,7 @@ impl Journal for NoJournal {
         Ok(Begun::Go { key: None })
     }
 
-    async fn record(&self, _done: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError> {
+    async fn record(&self, _done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
         Ok(None)
     }
 }

@@ -84,7 +84,7 @@ pub use format::Format;
 pub use graph::Graph;
 pub use id::{InvalidNodeId, NodeId};
 pub use inbox::{Answered, Field, Form, Inbox, Question, Waiting, yes_or_no};
-pub use journal::{Beginning, Begun, Found, Journal, JournalError, NewCheckpoint, NoJournal, NodeDone, OnUncertain};
+pub use journal::{Beginning, Begun, Found, Journal, JournalError, NoJournal, NodeDone, OnUncertain};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};
 pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput, Patience};

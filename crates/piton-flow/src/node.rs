@@ -423,7 +423,7 @@ impl<'a> NodeContext<'a> {
         let done = NodeDone {
             step: &step,
             inputs,
-            result: result.as_ref().map_err(|error| error.message.as_str()),
+            result: result.clone().map_err(|error| error.message),
             started_at,
             duration,
             effect,

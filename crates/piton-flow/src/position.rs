@@ -10,9 +10,10 @@
 //! have several exits, once they are done, and those that were passed over. So most nodes cost one edit of a few words.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use piton_runtime::{Run, RunError};
-use piton_store::state::State;
+use piton_runtime::{Run, RunError, Turn};
+use piton_store::state::{MapEntries, State};
 use piton_store::{Content, DraftPart};
 use piton_types::{PartName, Path, StepPath, Value};
 
@@ -25,20 +26,22 @@ const VERSION: u32 = 1;
 
 /// The graph, and how far it has come.
 #[derive(Debug)]
-pub(crate) struct Position<'a> {
-    graph: &'a Graph,
-    ready: Ready<'a>,
-    places: BTreeMap<&'a str, usize>,
+pub(crate) struct Position {
+    graph: Arc<Graph>,
+    ready: Ready<Arc<Graph>>,
+    places: BTreeMap<Arc<str>, usize>,
     /// The nodes to be listed since the last checkpoint. Empty until there is one.
     nodes: BTreeMap<String, Value>,
     /// Which nodes are done or passed over.
     over: Vec<bool>,
     outputs: BTreeMap<String, Value>,
-    /// An end gave something since the last checkpoint.
+    /// An end gave something.
     has_outputs: bool,
     last: Option<String>,
-    /// Of the newest checkpoint and on; `None` until one is wanted.
-    state: Option<State>,
+    /// What changes every time, as of the last checkpoint.
+    now: Value,
+    /// A checkpoint was wanted.
+    is_begun: bool,
 }
 
 /// What is going on besides.
@@ -46,29 +49,28 @@ pub(crate) struct Now<'a> {
     /// Steps that began and haven't ended, and whether they wait for somebody.
     pub(crate) begun: &'a BTreeMap<StepPath, bool>,
     /// What was counted.
-    pub(crate) counted: Value,
-    /// What the run was begun with.
-    pub(crate) fingerprint: &'a Value,
+    pub(crate) counted: &'a Value,
 }
 
-impl<'a> Position<'a> {
-    pub(crate) fn new(graph: &'a Graph) -> Self {
+impl Position {
+    pub(crate) fn new(graph: &Arc<Graph>) -> Self {
         Self {
-            graph,
-            ready: Ready::new(graph),
+            graph: Arc::clone(graph),
+            ready: Ready::new(Arc::clone(graph)),
             places: BTreeMap::new(),
             nodes: BTreeMap::new(),
             over: vec![false; graph.nodes.len()],
             outputs: BTreeMap::new(),
             has_outputs: false,
             last: None,
-            state: None,
+            now: Value::Null,
+            is_begun: false,
         }
     }
 
     /// Takes in that a step ended well and gave `record`. Costs nothing before the first checkpoint.
     pub(crate) fn finished(&mut self, step: &StepPath, record: &Value) {
-        if self.state.is_some() {
+        if self.is_begun {
             self.take(step, record);
         }
     }
@@ -126,7 +128,7 @@ impl<'a> Position<'a> {
 
     /// Takes up the nodes and edges as they are after these steps, which ended well, in this order.
     fn follow<'s>(&mut self, steps: impl IntoIterator<Item = (&'s StepPath, &'s Value)>) {
-        self.places = self.graph.nodes.iter().enumerate().map(|(place, node)| (node.id.as_str(), place)).collect();
+        self.places = self.graph.nodes.iter().enumerate().map(|(place, node)| (node.id.shared(), place)).collect();
         for (step, record) in steps {
             self.take(step, record);
         }
@@ -134,7 +136,7 @@ impl<'a> Position<'a> {
 
     /// The nodes that are still to come after these steps: neither done nor passed over.
     pub(crate) fn pending<'s>(
-        graph: &'a Graph,
+        graph: &Arc<Graph>,
         steps: impl IntoIterator<Item = (&'s StepPath, &'s Value)>,
     ) -> BTreeSet<String> {
         let mut position = Self::new(graph);
@@ -143,11 +145,8 @@ impl<'a> Position<'a> {
         nodes.filter(|(node, over)| node.reached && !over).map(|(node, _)| node.id.to_string()).collect()
     }
 
-    /// Begins the state, from what the log has.
-    async fn begin(&mut self, run: &Run, fingerprint: &Value) -> Result<(), RunError> {
-        let begun = Value::map([("execution", run.id().as_str().into())]);
-        let mut state = run.part_state_or(PartName::ENGINE, &begun).await?;
-        state.set(&Path::root().key("fingerprint"), fingerprint.clone()).await?;
+    /// Begins, with the steps that were recorded before.
+    fn begin(&mut self, run: &Run) {
         let mut steps = Vec::new();
         run.for_each_step(|step| {
             if step.is_finished() {
@@ -155,27 +154,24 @@ impl<'a> Position<'a> {
             }
         });
         self.follow(steps.iter().map(|(step, record)| (step, record)));
-        state.set(&Path::root().key("nodes"), Value::Map(self.nodes.clone())).await?;
-        self.nodes.clear();
-        self.state = Some(state);
-        Ok(())
+        self.is_begun = true;
     }
 
-    /// The part for a checkpoint, with `node` finished if it is made after one.
-    pub(crate) async fn part(
+    /// Where the run is, for a checkpoint; with `node` finished, if it is made after one.
+    pub(crate) fn moved(
         &mut self,
         run: &Run,
         node: Option<(&StepPath, &Value)>,
-        now: Now<'_>,
-    ) -> Result<DraftPart<'_>, RunError> {
-        if self.state.is_none() {
-            self.begin(run, now.fingerprint).await?;
+        now: &Now<'_>,
+    ) -> Result<Moved, RunError> {
+        let is_first = !self.is_begun;
+        if is_first {
+            self.begin(run);
         }
         if let Some((step, record)) = node {
             self.take(step, record);
         }
-        let running = now.begun.iter().filter(|(step, _)| node.is_none_or(|(done, _)| done != *step));
-        let (waiting, running): (Vec<_>, Vec<_>) = running.partition(|(_, waits)| **waits);
+        let begun = now.begun.iter().filter(|(step, _)| node.is_none_or(|(done, _)| done != *step));
         let is_running = |id: &str| now.begun.keys().any(|step| step.as_str() == id);
         let ready: Vec<Value> = self
             .ready
@@ -185,28 +181,89 @@ impl<'a> Position<'a> {
             .filter(|id| !is_running(id))
             .map(Value::from)
             .collect();
-        let names = |steps: Vec<(&StepPath, &bool)>| {
-            Value::List(steps.into_iter().map(|(step, _)| Value::from(step.as_str())).collect())
+        let that_wait = |waiting: bool| {
+            let steps = begun.clone().filter(|(_, waits)| **waits == waiting);
+            Value::List(steps.map(|(step, _)| Value::from(step.as_str())).collect())
         };
-        // What changes every time is one value, so it costs one edit.
-        let position = Value::map([
+        let position = [
             ("ready", Value::List(ready)),
-            ("running", names(running)),
-            ("waiting", names(waiting)),
+            ("running", that_wait(false)),
+            ("waiting", that_wait(true)),
             ("last", self.last.as_deref().map_or(Value::Null, Value::from)),
-            ("counted", now.counted),
-        ]);
-        let Some(state) = &mut self.state else { unreachable!("it was begun above") };
-        let root = Path::root();
-        state.set(&root.clone().key("now"), position).await?;
-        // What is done is crossed off only then: whoever waits for this may be dropped.
-        if self.has_outputs {
-            state.set(&root.clone().key("outputs"), Value::Map(self.outputs.clone())).await?;
-            self.has_outputs = false;
+            ("counted", now.counted.clone()),
+        ];
+        match &mut self.now {
+            Value::Map(old) if !old.is_empty() => {
+                for (name, value) in position {
+                    if let Some(old) = old.get_mut(name) {
+                        *old = value;
+                    }
+                }
+            }
+            now => *now = Value::map(position),
         }
-        let nodes = root.key("nodes");
+        // What changes every time is one value, so it costs one edit.
+        let store = &*run.context().store;
+        let now = if self.has_outputs {
+            let outputs = Value::Map(self.outputs.clone());
+            MapEntries::encode(store, &Path::root(), &[("now", &self.now), ("outputs", &outputs)])?
+        } else {
+            MapEntries::encode(store, &Path::root(), &[("now", &self.now)])?
+        };
+        Ok(Moved { now, nodes: std::mem::take(&mut self.nodes), is_first })
+    }
+}
+
+/// Where the run is, as the change from the checkpoint before.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// What changes every time, and what ends have given, if they have.
+    now: MapEntries,
+    /// The nodes to be listed.
+    nodes: BTreeMap<String, Value>,
+    /// It is the first one of this process: what is listed takes the place of what was.
+    is_first: bool,
+}
+
+/// The part `engine`.
+#[derive(Debug, Default)]
+pub(crate) struct EnginePart {
+    /// Of the newest checkpoint and on; `None` until one is wanted.
+    state: Option<State>,
+    /// The nodes to be listed that aren't yet, and whether they take the place of those that are.
+    nodes: BTreeMap<String, Value>,
+    is_first: bool,
+}
+
+impl EnginePart {
+    /// The part for a checkpoint.
+    pub(crate) async fn part(
+        &mut self,
+        turn: &Turn<'_>,
+        moved: &Moved,
+        fingerprint: &Value,
+    ) -> Result<DraftPart<'_>, RunError> {
+        // What is done is crossed off only when it is: whoever waits for this may be dropped.
+        self.is_first |= moved.is_first;
+        self.nodes.extend(moved.nodes.iter().map(|(node, described)| (node.clone(), described.clone())));
+        let root = Path::root();
+        let state = match &mut self.state {
+            Some(state) => state,
+            none => {
+                let begun = Value::map([("execution", turn.run().as_str().into()), ("nodes", Value::map::<&str>([]))]);
+                let mut state = turn.part_state_or(PartName::ENGINE, &begun).await?;
+                state.set(&root.clone().key("fingerprint"), fingerprint.clone()).await?;
+                none.insert(state)
+            }
+        };
+        state.merge_encoded(&root, &moved.now).await?;
+        if self.is_first {
+            state.set(&root.clone().key("nodes"), Value::Map(self.nodes.clone())).await?;
+            self.nodes.clear();
+            self.is_first = false;
+        }
         while let Some(listed) = self.nodes.first_entry() {
-            state.set(&nodes.clone().key(listed.key().clone()), listed.get().clone()).await?;
+            state.set(&root.clone().key("nodes").key(listed.key().clone()), listed.get().clone()).await?;
             listed.remove();
         }
         let name = PartName::from(PartName::ENGINE);

@@ -2,14 +2,15 @@
 //! when all its edges are decided and one of them is taken, and is passed over when none is.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 
 use crate::graph::{EdgeExit, Graph};
 use crate::node::Join;
 
 /// The nodes that may run, and what the others wait for.
 #[derive(Debug)]
-pub(crate) struct Ready<'a> {
-    graph: &'a Graph,
+pub(crate) struct Ready<G> {
+    graph: G,
     pub(crate) queue: VecDeque<usize>,
     /// By node: edges that aren't decided yet.
     undecided: Vec<usize>,
@@ -25,10 +26,9 @@ pub(crate) struct Ready<'a> {
     pub(crate) impatient: Vec<usize>,
 }
 
-impl<'a> Ready<'a> {
-    pub(crate) fn new(graph: &'a Graph) -> Self {
+impl<G: Deref<Target = Graph>> Ready<G> {
+    pub(crate) fn new(graph: G) -> Self {
         Self {
-            graph,
             queue: VecDeque::from([graph.start]),
             undecided: graph.nodes.iter().map(|node| node.waits_for).collect(),
             taken: vec![0; graph.nodes.len()],
@@ -36,6 +36,7 @@ impl<'a> Ready<'a> {
             passed: Vec::new(),
             unwanted: Vec::new(),
             impatient: Vec::new(),
+            graph,
         }
     }
 

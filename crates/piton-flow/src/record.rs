@@ -1,6 +1,9 @@
 //! What a node gives, as its journal keeps it: its variables as they are, and beside them, under names
 //! that no variable can have, what else the engine needs to go on.
 
+#[cfg(feature = "checkpoint")]
+use std::{borrow::Cow, collections::BTreeMap};
+
 use piton_types::Value;
 
 use crate::node::NodeOutput;
@@ -71,10 +74,16 @@ pub(crate) fn assignments(record: &Value) -> Vec<(Selector, Value)> {
 
 /// The variables in a record.
 #[cfg(feature = "checkpoint")]
-pub(crate) fn variables(record: &Value) -> Value {
-    let mut variables = record.as_map().cloned().unwrap_or_default();
-    variables.retain(|name, _| !name.starts_with('#'));
-    Value::Map(variables)
+pub(crate) fn variables(record: &Value) -> Cow<'_, Value> {
+    let is_variable = |name: &String| !name.starts_with('#');
+    match record.as_map() {
+        Some(map) if map.keys().all(is_variable) => Cow::Borrowed(record),
+        Some(map) => {
+            let variables = map.iter().filter(|(name, _)| is_variable(name));
+            Cow::Owned(Value::Map(variables.map(|(name, value)| (name.clone(), value.clone())).collect()))
+        }
+        None => Cow::Owned(Value::Map(BTreeMap::new())),
+    }
 }
 
 #[cfg(test)]

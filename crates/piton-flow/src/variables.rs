@@ -5,8 +5,10 @@
 //! what counts: after a crash the state is that of the newest checkpoint and the results that the log
 //! has beside it, so it has the same root as if nothing had happened.
 
-use piton_runtime::{Run, RunError, StepStanding};
-use piton_store::state::State;
+use std::collections::BTreeSet;
+
+use piton_runtime::{Run, RunError, Turn};
+use piton_store::state::{MapEntries, State};
 use piton_store::{Content, DraftPart};
 use piton_types::{PartName, Path, StepPath, Value};
 
@@ -20,7 +22,7 @@ const SCHEMA: &str = "piton.variables";
 const VERSION: u32 = 1;
 
 /// What every finished node gave.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Variables {
     /// Of the newest checkpoint and on; `None` until one is wanted.
     state: Option<State>,
@@ -28,50 +30,59 @@ pub(crate) struct Variables {
     behind: Vec<StepPath>,
     /// How many updates by hand were taken in or are behind.
     updates: u32,
+    /// The place of the one after those.
+    next_update: Option<StepPath>,
+    /// Nodes and scopes of which others have set something, so the state may have them before they finish.
+    assigned: BTreeSet<String>,
 }
 
 impl Variables {
-    /// The variables of `run`, as far as it has come.
-    pub(crate) fn new(run: &Run) -> Self {
-        let (mut behind, mut updates) = (Vec::new(), 0);
-        run.for_each_step(|step| {
+    /// A node finished, and no checkpoint is wanted there. Costs nothing before the first one.
+    pub(crate) fn finished(&mut self, node: &StepPath) {
+        if self.state.is_some() {
+            self.behind.push(node.clone());
+        }
+    }
+
+    /// Begins the state, and looks what it may not have.
+    async fn begin(&mut self, turn: &Turn<'_>) -> Result<State, RunError> {
+        let state = turn.part_state_or(PartName::VARIABLES, &Value::map::<&str>([])).await?;
+        *self = Self::default();
+        turn.for_each_step(|step| {
             let is_update = updates::are(&step.path);
             // What else begins with `#` is no node's.
             if step.is_finished() && (is_update || !step.path.as_str().starts_with('#')) {
-                behind.push(step.path.clone());
-                updates += u32::from(is_update);
+                self.behind.push(step.path.clone());
+                self.updates += u32::from(is_update);
+                let assignments = record::assignments(&step.output);
+                self.assigned.extend(assignments.into_iter().map(|(selector, _)| selector.node));
             }
         });
-        Self { state: None, behind, updates }
-    }
-
-    /// A node finished, and no checkpoint is wanted there.
-    pub(crate) fn finished(&mut self, node: StepPath) {
-        self.behind.push(node);
+        Ok(state)
     }
 
     /// The part for a checkpoint; with what `node` gave, if it is made after one.
-    pub(crate) async fn part(
-        &mut self,
-        run: &Run,
-        node: Option<(&StepPath, &Value)>,
-    ) -> Result<DraftPart<'_>, RunError> {
-        let state = match &mut self.state {
-            Some(state) => state,
-            none => none.insert(run.part_state_or(PartName::VARIABLES, &Value::map::<&str>([])).await?),
-        };
+    pub(crate) async fn part(&mut self, turn: &Turn<'_>, node: Option<&Gave>) -> Result<DraftPart<'_>, RunError> {
+        if self.state.is_none() {
+            self.state = Some(self.begin(turn).await?);
+        }
+        let Some(state) = &mut self.state else { unreachable!("it was begun above") };
         // Updates are recorded by others.
-        while let Some(update) = Some(updates::path(self.updates + 1)?).filter(|path| run.recorded(path).is_some()) {
+        loop {
+            let next = match self.next_update.take() {
+                Some(next) => next,
+                None => updates::path(self.updates + 1)?,
+            };
+            if turn.recorded(&next).is_none() {
+                self.next_update = Some(next);
+                break;
+            }
             self.updates += 1;
-            self.behind.push(update);
+            self.behind.push(next);
         }
         let has_updates = self.behind.iter().any(updates::are);
         if has_updates {
-            let order = |path: &StepPath| match run.standing(path) {
-                StepStanding::Finished { order, .. } => Some(order),
-                _ => None,
-            };
-            self.behind.sort_by_cached_key(order);
+            self.behind.sort_by_cached_key(|path| turn.order(path));
         }
         for behind in &self.behind {
             // What a node gives is a map. One that an earlier checkpoint has isn't stored again; unless something was
@@ -79,33 +90,65 @@ impl Variables {
             if !has_updates && state.len(&Path::root().key(behind.as_str())).await?.is_some() {
                 continue;
             }
-            let Some(step) = run.recorded(behind) else { continue };
+            let Some(step) = turn.recorded(behind) else { continue };
             if updates::are(behind) {
-                for update in updates::read(behind, step.output)? {
+                for update in updates::read(behind, step.output.clone())? {
+                    self.assigned.insert(update.selector.node.clone());
                     assign(state, update.selector, update.value).await?;
                 }
             } else {
-                put(state, behind, &step.output).await?;
+                let variables = record::variables(&step.output).into_owned();
+                state.set(&Path::root().key(behind.as_str()), variables).await?;
+                let assignments = if is_inside(behind) { Vec::new() } else { record::assignments(&step.output) };
+                put(state, assignments, &mut self.assigned).await?;
             }
         }
         // Only now: whoever waits for this may be dropped, and then they are put in once more.
         self.behind.clear();
-        if let Some((step, record)) = node {
-            put(state, step, record).await?;
+        if let Some(gave) = node {
+            // Only what is new is merged, so that nothing stays of what is replaced.
+            if self.assigned.contains(gave.step.as_str()) {
+                state.remove(&Path::root().key(gave.step.as_str())).await?;
+            }
+            state.merge_encoded(&Path::root(), &gave.variables).await?;
+            put(state, gave.assignments.clone(), &mut self.assigned).await?;
         }
         let name = PartName::from(PartName::VARIABLES);
         Ok(DraftPart { name, schema: SCHEMA.to_owned(), version: VERSION, content: Content::State(state) })
     }
 }
 
-/// Puts in what a step gave, and what it set of others.
-async fn put(state: &mut State, step: &StepPath, record: &Value) -> Result<(), RunError> {
-    state.set(&Path::root().key(step.as_str()), record::variables(record)).await?;
-    // A container repeats what the nodes inside it have set.
-    if step.as_str().contains('/') {
-        return Ok(());
+/// What a node gave, for a checkpoint after it.
+#[derive(Debug)]
+pub(crate) struct Gave {
+    step: StepPath,
+    variables: MapEntries,
+    /// What it set of others.
+    assignments: Vec<(Selector, Value)>,
+}
+
+impl Gave {
+    pub(crate) fn new(run: &Run, step: &StepPath, record: &Value) -> Result<Self, RunError> {
+        let store = &*run.context().store;
+        let variables = MapEntries::encode(store, &Path::root(), &[(step.as_str(), &*record::variables(record))])?;
+        let assignments = if is_inside(step) { Vec::new() } else { record::assignments(record) };
+        Ok(Self { step: step.clone(), variables, assignments })
     }
-    for (selector, value) in record::assignments(record) {
+}
+
+/// Whether a step is one inside a container, which repeats what the nodes inside it have set.
+fn is_inside(step: &StepPath) -> bool {
+    step.as_str().contains('/')
+}
+
+/// Sets variables of others, who are noted.
+async fn put(
+    state: &mut State,
+    assignments: Vec<(Selector, Value)>,
+    assigned: &mut BTreeSet<String>,
+) -> Result<(), RunError> {
+    for (selector, value) in assignments {
+        assigned.insert(selector.node.clone());
         assign(state, selector, value).await?;
     }
     Ok(())

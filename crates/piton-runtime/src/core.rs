@@ -8,8 +8,11 @@
 //! it in and is tried again behind it; whoever comes with a higher fence ends this handle. A write whose
 //! future was dropped, by a time limit say, is waited for by the next one, and what it wrote is taken in
 //! like an entry of others.
+//!
+//! Steps in the [outbox](crate::outbox) are believed before the log has them. They come next there, before any other
+//! write.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use piton_store::{Content, Draft, DraftPart, RunLog, SealedEntry, StoreError};
 use piton_types::{
@@ -20,11 +23,12 @@ use tokio::sync::watch;
 
 use crate::line::{Fact, Line};
 use crate::live::LiveClaim;
-use crate::record::{LogLine, Order, RequestRecord};
+use crate::outbox::Outbox;
+use crate::record::{LogLine, Order, RequestRecord, StepRecord};
 use crate::{Context, LeaseOptions, Listener, RetryPolicy, RunError, Waits};
 
 /// How often a write is tried again behind entries of others.
-const RACES: usize = 64;
+pub(crate) const RACES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -42,6 +46,8 @@ pub(crate) struct Core {
     /// The fence that all writes carry.
     pub(crate) fence: Fence,
     pub(crate) writer: tokio::sync::Mutex<Writer>,
+    /// What is to be written first.
+    pub(crate) outbox: Outbox,
     pub(crate) known: Mutex<Known>,
     /// What was asked last; tells running steps.
     pub(crate) orders: watch::Sender<Option<RequestRecord>>,
@@ -221,6 +227,12 @@ impl Core {
 
     /// Waits for one's turn to write. What is known then is what the log had after the last write of this handle.
     pub(crate) async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, Writer>, RunError> {
+        self.outbox.caught_up().await?;
+        self.next_writer().await
+    }
+
+    /// The same for what the outbox has.
+    pub(crate) async fn next_writer(&self) -> Result<tokio::sync::MutexGuard<'_, Writer>, RunError> {
         let mut writer = self.writer.lock().await;
         // Whoever does that may be dropped as well.
         writer.is_behind |= writer.log.is_unsettled();
@@ -293,6 +305,11 @@ impl Core {
         }
     }
 
+    /// Takes in a step that will be written next.
+    pub(crate) fn accept(&self, record: &Arc<StepRecord>) {
+        self.known().line.take(Fact::Step(Arc::clone(record)));
+    }
+
     /// Appends an entry at the end of the log, wherever that is by now.
     pub(crate) async fn append_with(
         &self,
@@ -333,7 +350,7 @@ impl Core {
     }
 
     /// A state may follow a pause (giving up does); nothing else may.
-    fn check_writable(&self, kind: EntryKind) -> Result<(), RunError> {
+    pub(crate) fn check_writable(&self, kind: EntryKind) -> Result<(), RunError> {
         match self.check_ready() {
             Err(RunError::Stopped { .. }) if kind == EntryKind::StateChanged => Ok(()),
             other => other,
@@ -392,7 +409,7 @@ impl Core {
 }
 
 /// Adds the parts that aren't there.
-fn carry_on(parts: &Parts, to: &mut Vec<DraftPart<'_>>) {
+pub(crate) fn carry_on(parts: &Parts, to: &mut Vec<DraftPart<'_>>) {
     for (name, part) in parts {
         if to.iter().all(|given| given.name != *name) {
             to.push(DraftPart {
@@ -410,7 +427,7 @@ pub(crate) fn draft(run: &RunId, fact: &Fact) -> Result<Draft<'static>, RunError
     let (kind, label, body) = match fact {
         Fact::Claimed(claim) => (EntryKind::Claimed, String::new(), to_value(claim)),
         Fact::State(state) => (EntryKind::StateChanged, state.status().to_string(), to_value(state)),
-        Fact::Step(step) => (EntryKind::StepDone, step.path.to_string(), to_value(step)),
+        Fact::Step(step) => (EntryKind::StepDone, step.path.to_string(), to_value(&**step)),
         Fact::Intent(intent) => (EntryKind::EffectIntent, intent.path.to_string(), to_value(intent)),
         Fact::Receipt(receipt) => (EntryKind::EffectReceipt, receipt.path.to_string(), to_value(receipt)),
         Fact::Asked(question) => (EntryKind::Asked, question.path.to_string(), to_value(question)),

@@ -9,7 +9,7 @@ use crate::effect::{EffectAnswer, Uncertain, about};
 use crate::line::Fact;
 use crate::record::{EffectStatus, IntentRecord, StepRecord};
 use crate::scope::hash;
-use crate::{Run, RunError};
+use crate::{Run, RunError, Turn};
 
 /// How a step stands in the log.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,12 +80,9 @@ impl Run {
         }
     }
 
-    /// Goes through the newest attempt at every step, in the order in which they ended.
+    /// Goes through the newest attempt at every step, in the order in which they ended. Some may still be to be written.
     pub fn for_each_step(&self, look: impl FnMut(&StepRecord)) {
-        let known = self.core().known();
-        let mut steps: Vec<_> = known.line.steps.values().collect();
-        steps.sort_by_key(|step| known.line.order.get(&step.path).copied());
-        steps.into_iter().for_each(look);
+        self.core().known().line.in_order(|_| true).for_each(look);
     }
 
     /// How often the run was tried again after it had failed.
@@ -103,7 +100,9 @@ impl Run {
         self.core().check_alone(path)?;
         self.ready().await
     }
+}
 
+impl Turn<'_> {
     /// Puts into the log that a step which touches the world is about to begin; its [`record`](Self::record) is the
     /// receipt. Until then it is uncertain, and `uncertain` says what becomes of such a one when the run goes on.
     ///
@@ -114,16 +113,14 @@ impl Run {
     ///
     /// As [`record`](Self::record).
     pub async fn intend(
-        &self,
+        &mut self,
         path: &StepPath,
         input: &Value,
         uncertain: Uncertain,
         said: Option<EffectAnswer>,
         durability: Durability,
     ) -> Result<Intended, RunError> {
-        let core = self.core();
-        // First, so that what is known of the step is all that was written of it.
-        let mut writer = core.writer().await?;
+        let core = self.core;
         if let Some(done) = core.known().line.steps.get(path).filter(|step| step.is_finished()) {
             return Ok(Intended::Done(done.output.clone()));
         }
@@ -166,7 +163,7 @@ impl Run {
             attempt,
             call,
         };
-        core.commit_parts(&mut writer, Fact::Intent(intent), Vec::new(), durability).await?;
+        core.commit_parts(&mut self.writer, Fact::Intent(intent), Vec::new(), durability).await?;
         Ok(Intended::Go { key })
     }
 }

@@ -99,7 +99,7 @@ pub async fn fork_into(
         let Some(step) = line.steps.get_mut(&path).filter(|step| step.is_finished()) else {
             return Err(RunError::NoSuchStep { run: at.run.clone(), step: path });
         };
-        step.output = output;
+        Arc::make_mut(step).output = output;
     }
     let mut parts = BTreeMap::new();
     // Where a workflow is and what its nodes gave follows from its steps, which may be others now.
@@ -153,8 +153,8 @@ pub async fn fork_into(
 }
 
 /// Steps in the order in which they ended, which engines go by.
-fn in_order(steps: BTreeMap<StepPath, StepRecord>, order: &HashMap<StepPath, u64>) -> Vec<StepRecord> {
-    let mut steps: Vec<_> = steps.into_values().collect();
+fn in_order(steps: BTreeMap<StepPath, Arc<StepRecord>>, order: &HashMap<StepPath, u64>) -> Vec<StepRecord> {
+    let mut steps: Vec<_> = steps.into_values().map(Arc::unwrap_or_clone).collect();
     steps.sort_by_key(|step| order.get(&step.path).copied());
     steps
 }

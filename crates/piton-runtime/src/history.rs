@@ -197,7 +197,7 @@ impl History {
             Fact::State(RunState::Queued(_)) => self.retries += 1,
             Fact::Step(step) => {
                 self.log.extend(step.log.iter().cloned());
-                self.steps.push(step.clone());
+                self.steps.push((**step).clone());
                 self.step_entries.push(entry.seq);
             }
             Fact::Answer(answer) => self.answers.push(answer.clone()),
@@ -240,14 +240,15 @@ impl History {
 
     /// The steps that ended well and count, in the order in which they ended.
     pub fn finished(&self) -> Vec<&StepRecord> {
-        let mut steps: Vec<_> = self.line.steps.values().filter(|step| step.is_finished()).collect();
+        let mut steps: Vec<_> =
+            self.line.steps.values().map(|step| &**step).filter(|step| step.is_finished()).collect();
         steps.sort_by_key(|step| self.line.order.get(&step.path).copied());
         steps
     }
 
     /// The newest attempt at a step that counts, and that of every other is in `steps`.
     pub fn step(&self, path: &StepPath) -> Option<&StepRecord> {
-        self.line.steps.get(path)
+        self.line.steps.get(path).map(|step| &**step)
     }
 }
 

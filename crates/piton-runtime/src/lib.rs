@@ -45,6 +45,7 @@ mod live;
 pub mod notify;
 mod nudge;
 mod open;
+mod outbox;
 mod platform;
 mod record;
 pub mod recovery;
@@ -60,6 +61,7 @@ mod step;
 mod stop;
 mod system;
 mod triggers;
+mod turn;
 mod wait;
 mod watch;
 
@@ -83,6 +85,7 @@ pub use lease::{LeaseOptions, LeaseWatch, Standing};
 pub use lines::Lines;
 pub use nudge::listen_for_nudges;
 pub use open::{Admission, OpenRun, Refusal, StartAt};
+pub use outbox::{EndedStep, Later};
 pub use record::{
     AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, LogRecord,
     Order, Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
@@ -98,4 +101,5 @@ pub use system::{SystemClock, SystemRandom};
 pub use triggers::{
     Action, GrowthRule, Occasion, Pending, Rule, TimerRule, TriggerPolicy, TriggerState, decide, next_due,
 };
+pub use turn::Turn;
 pub use wait::{Wait, Waits, answer};

@@ -4,6 +4,7 @@
 //! and whoever only looks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use piton_store::{RunLog, SealedEntry, StoreError};
 use piton_types::{EntryKind, Queued, RunState, StepPath, Value, from_value};
@@ -20,7 +21,7 @@ pub(crate) enum Fact {
     Created(Box<Queued>, Option<Box<Origin>>),
     Claimed(ClaimRecord),
     State(RunState),
-    Step(StepRecord),
+    Step(Arc<StepRecord>),
     Intent(IntentRecord),
     Receipt(ReceiptRecord),
     Asked(QuestionRecord),
@@ -62,7 +63,7 @@ impl Fact {
             }
             EntryKind::Claimed => Self::Claimed(decode(log, entry, body)?),
             EntryKind::StateChanged => Self::State(decode(log, entry, body)?),
-            EntryKind::StepDone => Self::Step(decode(log, entry, body)?),
+            EntryKind::StepDone => Self::Step(Arc::new(decode(log, entry, body)?)),
             EntryKind::EffectIntent => Self::Intent(decode(log, entry, body)?),
             EntryKind::EffectReceipt => Self::Receipt(decode(log, entry, body)?),
             EntryKind::Asked => Self::Asked(decode(log, entry, body)?),
@@ -110,7 +111,7 @@ pub(crate) struct Asked {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
     /// The newest attempt at every step.
-    pub(crate) steps: BTreeMap<StepPath, StepRecord>,
+    pub(crate) steps: BTreeMap<StepPath, Arc<StepRecord>>,
     /// The order in which those attempts ended.
     pub(crate) order: HashMap<StepPath, u64>,
     /// What the engine had counted when the newest of them ended.
@@ -139,6 +140,14 @@ impl Line {
     /// Which call a scope made at a place.
     pub(crate) fn at(&self, scope: &str, place: u32) -> Option<&StepPath> {
         self.places.get(scope)?.get(&place)
+    }
+
+    /// The steps that are wanted, in the order in which they ended.
+    pub(crate) fn in_order(&self, is_wanted: impl Fn(&StepRecord) -> bool) -> impl Iterator<Item = &StepRecord> {
+        let steps = self.steps.values().map(|step| &**step).filter(|step| is_wanted(step));
+        let mut steps: Vec<_> = steps.collect();
+        steps.sort_by_cached_key(|step| self.order.get(&step.path).copied());
+        steps.into_iter()
     }
 
     /// Takes in the next entry that counts.
@@ -247,7 +256,7 @@ impl Line {
     }
 
     /// The steps inside another.
-    fn inside<'a>(&'a self, path: &StepPath) -> impl Iterator<Item = &'a StepRecord> {
+    fn inside<'a>(&'a self, path: &StepPath) -> impl Iterator<Item = &'a Arc<StepRecord>> {
         let prefix = format!("{path}/");
         // Paths with the same beginning stand together, but not right behind it: '#' comes before '/'.
         self.steps
@@ -265,7 +274,7 @@ impl Line {
         let Origin::Fork { epoch, steps, effects, answers, .. } = origin else { return };
         self.epoch = epoch;
         for step in steps {
-            self.take(Fact::Step(step));
+            self.take(Fact::Step(Arc::new(step)));
         }
         for effect in effects {
             self.take(Fact::Intent(effect.intent));

@@ -1,7 +1,11 @@
 //! The bodies of the entries that a run writes. They are stored: fields may be added, with a default,
 //! and are never given another meaning.
 
-use piton_types::{BlobId, CheckpointRef, Holder, RunId, RunState, Seq, StepPath, Timestamp, Value, WaitFor};
+use std::borrow::Cow;
+
+use piton_types::{
+    BlobId, CheckpointRef, Holder, RunId, RunState, Seq, StepPath, Timestamp, Value, ValueError, WaitFor, to_value,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Deadline;
@@ -103,6 +107,43 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
+    /// What it is stored as: the same as by serde, without a copy of the values.
+    pub(crate) fn fields(&self) -> Result<Vec<(&'static str, Cow<'_, Value>)>, ValueError> {
+        let own = |value: Value| Cow::Owned(value);
+        // In the order of their names.
+        let mut fields = Vec::with_capacity(15);
+        fields.push(("attempt", own(self.attempt.into())));
+        if let Some(child) = &self.child {
+            fields.push(("child", own(to_value(child)?)));
+        }
+        fields.push(("duration_ms", own(self.duration_ms.into())));
+        if let Some(error) = &self.error {
+            fields.push(("error", own(error.as_str().into())));
+        }
+        if let Some(failure) = &self.failure {
+            fields.push(("failure", own(to_value(failure)?)));
+        }
+        fields.push(("index", own(self.index.into())));
+        fields.push(("input", Cow::Borrowed(&self.input)));
+        fields.push(("input_hash", own(self.input_hash.to_string().into())));
+        if !self.log.is_empty() {
+            fields.push(("log", own(to_value(&self.log)?)));
+        }
+        fields.push(("output", Cow::Borrowed(&self.output)));
+        fields.push(("path", own(self.path.as_str().into())));
+        if let Some(place) = self.place {
+            fields.push(("place", own(place.into())));
+        }
+        if let Some(retry) = &self.retry {
+            fields.push(("retry", own(to_value(retry)?)));
+        }
+        fields.push(("started_at", own(self.started_at.as_millis().into())));
+        if !self.tally.is_null() {
+            fields.push(("tally", Cow::Borrowed(&self.tally)));
+        }
+        Ok(fields)
+    }
+
     /// Whether the step ended well, so that it never runs again.
     pub const fn is_finished(&self) -> bool {
         self.error.is_none()
@@ -299,4 +340,49 @@ pub struct RestoreRecord {
 pub struct LogRecord {
     /// The lines.
     pub log: Vec<LogLine>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A step is stored alike, whichever way it goes into the log.
+    #[test]
+    fn the_fields_of_a_step_are_what_serde_makes_of_it() {
+        let plain = StepRecord {
+            path: "a/b#2".parse().unwrap(),
+            index: 3,
+            place: None,
+            input_hash: BlobId::new([7; 32]),
+            input: Value::map([("x", 1.into())]),
+            output: Value::Null,
+            error: None,
+            failure: None,
+            retry: None,
+            started_at: Timestamp::from_millis(1_700_000_000_123),
+            duration_ms: 12,
+            attempt: 1,
+            child: None,
+            log: Vec::new(),
+            tally: Value::Null,
+        };
+        let context = crate::Context::system(std::sync::Arc::new(piton_store::MemoryStore::new()));
+        let full = StepRecord {
+            place: Some(4),
+            output: Value::List(vec!["y".into()]),
+            error: Some("no".to_owned()),
+            failure: Some(FailureKind::Timeout),
+            retry: Some(Deadline::after(&context, std::time::Duration::from_secs(5))),
+            child: Some("child".parse().unwrap()),
+            log: vec![LogLine { at: Timestamp::from_millis(5), text: "line".to_owned() }],
+            tally: Value::map([("steps", 9.into())]),
+            ..plain.clone()
+        };
+        for step in [plain, full] {
+            let fields = step.fields().unwrap();
+            assert!(fields.is_sorted_by(|one, other| one.0 < other.0), "{fields:?}");
+            let fields = fields.into_iter().map(|(name, value)| (name, value.into_owned()));
+            assert_eq!(Value::map(fields), to_value(&step).unwrap());
+        }
+    }
 }

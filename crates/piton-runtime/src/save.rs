@@ -2,9 +2,7 @@
 
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart};
-use piton_types::{
-    CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, PartName, Seq, Trigger, Value, to_value,
-};
+use piton_types::{CheckpointRecord, CheckpointRef, Durability, PartName, Seq, Trigger, Value};
 
 use crate::core::{Core, Writer};
 use crate::{Run, RunError};
@@ -33,18 +31,7 @@ impl Run {
         parts: Vec<DraftPart<'_>>,
         limit: Option<u64>,
     ) -> Result<CheckpointRef, RunError> {
-        let mut draft = Draft::new(EntryKind::Checkpoint, self.core().context.clock.now());
-        draft.label.clone_from(&record.description);
-        draft.body = to_value(record).map_err(RunError::value("a checkpoint's record"))?;
-        draft.parts = parts;
-        draft.limit = limit;
-        let core = self.core();
-        let mut writer = core.writer().await?;
-        let seq = core.append_checkpoint(&mut writer, draft, core.durability).await?;
-        drop(writer);
-        let checkpoint = CheckpointRef { run: core.id.clone(), seq };
-        core.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone(), step: None });
-        Ok(checkpoint)
+        self.turn().await?.save_checkpoint(record, parts, limit).await
     }
 
     /// Saves one whole value as the part `name`; see [`checkpoint`](Self::checkpoint).
@@ -79,13 +66,7 @@ impl Run {
     /// A part of the newest checkpoint, to be edited; if there is none, a new state of `value`, which
     /// the next checkpoint can save.
     pub async fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
-        let writer = self.core().writer().await?;
-        if let Some(part) = writer.parts.get(&PartName::from(name)) {
-            return Ok(writer.log.state(part).await?);
-        }
-        let mut state = writer.log.new_state(value)?;
-        state.set_source(writer.log.source());
-        Ok(state)
+        self.turn().await?.part_state_or(name, value).await
     }
 }
 
@@ -100,7 +81,7 @@ impl Core {
     ) -> Result<Seq, RunError> {
         let seq = self.append_with(writer, draft, durability).await?;
         writer.checkpoint = Some(seq);
-        writer.parts.clone_from(writer.log.appended_parts());
+        writer.parts = writer.log.take_appended_parts();
         Ok(seq)
     }
 }

@@ -211,7 +211,7 @@ impl Core {
             (None, Some(record))
                 if record.input_hash == input.hash || known.line.reopened.contains_key(&place.path) =>
             {
-                return Ok(Some(record.clone()));
+                return Ok(Some((**record).clone()));
             }
             (None, Some(record)) => Call { step: record.path.clone(), input: Some(record.input.clone()) },
         };
@@ -236,7 +236,7 @@ impl Core {
 
 /// The call that the log has at this place if it is another one, or at another place if it is this one. `record` is
 /// what it has of this step.
-fn misplaced(line: &Line, place: &Place, record: Option<&StepRecord>) -> Option<Call> {
+fn misplaced(line: &Line, place: &Place, record: Option<&Arc<StepRecord>>) -> Option<Call> {
     let found = match line.at(scope_of(&place.path), place.number) {
         Some(found) if *found != place.path => found,
         Some(_) => return None,

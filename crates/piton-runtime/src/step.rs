@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use piton_store::DraftPart;
@@ -351,7 +352,33 @@ impl Core {
     ) -> Result<Seq, RunError> {
         let mut writer = self.writer().await?;
         record.log = self.open_lines();
-        self.commit_parts(&mut writer, Fact::Step(record), parts, durability).await
+        self.commit_parts(&mut writer, Fact::Step(Arc::new(record)), parts, durability).await
+    }
+
+    /// The record of a step that an engine ran.
+    pub(crate) fn record_of(&self, done: StepDone) -> Result<StepRecord, RunError> {
+        let input = Input { hash: hash(&done.input)?, value: done.input };
+        let attempts = self.known().line.steps.get(&done.path).map_or(0, |last| last.attempt);
+        let mut record = self.blank(&Place { path: done.path, number: 0 }, input, attempts);
+        record.place = None;
+        record.started_at = done.started_at;
+        record.duration_ms = millis(done.duration);
+        match done.result {
+            Ok(output) => record.output = output,
+            Err(message) => {
+                (record.error, record.failure) = (Some(message), Some(done.failure));
+                record.retry = done.retry.map(|pause| Deadline::after(&self.context, pause));
+            }
+        }
+        record.tally = done.tally;
+        Ok(record)
+    }
+
+    /// A step was recorded, which may be the one that is tried out.
+    pub(crate) fn ran(&self, path: &StepPath) {
+        if self.alone.as_ref().is_some_and(|alone| alone.step.as_ref().is_none_or(|step| step == path)) {
+            self.known().ran_alone = Some(path.clone());
+        }
     }
 }
 
@@ -402,7 +429,7 @@ impl Run {
     /// The newest attempt at a step that the log has. For engines that name their steps themselves;
     /// others use [`step`](Scope::step).
     pub fn recorded(&self, path: &StepPath) -> Option<StepRecord> {
-        self.core().known().line.steps.get(path).cloned()
+        self.core().known().line.steps.get(path).map(|step| StepRecord::clone(step))
     }
 
     /// The steps that finished well, each of which [`recorded`](Self::recorded) has.
@@ -429,7 +456,12 @@ impl Run {
         core.durability == Durability::Durable && core.context.store.capabilities().sync
     }
 
-    /// Makes all durable that was recorded until now.
+    /// Whether the run asks for no syncs at all.
+    pub fn is_relaxed(&self) -> bool {
+        self.core().durability == Durability::Relaxed
+    }
+
+    /// Makes all durable that is in the log by now.
     ///
     /// # Errors
     ///
@@ -437,9 +469,7 @@ impl Run {
     pub async fn sync(&self) -> Result<(), RunError> {
         let core = self.core();
         // After one that failed another that succeeds means nothing.
-        if let Some(cause) = core.known().broken.clone() {
-            return Err(RunError::Broken { run: core.id.clone(), cause });
-        }
+        self.check_written()?;
         let synced = core.context.store.sync().await;
         if let Err(error) = &synced {
             core.known().broken.get_or_insert_with(|| error.to_string());
@@ -453,26 +483,6 @@ impl Run {
     /// With any `parts` the entry is a checkpoint too, in the same commit; see
     /// [`checkpoint`](Self::checkpoint). Without, it carries no state.
     pub async fn record(&self, done: StepDone, parts: Vec<DraftPart<'_>>) -> Result<Recorded, RunError> {
-        let core = self.core();
-        let input = Input { hash: hash(&done.input)?, value: done.input };
-        let attempts = core.known().line.steps.get(&done.path).map_or(0, |last| last.attempt);
-        let mut record = core.blank(&Place { path: done.path, number: 0 }, input, attempts);
-        record.place = None;
-        record.started_at = done.started_at;
-        record.duration_ms = millis(done.duration);
-        match done.result {
-            Ok(output) => record.output = output,
-            Err(message) => {
-                (record.error, record.failure) = (Some(message), Some(done.failure));
-                record.retry = done.retry.map(|pause| Deadline::after(&core.context, pause));
-            }
-        }
-        record.tally = done.tally;
-        let (attempt, path) = (record.attempt, record.path.clone());
-        let seq = core.put_down(record, parts, done.durability).await?;
-        if core.alone.as_ref().is_some_and(|alone| alone.step.as_ref().is_none_or(|step| *step == path)) {
-            core.known().ran_alone = Some(path);
-        }
-        Ok(Recorded { seq, attempt })
+        self.turn().await?.record(done, parts).await
     }
 }

@@ -183,18 +183,23 @@ impl Outside {
         AuditEntry { at, run, step: step.clone(), kind, detail }
     }
 
-    /// Writes down in the run's own log that a checkpoint was made after a step. The line is in an entry behind it, so
-    /// whoever finds the line finds the checkpoint.
-    pub(crate) fn made(&self, host: &Host<'_>, step: &StepPath, checkpoint: &CheckpointRef) -> Result<(), AuditError> {
-        let entry = self.entry(host, step, AuditKind::CheckpointSaved, &checkpoint.to_string());
-        host.journal.line(format!("audit {}", entry.line()?));
-        Ok(())
-    }
-
     /// Writes down in the audit log that a checkpoint is durable.
     pub(crate) fn saved(&self, host: &Host<'_>, step: &StepPath, checkpoint: &CheckpointRef) -> Result<(), AuditError> {
         let Some(audit) = &self.audit else { return Ok(()) };
         audit.record(&self.entry(host, step, AuditKind::CheckpointSaved, &checkpoint.to_string()))
+    }
+
+    /// The line for the run's own log that a checkpoint was made after a step. It is in an entry behind it, so whoever
+    /// finds the line finds the checkpoint.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn made(
+        &self,
+        at: piton_types::Timestamp,
+        step: &StepPath,
+        checkpoint: &CheckpointRef,
+    ) -> Result<String, AuditError> {
+        let (run, step, detail) = (checkpoint.run.clone(), step.clone(), self.secrets.redact(&checkpoint.to_string()));
+        Ok(format!("audit {}", AuditEntry { at, run, step, kind: AuditKind::CheckpointSaved, detail }.line()?))
     }
 
     /// Writes down what concerns a run, and returns the line for the run's own log: which step was done last, if any was.

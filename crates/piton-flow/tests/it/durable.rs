@@ -129,18 +129,33 @@ async fn a_checkpoint_costs_the_change() {
 
 #[tokio::test]
 async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
+    crash_at_any_call(CrashStore::new, false).await;
+}
+
+/// The same if nodes run ahead, with each entry a call of its own and with several in one.
+#[tokio::test]
+async fn nor_does_a_crash_where_nodes_run_ahead() {
+    crash_at_any_call(CrashStore::new, true).await;
+    crash_at_any_call(|below, fault| CrashStore::new(below, fault).with_chains(), true).await;
+}
+
+async fn crash_at_any_call(over: impl Fn(Arc<dyn Store>, Fault) -> CrashStore, run_ahead: bool) {
+    let start = |ledger: &Ledger| {
+        let start = ledger.start();
+        StartFlow { options: FlowOptions { run_ahead, ..start.options }, ..start }
+    };
     let ledger = new_ledger();
-    let counting = Arc::new(CrashStore::new(memory(), Fault::None));
+    let counting = Arc::new(over(memory(), Fault::None));
     let store: Arc<dyn Store> = Arc::clone(&counting) as _;
-    let whole = run_durable(&process(&store), ledger.start()).await.unwrap();
+    let whole = run_durable(&process(&store), start(&ledger)).await.unwrap();
     let calls = counting.calls();
     let roots: Vec<_> = checkpoints(&store).await.into_iter().map(|(_, node, root)| (node, root)).collect();
     assert_eq!(roots.len(), 2);
     for at in 1..=calls {
         for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
             let (below, ledger) = (memory(), new_ledger());
-            let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&below), fault));
-            let first = run_durable(&process(&crashing), ledger.start()).await;
+            let crashing: Arc<dyn Store> = Arc::new(over(Arc::clone(&below), fault));
+            let first = run_durable(&process(&crashing), start(&ledger)).await;
             let before = ledger.lines();
             let recorded = match Run::resume(&process(&below), &id(), Durability::Durable, Listener::default()).await {
                 Ok(run) => ["pay", "ship"].map(|step| run.recorded(&step.parse().unwrap()).is_some()),
@@ -150,7 +165,7 @@ async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
             let outcome = match resume(&process(&below)).await {
                 Err(FlowError::Run(RunError::Store(StoreError::NotFound { .. }))) => {
                     assert!(first.is_err() && before.is_empty(), "{fault:?}: nothing ran before the run was there");
-                    run_durable(&process(&below), ledger.start()).await.unwrap()
+                    run_durable(&process(&below), start(&ledger)).await.unwrap()
                 }
                 outcome => outcome.unwrap(),
             };

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use piton_flow::{
     AnswerError, Beginning, Begun, Document, Flow, FlowError, FlowOptions, Format, Found, Governor, Host, Inputs,
-    Journal, JournalError, Kinds, NewCheckpoint, NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel,
-    Services, StartFlow, ToolServer, Used, answer_question, resume_durable, run, run_durable,
+    Journal, JournalError, Kinds, NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel, Services,
+    StartFlow, ToolServer, Used, answer_question, resume_durable, run, run_durable,
 };
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
@@ -17,7 +17,7 @@ use piton_model::mcp::{McpError, ToolOutput};
 use piton_runtime::{EffectStatus, History, Listener, RunError};
 use piton_store::{RunLog, Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock};
-use piton_types::{Event, PartName, RunId, RunStatus, StepPath, Value};
+use piton_types::{CheckpointRef, Event, PartName, RunId, RunStatus, StepPath, Value};
 
 use crate::server::{Received, Server, Step, json};
 use crate::support::{Counter, memory, process, tell};
@@ -137,7 +137,7 @@ impl Journal for Counting {
         self.1.fetch_add(1, Ordering::Relaxed);
         Ok(Begun::Go { key: None })
     }
-    async fn record(&self, _: NodeDone<'_>) -> Result<Option<NewCheckpoint>, JournalError> {
+    async fn record(&self, _: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
         self.1.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }

@@ -33,7 +33,7 @@ impl Gate {
 
 #[async_trait]
 impl Log for Gate {
-    forward! { append head read segments section fold }
+    forward! { append append_chain head read segments section fold }
 
     async fn sync(&self) -> Result<(), StoreError> {
         self.open.acquire().await.unwrap().forget();

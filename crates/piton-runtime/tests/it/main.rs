@@ -15,6 +15,7 @@ mod holders;
 mod leases;
 mod many;
 mod notify;
+mod outbox;
 mod parts;
 mod questions;
 mod recovery;
