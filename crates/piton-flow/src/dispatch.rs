@@ -140,7 +140,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         let (place, result) = if let Some((_, (place, step, found))) = known.pop_first() {
             let node = &graph.nodes[place];
             host.control.into_iter().for_each(|control| control.completed(&step));
-            host.events.tell(|| Event::StepSkipped { run: host.run(), step }).await;
+            host.tell(|| Event::StepSkipped { run: host.run(), step }).await;
             let result = match found {
                 Ok(record) => Ok(Done { output: record::read(record), usage: TokenUsage::default() }),
                 Err(message) => Err(FlowError::Node { node: node.id.clone(), message }),
@@ -249,7 +249,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         ready.done(place, exit.as_deref());
         if let Some(replies) = &replies {
             // Nobody is told an answer that another may take the place of.
-            if let Err(error) = host.journal.kept().await {
+            if let Err(error) = host.catch_up().await {
                 return Err(broken(FlowError::Journal(error), ended));
             }
             replies.ended(host, place, &ready.passed, &ended.pool).await;
@@ -289,16 +289,19 @@ async fn saved<T>(telling: Pin<&mut Option<impl Future<Output = T>>>) -> T {
 
 /// Waits until all checkpoints so far are durable, and tells of them.
 pub(crate) async fn settle(host: &Host<'_>) -> Result<(), FlowError> {
+    host.catch_up().await.map_err(FlowError::Journal)?;
     while host.journal.is_saving() {
         tell_saved(host.journal.saved().await.map_err(FlowError::Journal)?, host).await?;
     }
     Ok(())
 }
 
-/// Tells of checkpoints that are durable, with the nodes after which they were made.
+/// Tells of what is kept, and of checkpoints that are durable, with the nodes after which they were made.
 async fn tell_saved(saved: Vec<(StepPath, CheckpointRef)>, host: &Host<'_>) -> Result<(), FlowError> {
+    host.tell_held().await;
     for (step, checkpoint) in saved {
-        host.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone(), step: Some(step.clone()) }).await;
+        let event = || Event::CheckpointSaved { checkpoint: checkpoint.clone(), step: Some(step.clone()) };
+        host.events.tell(event).await;
         // Whoever is interrupted before this tells of it again.
         host.journal.told(&checkpoint);
         if let Some(outside) = host.services.get::<Outside>() {
@@ -435,7 +438,7 @@ async fn run_node(
         let begun = begin(node, &step, inputs.as_ref().unwrap_or(&Value::Null), frame, activity).await?;
         if attempt == before.attempts + 1 {
             let title = || (node.title != node.id.as_str()).then(|| node.title.clone());
-            host.events.tell(|| Event::StepStarted { run: host.run(), step: step.clone(), title: title() }).await;
+            host.tell(|| Event::StepStarted { run: host.run(), step: step.clone(), title: title() }).await;
         }
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let fatal = Mutex::new(None);
@@ -495,8 +498,7 @@ async fn run_node(
         }
         wait = retry.wait(attempt, host.chance());
         ended.fail(&error, Some(wait), host).await?;
-        host.events
-            .tell(|| Event::StepRetried { run: host.run(), step: step.clone(), attempt, error: error.message.clone() })
+        host.tell(|| Event::StepRetried { run: host.run(), step: step.clone(), attempt, error: error.message.clone() })
             .await;
         attempt += 1;
     }
@@ -600,14 +602,11 @@ impl Attempt<'_> {
         let checkpoint =
             if host.journal.keeps() { self.record(Ok(record::write(&output)), None, false, host).await? } else { None };
         host.control.into_iter().for_each(|control| control.completed(self.step));
-        host.events
-            .tell(|| match failed {
-                Some(error) => Event::StepFailed { run: host.run(), step: self.step.clone(), error },
-                None => {
-                    Event::StepFinished { run: host.run(), step: self.step.clone(), duration: self.duration, usage }
-                }
-            })
-            .await;
+        host.tell(|| match failed {
+            Some(error) => Event::StepFailed { run: host.run(), step: self.step.clone(), error },
+            None => Event::StepFinished { run: host.run(), step: self.step.clone(), duration: self.duration, usage },
+        })
+        .await;
         if let Some(checkpoint) = checkpoint {
             tell_saved(vec![(self.step.clone(), checkpoint)], host).await?;
         }
@@ -622,9 +621,7 @@ impl Attempt<'_> {
             self.fail(&error, stopping.map(|_| Duration::ZERO), host).await?;
             let message = error.message;
             stopping.into_iter().for_each(|control| control.failed(self.step.clone(), message.clone()));
-            host.events
-                .tell(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() })
-                .await;
+            host.tell(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() }).await;
             return Err(FlowError::Node { node: self.node.id.clone(), message });
         }
         let NodeError { kind, message, .. } = error;

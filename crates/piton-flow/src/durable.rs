@@ -1,9 +1,10 @@
 //! The journal of a durable run: every node that ends is one entry of the run's log.
 //!
 //! - What follows from other results (templates, branches, code, containers, agents around their turns) needs no sync of
-//!   its own, and may be written beside the nodes that follow, if whoever runs it asks for that. Before anything outward
-//!   begins, all that finished is durable; the result of something outward is durable when it is recorded (decision 3 of
-//!   the design).
+//!   its own, and is written beside the nodes that follow, several at once. Nobody is told that a node finished before its
+//!   result is in the log; until then it is in flight, and runs again if the process dies. Before anything outward begins,
+//!   all that finished is durable; the result of something outward is durable when it is recorded (decision 3 of the
+//!   design).
 //! - Something outward is an effect (decision 4): its intent, with its key, stands in the log before it begins, and
 //!   the entry of its end is the receipt.
 //! - A checkpoint after a node that touches nothing outside is synced beside the nodes that follow, and told of when that
@@ -21,8 +22,8 @@ use async_trait::async_trait;
 use piton_runtime::{EndedStep, FailureKind, Intended, Later, Run, RunError, StepDone, StepStanding, Turn, Uncertain};
 use piton_store::DraftPart;
 use piton_types::{
-    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, RunId, Seq, StepPath, TokenUsage, Trigger,
-    Value,
+    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, Event, RunId, Seq, StepPath, TokenUsage,
+    Trigger, Value,
 };
 use tokio::sync::{Mutex, Notify};
 
@@ -37,8 +38,11 @@ use crate::tally::Tally;
 use crate::uncertain;
 use crate::variables::{Gave, Variables};
 
-/// What took so long is in the log before anything follows, even if nodes run ahead: writing it takes a hundredth of that.
+/// What took so long is in the log before anything follows: writing it takes a hundredth of that.
 const WORTH_A_WAIT: Duration = Duration::from_millis(1);
+
+/// How many events may be held back before a run waits for whoever listens.
+const MANY_HELD: usize = 256;
 
 /// A journal over a run.
 pub struct RunJournal<'a> {
@@ -47,7 +51,6 @@ pub struct RunJournal<'a> {
     outside: Option<&'a Outside>,
     fingerprint: Arc<Value>,
     everywhere: bool,
-    ahead: bool,
     /// What earlier processes had counted, and when this one began.
     before: Tally,
     began: Duration,
@@ -72,11 +75,16 @@ struct Shared {
     is_relaxed: bool,
 }
 
-/// Checkpoints on their way to the disk, and those that are there and nobody was told of.
+/// Results and checkpoints on their way to the disk, and what is there and nobody was told of.
 #[derive(Debug, Default)]
 struct Saving {
     /// How many results are still to be written.
     unwritten: usize,
+    /// How many ever were to be, and how many of them are.
+    recorded: u64,
+    written: u64,
+    /// Events in the order in which they happened, each with how many results had been recorded by then.
+    held: VecDeque<(u64, Event)>,
     /// In the order of the log.
     open: VecDeque<(StepPath, CheckpointRef)>,
     /// Those of them that were written later, and of which the run's own log doesn't tell yet.
@@ -97,6 +105,11 @@ impl Saving {
     fn durable(&self) -> Vec<(StepPath, CheckpointRef)> {
         let count = self.open.partition_point(|(_, checkpoint)| checkpoint.seq <= self.synced);
         self.open.range(..count).cloned().collect()
+    }
+
+    /// Whether the first of the events may be told.
+    fn may_tell(&self) -> bool {
+        self.held.front().is_some_and(|(recorded, _)| *recorded <= self.written)
     }
 
     /// Whether something was written that nobody has synced since.
@@ -156,7 +169,6 @@ impl<'a> RunJournal<'a> {
             outside,
             fingerprint: Arc::default(),
             everywhere: false,
-            ahead: false,
             before,
             began: clock.monotonic(),
             counted: Locked::new(before),
@@ -177,14 +189,6 @@ impl<'a> RunJournal<'a> {
     #[must_use]
     pub fn with_checkpoints_everywhere(mut self) -> Self {
         self.everywhere = true;
-        self
-    }
-
-    /// Lets nodes go on while the results before them are being written, if those follow from others and took less than a
-    /// millisecond: see [`FlowOptions::run_ahead`](crate::FlowOptions::run_ahead).
-    #[must_use]
-    pub fn running_ahead(mut self) -> Self {
-        self.ahead = true;
         self
     }
 
@@ -354,7 +358,7 @@ impl Journal for RunJournal<'_> {
             durability: if is_relaxed { Durability::Relaxed } else { Durability::Durable },
             ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result)
         };
-        if self.ahead && is_relaxed && step.result.is_ok() {
+        if is_relaxed && step.result.is_ok() {
             let later = |step: &mut StepDone| {
                 step.tally = self.tally().value();
                 lock(&self.begun).remove(&step.path);
@@ -417,24 +421,47 @@ impl Journal for RunJournal<'_> {
         Ok(self.run.catch_up().await?)
     }
 
+    fn is_ahead(&self) -> bool {
+        let saving = self.saving();
+        saving.unwritten > 0 || !saving.held.is_empty()
+    }
+
+    fn hold(&self, event: Event) -> bool {
+        let mut saving = self.saving();
+        let recorded = saving.recorded;
+        saving.held.push_back((recorded, event));
+        if saving.may_tell() {
+            self.shared.wake.notify_one();
+        }
+        saving.held.len() >= MANY_HELD
+    }
+
+    fn release(&self) -> Option<Event> {
+        let mut saving = self.saving();
+        if !saving.may_tell() {
+            return None;
+        }
+        saving.held.pop_front().map(|(_, event)| event)
+    }
+
     fn is_saving(&self) -> bool {
         let saving = self.saving();
-        saving.unwritten > 0 || !saving.open.is_empty()
+        saving.unwritten > 0 || !saving.open.is_empty() || saving.may_tell()
     }
 
     async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
         loop {
-            let (newest, saved, made) = {
+            let (newest, saved, made, may_tell) = {
                 let mut saving = self.saving();
                 let newest = saving.open.back().map(|(_, checkpoint)| checkpoint.seq);
-                (newest, saving.durable(), std::mem::take(&mut saving.made))
+                (newest, saving.durable(), std::mem::take(&mut saving.made), saving.may_tell())
             };
             if let Some(outside) = self.outside {
                 for (step, checkpoint) in made {
                     self.run.lines().write(outside.made(self.clock.now(), &step, &checkpoint)?);
                 }
             }
-            if !saved.is_empty() {
+            if may_tell || !saved.is_empty() {
                 return Ok(saved);
             }
             if let Some(newest) = newest {
@@ -478,7 +505,10 @@ struct Checkpoint {
 
 impl NodeResult {
     fn new(shared: &Arc<Shared>, step: StepPath, checkpoint: Option<Checkpoint>) -> Self {
-        lock(&shared.saving).unwritten += 1;
+        let mut saving = lock(&shared.saving);
+        saving.unwritten += 1;
+        saving.recorded += 1;
+        drop(saving);
         Self { shared: Arc::clone(shared), step, checkpoint }
     }
 }
@@ -517,6 +547,7 @@ impl Later for NodeResult {
 
     fn written(self: Box<Self>, seq: Seq) {
         let mut saving = lock(&self.shared.saving);
+        saving.written += 1;
         saving.relaxed = seq;
         if self.shared.is_relaxed {
             saving.is_durable(seq);

@@ -20,6 +20,7 @@ use crate::graph::Graph;
 use crate::inbox::{Answered, Inbox, Waiting};
 use crate::journal::{Beginning, Begun, Journal};
 use crate::need::Services;
+use crate::node::Effect;
 use crate::selector::{CONVERSATION, SYSTEM};
 use crate::value::to_text;
 
@@ -78,7 +79,7 @@ pub struct Host<'a> {
     pub clock: &'a dyn Clock,
     /// New ids.
     pub ids: &'a dyn Ids,
-    /// Is told what happens, in order, after the journal has it; or is about to, if it lets nodes run ahead.
+    /// Is told what happens, in order, after the journal has it.
     pub events: EventSink<'a>,
     /// Where programs run; without one, where this process is.
     pub folder: Option<&'a Path>,
@@ -117,6 +118,29 @@ impl<'a> Host<'a> {
         self.journal.run().clone()
     }
 
+    /// Tells an event, behind those before it and what they tell of.
+    pub(crate) async fn tell(&self, event: impl FnOnce() -> Event) {
+        if !self.events.is_somebody() || !self.journal.is_ahead() {
+            self.events.tell(event).await;
+        } else if self.journal.hold(event()) {
+            self.tell_held().await;
+        }
+    }
+
+    /// Tells the events that were held back and needn't be any more.
+    pub(crate) async fn tell_held(&self) {
+        if self.journal.is_ahead() {
+            self.events.tell_all(|| self.journal.release()).await;
+        }
+    }
+
+    /// Waits until everything is kept that was recorded, and whoever listens was told of it.
+    pub(crate) async fn catch_up(&self) -> Result<(), crate::JournalError> {
+        let kept = self.journal.kept().await;
+        self.tell_held().await;
+        kept
+    }
+
     /// Tells the journal that work is about to begin. If nobody knows whether it took place before and a person is to
     /// say so, he is asked; the step only waits meanwhile.
     pub(crate) async fn begin(
@@ -124,6 +148,10 @@ impl<'a> Host<'a> {
         beginning: Beginning<'_>,
         activity: &Activity<'_>,
     ) -> Result<Begun, crate::JournalError> {
+        // What is told of from now on may be told by others.
+        if beginning.effect == Effect::Outward || beginning.waits || beginning.checkpoint {
+            self.catch_up().await?;
+        }
         let mut said = None;
         loop {
             let question = match self.journal.begin(Beginning { said: said.as_ref(), ..beginning }).await? {

@@ -26,6 +26,23 @@ impl EventSink<'_> {
         }
     }
 
+    /// Tells what `next` gives, until it gives nothing. Each is asked for only when it can be told at once: whoever stops
+    /// waiting before has taken nothing away.
+    pub(crate) async fn tell_all(&self, mut next: impl FnMut() -> Option<Event>) {
+        loop {
+            let place = match self {
+                Self::Channel(sender) => sender.reserve().await.ok(),
+                _ => None,
+            };
+            let Some(event) = next() else { return };
+            match (self, place) {
+                (Self::Call(listen), _) => listen(&event),
+                (_, Some(place)) => place.send(event),
+                _ => {}
+            }
+        }
+    }
+
     pub(crate) const fn is_somebody(&self) -> bool {
         !matches!(self, Self::Nobody)
     }

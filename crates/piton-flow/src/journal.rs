@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_types::{CheckpointRef, RunId, StepPath, Timestamp, TokenUsage, Value};
+use piton_types::{CheckpointRef, Event, RunId, StepPath, Timestamp, TokenUsage, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::inbox::Question;
@@ -167,14 +167,31 @@ pub trait Journal: Send + Sync {
         Ok(())
     }
 
-    /// Whether there are results that aren't kept yet, or checkpoints that nobody was told of.
+    /// Whether results were recorded that aren't kept yet, or events are held back: then others are to be, too.
+    fn is_ahead(&self) -> bool {
+        false
+    }
+
+    /// Holds an event back until every result is kept that was recorded before. Nobody is told that a node finished which
+    /// may have to run again. Says whether so many are held that some should be told first.
+    fn hold(&self, event: Event) -> bool {
+        let _ = event;
+        false
+    }
+
+    /// The first of the events that were held back, once it may be told.
+    fn release(&self) -> Option<Event> {
+        None
+    }
+
+    /// Whether there are results that aren't kept yet, or events and checkpoints that nobody was told of.
     fn is_saving(&self) -> bool {
         false
     }
 
-    /// Waits until checkpoints are durable that weren't when [`record`](Self::record) returned, and says which, with the
-    /// nodes after which they were made. Waits for ever while there are none. It may be dropped and called again, and says
-    /// the same until it is [told](Self::told) of.
+    /// Waits until events may be [released](Self::release), or checkpoints are durable that weren't when
+    /// [`record`](Self::record) returned, and says which of those, with the nodes after which they were made. Waits for
+    /// ever while there are none. It may be dropped and called again, and says the same until it is [told](Self::told) of.
     async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
         std::future::pending().await
     }

@@ -331,7 +331,7 @@ impl<'a> NodeContext<'a> {
     async fn tell_text(&self, text: String) {
         if !text.is_empty() {
             let host = self.host;
-            host.events.tell(|| Event::StepText { run: host.run(), step: self.step.clone(), text }).await;
+            host.tell(|| Event::StepText { run: host.run(), step: self.step.clone(), text }).await;
         }
     }
 
@@ -403,7 +403,7 @@ impl<'a> NodeContext<'a> {
         let _busy = (self.activity.count() == 0).then(|| self.activity.begin());
         // A part that failed is tried again with its node.
         if let Found::Finished { record, .. } = host.journal.find(&step).await.map_err(failed)? {
-            host.events.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
+            host.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
             return Ok(record);
         }
         let effect = Effect::Outward;

@@ -197,7 +197,7 @@ impl Replies {
                 None => text,
             };
             if !text.is_empty() {
-                host.events.tell(|| Event::Answer { run: host.run(), step, text }).await;
+                host.tell(|| Event::Answer { run: host.run(), step, text }).await;
             }
         }
     }

@@ -34,7 +34,7 @@ pub enum Event {
         /// The step.
         step: StepPath,
     },
-    /// A step ended well, and its result is in the log; or on its way there, if the run lets nodes run ahead.
+    /// A step ended well, and its result is in the log.
     StepFinished {
         /// The run.
         run: RunId,

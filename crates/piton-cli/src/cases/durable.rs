@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use piton::{
     Context, Control, Event, EventSink, Failure, Finished, FlowError, History, Host, OpenRun, Run, RunError,
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::run::{Ended, Setup, prepare};
+use super::seen::Seen;
 use super::world::{CaseClock, CaseInbox, CountedIds};
 
 /// How an attempt at a case ended.
@@ -42,7 +43,7 @@ pub(crate) enum Driver {
     Mortal,
 }
 
-/// Starts the case's run on this store, or goes on with it. Adds to `skipped` how many finished nodes didn't run again.
+/// Starts the case's run on this store, or goes on with it.
 ///
 /// The outer error is one of the case itself.
 pub(crate) async fn drive(
@@ -50,8 +51,9 @@ pub(crate) async fn drive(
     base: Option<&str>,
     store: Arc<dyn Store>,
     driver: Driver,
-    skipped: &AtomicU64,
+    seen: &Seen,
 ) -> Result<Attempt, String> {
+    seen.begin();
     let setup = match prepare(case, base, SecurityLevel::Standard, None)? {
         Ok(setup) => setup,
         Err(error) => return Ok(Attempt::Ended(Ended::failed(&error))),
@@ -62,7 +64,7 @@ pub(crate) async fn drive(
         static NEXT: AtomicU32 = AtomicU32::new(1 << 23);
         context.holder = Holder { pid: NEXT.fetch_add(1, Ordering::Relaxed), started: 1, ..this_process() };
     }
-    match go(case, &setup, &context, skipped).await {
+    match go(case, &setup, &context, seen).await {
         Ok(ended) => Ok(Attempt::Ended(ended)),
         Err(FlowError::Run(RunError::Store(StoreError::Unavailable { detail })))
         | Err(FlowError::Run(RunError::Broken { cause: detail, .. })) => Ok(Attempt::Died(detail)),
@@ -70,7 +72,7 @@ pub(crate) async fn drive(
     }
 }
 
-async fn go(case: &Case, setup: &Setup, context: &Context, skipped: &AtomicU64) -> Result<Ended, FlowError> {
+async fn go(case: &Case, setup: &Setup, context: &Context, seen: &Seen) -> Result<Ended, FlowError> {
     let id: RunId = "case".parse().map_err(RunError::from)?;
     match History::of(context, &id).await {
         Ok(history) => match history.state {
@@ -93,18 +95,14 @@ async fn go(case: &Case, setup: &Setup, context: &Context, skipped: &AtomicU64) 
     let ids = CountedIds::new(case.state.fake_id.as_ref().map_or("id", |id| id.prefix.as_str()));
     let (inbox, control) = (CaseInbox(case.state.answers.clone()), Control::default());
     let journal = RunJournal::new(&run, &setup.flow, &setup.services, &clock).with_checkpoints_everywhere();
-    let count = |event: &Event| {
-        if matches!(event, Event::StepSkipped { .. }) {
-            skipped.fetch_add(1, Ordering::Relaxed);
-        }
-    };
+    let hear = |event: &Event| seen.hear(event);
     let host = Host {
         services: &setup.services,
         limits: setup.limits.clone(),
         folder: Some(&case.folder),
         inbox: Some(&inbox),
         control: Some(&control),
-        events: EventSink::Call(&count),
+        events: EventSink::Call(&hear),
         ..Host::new(&journal, &clock, &ids)
     };
     let ended = match run_flow(&setup.flow, setup.given.clone(), &host).await {

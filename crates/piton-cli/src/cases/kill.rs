@@ -4,7 +4,8 @@
 //! Three ways to die: in process, on a store in memory and on SQLite (whatever the process held is dropped, the store
 //! is opened again), and by SIGKILL of a process of its own, on SQLite and on the file store, wherever an entry is added
 //! to the log. Every other resume is killed as well, at a call that the seed chooses, and gone on with once more. The case's HTTP server
-//! lives in this process, survives, and answers a key that it knows as before.
+//! lives in this process, survives, and answers a key that it knows as before. What a dead process told as finished may
+//! not begin again (promise 10).
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,6 +21,7 @@ use super::durable::{Attempt, Driver, drive};
 use super::dying::{Death, DyingStore};
 use super::http::MockHttp;
 use super::run::{Ended, Outcome, Verdict, differences, start_patient_mock, unsupported};
+use super::seen::Seen;
 
 /// How long a process may take that is to be killed.
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -132,7 +134,7 @@ async fn whole(case: &Case, store: Arc<dyn Store>) -> Result<Whole, String> {
     let mock = start_patient_mock(case).await?;
     let base = mock.as_ref().map(MockHttp::url);
     let store = Arc::new(DyingStore::new(store, Death::NEVER));
-    let attempt = drive(case, base.as_deref(), Arc::clone(&store) as _, Driver::Mortal, &AtomicU64::new(0)).await?;
+    let attempt = drive(case, base.as_deref(), Arc::clone(&store) as _, Driver::Mortal, &Seen::default()).await?;
     let Attempt::Ended(ended) = attempt else { return Err("it died although nobody killed it".to_owned()) };
     Ok(Whole { ended, calls: store.calls(), appends: store.appends() })
 }
@@ -150,16 +152,22 @@ async fn campaign(case: &Case, plan: Plan, counts: &Counts) -> Result<Vec<String
     let is_repeatable = memory.ended == sqlite.ended;
     let files = whole(case, open(&folder.path().join("whole.files"))?).await?;
     let moments = moments(&memory, &sqlite, &files, plan.seed);
-    let (mut done, skipped) = (0, AtomicU64::new(0));
+    let (mut done, mut skipped) = (0, 0);
     for (number, moment) in moments.iter().enumerate() {
         if plan.budget.is_some_and(|budget| began.elapsed() >= budget) {
             counts.left_out.fetch_add((moments.len() - number) as u64, Ordering::Relaxed);
             break;
         }
         let place = folder.path().join(format!("{number}.{}", moment.way.ending()));
-        let ended = one(case, *moment, &place, &skipped).await;
+        let seen = Seen::default();
+        let ended = one(case, *moment, &place, &seen).await;
         let ended = ended.map_err(|error| format!("killed {}: {error}", told(*moment)))?;
         let mut found = differences(case, &ended);
+        let again = seen.again();
+        if !again.is_empty() {
+            found.push(format!("told as finished, and run again: {}", again.join(", ")));
+        }
+        skipped += seen.skipped();
         if found.is_empty() && is_repeatable && ended != memory.ended {
             found.push(format!("expected {:?}, got {ended:?}", memory.ended));
         }
@@ -176,7 +184,6 @@ async fn campaign(case: &Case, plan: Plan, counts: &Counts) -> Result<Vec<String
             let _ = std::fs::remove_file(folder.path().join(format!("{number}.{DATABASE}{ending}")));
         }
     }
-    let skipped = skipped.into_inner();
     counts.skipped.fetch_add(skipped, Ordering::Relaxed);
     // Created, claimed, the first node: then there is something to skip.
     if done == moments.len() && memory.appends.len() > 4 && skipped == 0 {
@@ -227,7 +234,7 @@ fn moments(memory: &Whole, sqlite: &Whole, files: &Whole, seed: u64) -> Vec<Mome
 }
 
 /// The case, killed at a moment and gone on with.
-async fn one(case: &Case, moment: Moment, place: &Path, skipped: &AtomicU64) -> Result<Ended, String> {
+async fn one(case: &Case, moment: Moment, place: &Path, seen: &Seen) -> Result<Ended, String> {
     let mock = start_patient_mock(case).await?;
     let base = mock.as_ref().map(MockHttp::url);
     let base = base.as_deref();
@@ -237,25 +244,25 @@ async fn one(case: &Case, moment: Moment, place: &Path, skipped: &AtomicU64) -> 
     let reopen = || if moment.way == Way::Memory { Ok(Arc::clone(&memory)) } else { open(place) };
     let mut deaths = vec![];
     match moment.way {
-        Way::Signal | Way::SignalOnFiles => die(case, moment, place, base).await?,
+        Way::Signal | Way::SignalOnFiles => {
+            die(case, moment, place, base).await?.lines().for_each(|step| seen.finished(step));
+        }
         Way::Memory | Way::Sqlite => deaths.push(death),
     }
     deaths.extend(moment.again.map(|call| Death { call, after: false, really: false }));
-    let nobody = AtomicU64::new(0);
-    for (number, death) in deaths.into_iter().enumerate() {
+    for death in deaths {
         let store = Arc::new(DyingStore::new(reopen()?, death));
-        let counted = if number == 0 { &nobody } else { skipped };
-        drive(case, base, store, Driver::Mortal, counted).await?;
+        drive(case, base, store, Driver::Mortal, seen).await?;
     }
     let store = reopen()?;
-    match drive(case, base, store, Driver::This, skipped).await? {
+    match drive(case, base, store, Driver::This, seen).await? {
         Attempt::Ended(ended) => Ok(ended),
         Attempt::Died(why) => Err(format!("it can't be gone on with: {why}")),
     }
 }
 
-/// Runs the case in a process of its own, which kills itself.
-async fn die(case: &Case, moment: Moment, place: &Path, base: Option<&str>) -> Result<(), String> {
+/// Runs the case in a process of its own, which kills itself; gives what it said before that.
+async fn die(case: &Case, moment: Moment, place: &Path, base: Option<&str>) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = tokio::process::Command::new(program);
     command.arg("test").arg(&case.folder).arg("--die-in").arg(place);
@@ -266,13 +273,13 @@ async fn die(case: &Case, moment: Moment, place: &Path, base: Option<&str>) -> R
     if let Some(base) = base {
         command.arg("--base-url").arg(base);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let ended = tokio::time::timeout(MAX_TIME, command.output()).await;
     let ended = ended.map_err(|_| "the process to be killed took too long".to_owned())?;
     let ended = ended.map_err(|error| format!("the process to be killed can't be started: {error}"))?;
     // By the signal, or to its end if it made fewer calls than the run before.
     match (std::os::unix::process::ExitStatusExt::signal(&ended.status), ended.status.code()) {
-        (Some(9), _) | (_, Some(0)) => Ok(()),
+        (Some(9), _) | (_, Some(0)) => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
         _ => Err(format!(
             "the process to be killed ended with {}: {}",
             ended.status,
@@ -284,7 +291,7 @@ async fn die(case: &Case, moment: Moment, place: &Path, base: Option<&str>) -> R
 /// What the process does that is to be killed.
 pub(crate) async fn run_and_die(case: &Case, place: &Path, death: Death, base: Option<&str>) -> Result<(), String> {
     let store = Arc::new(DyingStore::new(open(place)?, death));
-    drive(case, base, store, Driver::This, &AtomicU64::new(0)).await.map(drop)
+    drive(case, base, store, Driver::This, &Seen::aloud()).await.map(drop)
 }
 
 /// A sequence that follows from its seed (xorshift).
@@ -315,19 +322,21 @@ mod tests {
         let mock = start_patient_mock(&case).await.unwrap();
         let base = mock.as_ref().map(MockHttp::url);
         let whole = whole(&case, Arc::new(MemoryStore::new())).await.unwrap();
-        let skipped = AtomicU64::new(0);
+        let seen = Seen::default();
         for at in 1..=whole.calls {
             let death = Death { call: at, after: true, really: false };
             let dying = Arc::new(DyingStore::new(Arc::new(MemoryStore::new()), death));
-            drive(&case, base.as_deref(), dying, Driver::Mortal, &AtomicU64::new(0)).await.unwrap();
+            drive(&case, base.as_deref(), dying, Driver::Mortal, &seen).await.unwrap();
             let empty = Arc::new(MemoryStore::new());
-            drive(&case, base.as_deref(), empty, Driver::Mortal, &skipped).await.unwrap();
+            drive(&case, base.as_deref(), empty, Driver::Mortal, &seen).await.unwrap();
         }
-        assert_eq!(skipped.into_inner(), 0);
-        let kept = AtomicU64::new(0);
+        assert_eq!(seen.skipped(), 0);
+        assert!(!seen.again().is_empty(), "what had been told as finished ran again");
+        let kept = Seen::default();
         let moment = Moment { way: Way::Memory, call: whole.calls - 2, after: true, again: None };
         one(&case, moment, Path::new("unused"), &kept).await.unwrap();
-        assert!(kept.into_inner() > 0, "and one that remembers skips");
+        assert!(kept.skipped() > 0, "and one that remembers skips");
+        assert!(kept.again().is_empty(), "and repeats nothing");
     }
 
     #[test]

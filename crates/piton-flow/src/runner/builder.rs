@@ -81,8 +81,6 @@ pub struct WorkflowRunnerBuilder {
     #[cfg(feature = "checkpoint")]
     durability: piton_types::Durability,
     #[cfg(feature = "checkpoint")]
-    run_ahead: bool,
-    #[cfg(feature = "checkpoint")]
     policy: crate::resume::ResumePolicy,
 }
 
@@ -108,8 +106,6 @@ impl WorkflowRunner {
             store: None,
             #[cfg(feature = "checkpoint")]
             durability: piton_types::Durability::default(),
-            #[cfg(feature = "checkpoint")]
-            run_ahead: false,
             #[cfg(feature = "checkpoint")]
             policy: crate::resume::ResumePolicy::default(),
         }
@@ -249,14 +245,6 @@ impl WorkflowRunnerBuilder {
         self
     }
 
-    /// Lets nodes go on while short results before them are being written; see
-    /// [`FlowOptions::run_ahead`](crate::FlowOptions::run_ahead) for what that is worth, and what it costs.
-    #[cfg(feature = "checkpoint")]
-    pub fn run_ahead(mut self, run_ahead: bool) -> Self {
-        self.run_ahead = run_ahead;
-        self
-    }
-
     /// What to do if the surroundings of a run that goes on changed since it was begun.
     #[cfg(feature = "checkpoint")]
     pub fn resume_policy(mut self, policy: crate::resume::ResumePolicy) -> Self {
@@ -325,7 +313,6 @@ impl WorkflowRunnerBuilder {
             stop: self.stop,
             policy: self.policy,
             companion: None,
-            run_ahead: self.run_ahead,
             folder: None,
         };
         let source = self.document.source.as_ref().ok_or(FlowError::NoText)?;

@@ -76,11 +76,6 @@ pub struct FlowOptions {
     pub policy: ResumePolicy,
     /// What goes along with the run.
     pub companion: Option<Arc<dyn Companion>>,
-    /// Nodes needn't wait until the results before them are in the log, if those follow from others and took less than a
-    /// millisecond: they are written beside, several at once, and before anything outward begins. A node takes half the
-    /// time then, and less on a store that is far away. But what isn't written yet when the process is killed, 64 such
-    /// results at most, is done again. Without, nothing that finished is, unless the power is cut.
-    pub run_ahead: bool,
     /// Where the run's programs work now, if its folder was moved since it was begun.
     pub folder: Option<PathBuf>,
 }
@@ -107,7 +102,6 @@ impl Default for FlowOptions {
             stop: SafeStopSignal::default(),
             policy: ResumePolicy::default(),
             companion: None,
-            run_ahead: false,
             folder: None,
         }
     }
@@ -304,7 +298,6 @@ impl Driven {
         };
         let journal =
             RunJournal::new(run, flow, &self.options.services, run.clock()).begun_with(self.body.fingerprint.clone());
-        let journal = if self.options.run_ahead { journal.running_ahead() } else { journal };
         let ids = RandomIds(&*run.context().random);
         let tell = |event: &Event| self.options.events.pass_on(event);
         let events = if self.options.events.listens() { EventSink::Call(&tell) } else { EventSink::Nobody };

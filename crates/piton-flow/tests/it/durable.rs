@@ -1,5 +1,6 @@
 //! Workflows as durable runs: killed anywhere, resumed without their document, never done twice.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +8,7 @@ use piton_flow::{FlowError, FlowOptions, RunOutcome, StartFlow, resume_durable, 
 use piton_runtime::{Context, Listener, Run, RunError};
 use piton_store::{RunLog, Span, Store, StoreError};
 use piton_testing::{CrashStore, Fault};
-use piton_types::{BlobId, Durability, RunStatus, Value};
+use piton_types::{BlobId, Durability, Event, RunStatus, Value};
 
 use crate::ledger::{Ledger, id};
 use crate::support::{inputs, memory, process, tell};
@@ -127,27 +128,18 @@ async fn a_checkpoint_costs_the_change() {
     }
 }
 
+/// With each entry a call of its own, and with several in one.
 #[tokio::test]
 async fn a_crash_at_any_call_pays_at_most_the_step_in_flight_twice() {
-    crash_at_any_call(CrashStore::new, false).await;
+    crash_at_any_call(CrashStore::new).await;
+    crash_at_any_call(|below, fault| CrashStore::new(below, fault).with_chains()).await;
 }
 
-/// The same if nodes run ahead, with each entry a call of its own and with several in one.
-#[tokio::test]
-async fn nor_does_a_crash_where_nodes_run_ahead() {
-    crash_at_any_call(CrashStore::new, true).await;
-    crash_at_any_call(|below, fault| CrashStore::new(below, fault).with_chains(), true).await;
-}
-
-async fn crash_at_any_call(over: impl Fn(Arc<dyn Store>, Fault) -> CrashStore, run_ahead: bool) {
-    let start = |ledger: &Ledger| {
-        let start = ledger.start();
-        StartFlow { options: FlowOptions { run_ahead, ..start.options }, ..start }
-    };
+async fn crash_at_any_call(over: impl Fn(Arc<dyn Store>, Fault) -> CrashStore) {
     let ledger = new_ledger();
     let counting = Arc::new(over(memory(), Fault::None));
     let store: Arc<dyn Store> = Arc::clone(&counting) as _;
-    let whole = run_durable(&process(&store), start(&ledger)).await.unwrap();
+    let whole = run_durable(&process(&store), ledger.start()).await.unwrap();
     let calls = counting.calls();
     let roots: Vec<_> = checkpoints(&store).await.into_iter().map(|(_, node, root)| (node, root)).collect();
     assert_eq!(roots.len(), 2);
@@ -155,7 +147,7 @@ async fn crash_at_any_call(over: impl Fn(Arc<dyn Store>, Fault) -> CrashStore, r
         for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
             let (below, ledger) = (memory(), new_ledger());
             let crashing: Arc<dyn Store> = Arc::new(over(Arc::clone(&below), fault));
-            let first = run_durable(&process(&crashing), start(&ledger)).await;
+            let first = run_durable(&process(&crashing), ledger.start()).await;
             let before = ledger.lines();
             let recorded = match Run::resume(&process(&below), &id(), Durability::Durable, Listener::default()).await {
                 Ok(run) => ["pay", "ship"].map(|step| run.recorded(&step.parse().unwrap()).is_some()),
@@ -165,7 +157,7 @@ async fn crash_at_any_call(over: impl Fn(Arc<dyn Store>, Fault) -> CrashStore, r
             let outcome = match resume(&process(&below)).await {
                 Err(FlowError::Run(RunError::Store(StoreError::NotFound { .. }))) => {
                     assert!(first.is_err() && before.is_empty(), "{fault:?}: nothing ran before the run was there");
-                    run_durable(&process(&below), start(&ledger)).await.unwrap()
+                    run_durable(&process(&below), ledger.start()).await.unwrap()
                 }
                 outcome => outcome.unwrap(),
             };
@@ -180,6 +172,70 @@ async fn crash_at_any_call(over: impl Fn(Arc<dyn Store>, Fault) -> CrashStore, r
             }
         }
     }
+}
+
+/// A line of nodes that follow from each other, every third a checkpoint, and something outward in the middle.
+fn line() -> String {
+    let mut nodes = vec!["  - {id: n0, data: {type: start}}".to_owned()];
+    for n in 1..30 {
+        let data = match n {
+            15 => "{type: command, command: ['true']}".to_owned(),
+            _ => format!("{{type: template-transform, checkpoint: {}, template: t{n}}}", n % 3 == 0),
+        };
+        nodes.push(format!("  - {{id: n{n}, data: {data}}}"));
+    }
+    nodes.push("  - {id: n30, data: {type: end, outputs: []}}".to_owned());
+    let edges: Vec<_> = (0..30).map(|n| format!("  - {{source: n{n}, target: n{}}}", n + 1)).collect();
+    format!("nodes:\n{}\nedges:\n{}\n", nodes.join("\n"), edges.join("\n"))
+}
+
+/// The steps that somebody was told of: begun, finished.
+type Told = Arc<Mutex<(BTreeSet<String>, BTreeSet<String>)>>;
+
+fn listening(told: &Told) -> FlowOptions {
+    let told = Arc::clone(told);
+    let events = Listener::new(move |event| match event {
+        Event::StepStarted { step, .. } => drop(told.lock().unwrap().0.insert(step.to_string())),
+        Event::StepFinished { step, .. } => drop(told.lock().unwrap().1.insert(step.to_string())),
+        _ => {}
+    });
+    FlowOptions { events, ..FlowOptions::default() }
+}
+
+/// Promise 10: whatever was said to be finished doesn't run again, whether it touches the world or not. What ran and was
+/// never told of was in flight.
+#[tokio::test]
+async fn what_was_told_as_finished_never_runs_again() {
+    let ledger = new_ledger();
+    let start =
+        |told: &Told| StartFlow { document: line(), inputs: inputs([]), options: listening(told), ..ledger.start() };
+    let (mut unfinished, mut resumed) = (0, 0);
+    for chains in [false, true] {
+        let over = |below, fault| {
+            let store = CrashStore::new(below, fault);
+            Arc::new(if chains { store.with_chains() } else { store })
+        };
+        let counting = over(memory(), Fault::None);
+        run_durable(&process(&(Arc::clone(&counting) as _)), start(&Told::default())).await.unwrap();
+        for at in 1..=counting.calls() {
+            for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
+                let (below, before, after) = (memory(), Told::default(), Told::default());
+                let crashing: Arc<dyn Store> = over(Arc::clone(&below), fault);
+                let first = run_durable(&process(&crashing), start(&before)).await;
+                let second = match resume_durable(&process(&below), &id(), listening(&after)).await {
+                    Err(FlowError::Run(RunError::Store(StoreError::NotFound { .. }))) => continue,
+                    second => second.unwrap(),
+                };
+                assert_eq!(second.status, RunStatus::Completed, "{fault:?}");
+                let ((_, finished), (begun, _)) = (&*before.lock().unwrap(), &*after.lock().unwrap());
+                let again: Vec<_> = finished.intersection(begun).collect();
+                assert!(again.is_empty(), "{fault:?}, chains {chains}: {again:?} ran again");
+                unfinished += usize::from(first.is_err() && finished.len() < 31);
+                resumed += finished.len();
+            }
+        }
+    }
+    assert!(unfinished > 60 && resumed > 500, "{unfinished} runs were cut short, with {resumed} finished steps");
 }
 
 #[tokio::test]

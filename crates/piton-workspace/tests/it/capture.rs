@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_store::{
-    Blobs, Call, Era, Log, MemoryStore, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward,
-};
+use piton_store::{Blobs, Call, Era, Log, MemoryStore, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward};
 use piton_workspace::{
     Progress, Reason, Record, RelPath, ReserveMode, Saved, Side, Take, Workspace, WorkspaceError, WorkspaceOptions,
 };
