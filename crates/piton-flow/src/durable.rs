@@ -356,6 +356,8 @@ impl Journal for RunJournal<'_> {
             failure: if done.unanswered { FailureKind::Unanswered } else { FailureKind::Work },
             retry: done.retry,
             durability: if is_relaxed { Durability::Relaxed } else { Durability::Durable },
+            // What it takes in follows from the document and the results before it.
+            is_compared: false,
             ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result)
         };
         if is_relaxed && step.result.is_ok() {

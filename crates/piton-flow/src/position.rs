@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use piton_runtime::{Run, RunError, Turn};
-use piton_store::state::{MapEntries, State};
+use piton_store::state::{Borrowed, MapEntries, State};
 use piton_store::{Content, DraftPart};
 use piton_types::{PartName, Path, StepPath, Value};
 
@@ -38,8 +38,6 @@ pub(crate) struct Position {
     /// An end gave something.
     has_outputs: bool,
     last: Option<String>,
-    /// What changes every time, as of the last checkpoint.
-    now: Value,
     /// A checkpoint was wanted.
     is_begun: bool,
 }
@@ -63,7 +61,6 @@ impl Position {
             outputs: BTreeMap::new(),
             has_outputs: false,
             last: None,
-            now: Value::Null,
             is_begun: false,
         }
     }
@@ -171,45 +168,31 @@ impl Position {
         if let Some((step, record)) = node {
             self.take(step, record);
         }
-        let begun = now.begun.iter().filter(|(step, _)| node.is_none_or(|(done, _)| done != *step));
-        let is_running = |id: &str| now.begun.keys().any(|step| step.as_str() == id);
-        let ready: Vec<Value> = self
+        let ready: Vec<_> = self
             .ready
             .queue
             .iter()
             .map(|place| self.graph.nodes[*place].id.as_str())
-            .filter(|id| !is_running(id))
-            .map(Value::from)
+            .filter(|id| !now.begun.keys().any(|step| step.as_str() == *id))
+            .map(Borrowed::Text)
             .collect();
-        let that_wait = |waiting: bool| {
+        let begun = now.begun.iter().filter(|(step, _)| node.is_none_or(|(done, _)| done != *step));
+        let that_wait = |waiting: bool| -> Vec<_> {
             let steps = begun.clone().filter(|(_, waits)| **waits == waiting);
-            Value::List(steps.map(|(step, _)| Value::from(step.as_str())).collect())
+            steps.map(|(step, _)| Borrowed::Text(step.as_str())).collect()
         };
-        let position = [
-            ("ready", Value::List(ready)),
-            ("running", that_wait(false)),
-            ("waiting", that_wait(true)),
-            ("last", self.last.as_deref().map_or(Value::Null, Value::from)),
-            ("counted", now.counted.clone()),
-        ];
-        match &mut self.now {
-            Value::Map(old) if !old.is_empty() => {
-                for (name, value) in position {
-                    if let Some(old) = old.get_mut(name) {
-                        *old = value;
-                    }
-                }
-            }
-            now => *now = Value::map(position),
-        }
+        let (running, waiting) = (that_wait(false), that_wait(true));
         // What changes every time is one value, so it costs one edit.
-        let store = &*run.context().store;
-        let now = if self.has_outputs {
-            let outputs = Value::Map(self.outputs.clone());
-            MapEntries::encode(store, &Path::root(), &[("now", &self.now), ("outputs", &outputs)])?
-        } else {
-            MapEntries::encode(store, &Path::root(), &[("now", &self.now)])?
-        };
+        let position = [
+            ("counted", Borrowed::Value(now.counted)),
+            ("last", self.last.as_deref().map_or(Borrowed::Value(&Value::Null), Borrowed::Text)),
+            ("ready", Borrowed::List(&ready)),
+            ("running", Borrowed::List(&running)),
+            ("waiting", Borrowed::List(&waiting)),
+        ];
+        let entries = [("now", Borrowed::Map(&position)), ("outputs", Borrowed::Values(&self.outputs))];
+        let count = if self.has_outputs { 2 } else { 1 };
+        let now = MapEntries::encode(&*run.context().store, &Path::root(), &entries[..count])?;
         Ok(Moved { now, nodes: std::mem::take(&mut self.nodes), is_first })
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use piton_runtime::{Run, RunError, Turn};
-use piton_store::state::{MapEntries, State};
+use piton_store::state::{Borrowed, MapEntries, State};
 use piton_store::{Content, DraftPart};
 use piton_types::{PartName, Path, StepPath, Value};
 
@@ -130,7 +130,8 @@ pub(crate) struct Gave {
 impl Gave {
     pub(crate) fn new(run: &Run, step: &StepPath, record: &Value) -> Result<Self, RunError> {
         let store = &*run.context().store;
-        let variables = MapEntries::encode(store, &Path::root(), &[(step.as_str(), &*record::variables(record))])?;
+        let variables = record::variables(record);
+        let variables = MapEntries::encode(store, &Path::root(), &[(step.as_str(), Borrowed::Value(&variables))])?;
         let assignments = if is_inside(step) { Vec::new() } else { record::assignments(record) };
         Ok(Self { step: step.clone(), variables, assignments })
     }

@@ -239,9 +239,7 @@ impl Run {
         let later = later(&mut done)?;
         // Lines that were written meanwhile go with another entry: this one can't tell whether one has them already.
         let step = Arc::new(core.record_of(done)?);
-        let fields = step.fields().map_err(|error| RunError::value(format!("step {}", step.path))(error))?;
-        let body = EncodedBody::of_map(&*core.context.store, &fields)?;
-        drop(fields);
+        let body = step.encode(&*core.context.store)?;
         core.accept(&step);
         core.ran(&step.path);
         if core.outbox.push(Waiting { ended: EndedStep { step, body }, later }) {

@@ -1,14 +1,14 @@
 //! The bodies of the entries that a run writes. They are stored: fields may be added, with a default,
 //! and are never given another meaning.
 
-use std::borrow::Cow;
-
+use piton_store::state::Borrowed;
+use piton_store::{EncodedBody, Store};
 use piton_types::{
     BlobId, CheckpointRef, Holder, RunId, RunState, Seq, StepPath, Timestamp, Value, ValueError, WaitFor, to_value,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Deadline;
+use crate::{Deadline, RunError};
 
 /// The body of a `Claimed` entry: who took the run, and the state that it is in since.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,8 +74,9 @@ pub struct StepRecord {
     /// How many durable calls its scope had made before it; nothing if the engine names its steps itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<u32>,
-    /// The hash of the input, plain in every store so that a copy of the run still fits.
-    pub input_hash: BlobId,
+    /// The hash of the input, plain in every store so that a copy of the run still fits; nothing if nobody will compare it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_hash: Option<BlobId>,
     /// What it took in.
     pub input: Value,
     /// What it gave out; null if it failed.
@@ -107,41 +108,38 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// What it is stored as: the same as by serde, without a copy of the values.
-    pub(crate) fn fields(&self) -> Result<Vec<(&'static str, Cow<'_, Value>)>, ValueError> {
-        let own = |value: Value| Cow::Owned(value);
+    /// Encodes it, as serde would, without a copy of the values.
+    pub(crate) fn encode(&self, store: &dyn Store) -> Result<EncodedBody, RunError> {
+        let failed = || RunError::value(format!("step {}", self.path));
+        let own = |value: Result<Value, ValueError>| value.map_err(|error| failed()(error));
+        let (attempt, duration) = (Value::from(self.attempt), Value::from(self.duration_ms));
+        let (index, started) = (Value::from(self.index), Value::from(self.started_at.as_millis()));
+        let hash = self.input_hash.map(|hash| hash.to_string());
+        let child = self.child.as_ref().map(to_value).map(own).transpose()?;
+        let failure = self.failure.as_ref().map(to_value).map(own).transpose()?;
+        let retry = self.retry.as_ref().map(to_value).map(own).transpose()?;
+        let place = self.place.map(Value::from);
+        let log = if self.log.is_empty() { None } else { Some(own(to_value(&self.log))?) };
         // In the order of their names.
-        let mut fields = Vec::with_capacity(15);
-        fields.push(("attempt", own(self.attempt.into())));
-        if let Some(child) = &self.child {
-            fields.push(("child", own(to_value(child)?)));
-        }
-        fields.push(("duration_ms", own(self.duration_ms.into())));
-        if let Some(error) = &self.error {
-            fields.push(("error", own(error.as_str().into())));
-        }
-        if let Some(failure) = &self.failure {
-            fields.push(("failure", own(to_value(failure)?)));
-        }
-        fields.push(("index", own(self.index.into())));
-        fields.push(("input", Cow::Borrowed(&self.input)));
-        fields.push(("input_hash", own(self.input_hash.to_string().into())));
-        if !self.log.is_empty() {
-            fields.push(("log", own(to_value(&self.log)?)));
-        }
-        fields.push(("output", Cow::Borrowed(&self.output)));
-        fields.push(("path", own(self.path.as_str().into())));
-        if let Some(place) = self.place {
-            fields.push(("place", own(place.into())));
-        }
-        if let Some(retry) = &self.retry {
-            fields.push(("retry", own(to_value(retry)?)));
-        }
-        fields.push(("started_at", own(self.started_at.as_millis().into())));
-        if !self.tally.is_null() {
-            fields.push(("tally", Cow::Borrowed(&self.tally)));
-        }
-        Ok(fields)
+        let fields = [
+            ("attempt", Some(Borrowed::Value(&attempt))),
+            ("child", child.as_ref().map(Borrowed::Value)),
+            ("duration_ms", Some(Borrowed::Value(&duration))),
+            ("error", self.error.as_deref().map(Borrowed::Text)),
+            ("failure", failure.as_ref().map(Borrowed::Value)),
+            ("index", Some(Borrowed::Value(&index))),
+            ("input", Some(Borrowed::Value(&self.input))),
+            ("input_hash", hash.as_deref().map(Borrowed::Text)),
+            ("log", log.as_ref().map(Borrowed::Value)),
+            ("output", Some(Borrowed::Value(&self.output))),
+            ("path", Some(Borrowed::Text(self.path.as_str()))),
+            ("place", place.as_ref().map(Borrowed::Value)),
+            ("retry", retry.as_ref().map(Borrowed::Value)),
+            ("started_at", Some(Borrowed::Value(&started))),
+            ("tally", Some(&self.tally).filter(|tally| !tally.is_null()).map(Borrowed::Value)),
+        ];
+        let fields: Vec<_> = fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        Ok(EncodedBody::of_map(store, &fields)?)
     }
 
     /// Whether the step ended well, so that it never runs again.
@@ -348,12 +346,12 @@ mod tests {
 
     /// A step is stored alike, whichever way it goes into the log.
     #[test]
-    fn the_fields_of_a_step_are_what_serde_makes_of_it() {
+    fn a_step_is_encoded_as_what_serde_makes_of_it() {
         let plain = StepRecord {
             path: "a/b#2".parse().unwrap(),
             index: 3,
             place: None,
-            input_hash: BlobId::new([7; 32]),
+            input_hash: Some(BlobId::new([7; 32])),
             input: Value::map([("x", 1.into())]),
             output: Value::Null,
             error: None,
@@ -379,10 +377,8 @@ mod tests {
             ..plain.clone()
         };
         for step in [plain, full] {
-            let fields = step.fields().unwrap();
-            assert!(fields.is_sorted_by(|one, other| one.0 < other.0), "{fields:?}");
-            let fields = fields.into_iter().map(|(name, value)| (name, value.into_owned()));
-            assert_eq!(Value::map(fields), to_value(&step).unwrap());
+            let store = &*context.store;
+            assert_eq!(step.encode(store).unwrap(), EncodedBody::of(store, &to_value(&step).unwrap()).unwrap());
         }
     }
 }

@@ -209,7 +209,7 @@ impl Core {
             (None, None) => return Ok(None),
             // A failed step that is to be tried again may take something else.
             (None, Some(record))
-                if record.input_hash == input.hash || known.line.reopened.contains_key(&place.path) =>
+                if record.input_hash == Some(input.hash) || known.line.reopened.contains_key(&place.path) =>
             {
                 return Ok(Some((**record).clone()));
             }

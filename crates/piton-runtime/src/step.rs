@@ -25,6 +25,8 @@ pub struct StepDone {
     pub path: StepPath,
     /// What it took in.
     pub input: Value,
+    /// Whether the log is to tell if whoever comes to the step again brings another input.
+    pub is_compared: bool,
     /// What it gave out, or why it failed.
     pub result: Result<Value, String>,
     /// When it began.
@@ -48,6 +50,7 @@ impl StepDone {
         Self {
             path,
             input,
+            is_compared: true,
             result,
             started_at: Timestamp::default(),
             duration: Duration::ZERO,
@@ -327,7 +330,7 @@ impl Core {
         StepRecord {
             index,
             place: Some(place.number),
-            input_hash: input.hash,
+            input_hash: Some(input.hash),
             input: input.value,
             output: Value::Null,
             error: None,
@@ -357,21 +360,37 @@ impl Core {
 
     /// The record of a step that an engine ran.
     pub(crate) fn record_of(&self, done: StepDone) -> Result<StepRecord, RunError> {
-        let input = Input { hash: hash(&done.input)?, value: done.input };
-        let attempts = self.known().line.steps.get(&done.path).map_or(0, |last| last.attempt);
-        let mut record = self.blank(&Place { path: done.path, number: 0 }, input, attempts);
-        record.place = None;
-        record.started_at = done.started_at;
-        record.duration_ms = millis(done.duration);
-        match done.result {
-            Ok(output) => record.output = output,
-            Err(message) => {
-                (record.error, record.failure) = (Some(message), Some(done.failure));
-                record.retry = done.retry.map(|pause| Deadline::after(&self.context, pause));
-            }
-        }
-        record.tally = done.tally;
-        Ok(record)
+        let input_hash = if done.is_compared { Some(hash(&done.input)?) } else { None };
+        let (index, attempts) = {
+            let mut known = self.known();
+            known.begun += 1;
+            (known.begun - 1, known.line.steps.get(&done.path).map_or(0, |last| last.attempt))
+        };
+        let (output, error) = match done.result {
+            Ok(output) => (output, None),
+            Err(message) => (Value::Null, Some(message)),
+        };
+        let (failure, retry) = match &error {
+            Some(_) => (Some(done.failure), done.retry.map(|pause| Deadline::after(&self.context, pause))),
+            None => (None, None),
+        };
+        Ok(StepRecord {
+            path: done.path,
+            index,
+            place: None,
+            input_hash,
+            input: done.input,
+            output,
+            error,
+            failure,
+            retry,
+            started_at: done.started_at,
+            duration_ms: millis(done.duration),
+            attempt: attempts + 1,
+            child: None,
+            log: Vec::new(),
+            tally: done.tally,
+        })
     }
 
     /// A step was recorded, which may be the one that is tried out.

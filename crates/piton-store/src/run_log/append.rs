@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{FEW, Fresh, IdSet, MAX_APPENDS, State, encode, encode_inside, encode_map_inside};
+use crate::state::{Borrowed, FEW, Fresh, IdSet, MAX_APPENDS, State, encode, encode_inside, encode_map_inside};
 use crate::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -78,7 +78,7 @@ impl Draft<'_> {
 }
 
 /// A value that was encoded for a store, to be the body of an entry.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedBody {
     below: Vec<(BlobId, Bytes)>,
     top: Bytes,
@@ -86,18 +86,17 @@ pub struct EncodedBody {
 
 impl EncodedBody {
     /// A map of these entries, which are in the order of their keys, each once.
-    pub fn of_map(store: &dyn Store, entries: &[(&str, Cow<'_, Value>)]) -> Result<Self, StoreError> {
+    pub fn of_map(store: &dyn Store, entries: &[(&str, Borrowed<'_>)]) -> Result<Self, StoreError> {
         debug_assert!(entries.is_sorted_by(|one, other| one.0 < other.0), "keys are in order");
         if store.redaction().is_some() {
-            let entries = entries.iter().map(|(key, value)| (*key, Value::clone(value)));
-            return Self::of(store, &Value::map(entries));
+            return Self::of(store, &Borrowed::Map(entries).to_value());
         }
-        let entries = entries.iter().map(|(key, value)| (*key, &**value));
-        let (below, top) = encode_map_inside(store.hashing(), entries)?;
+        let (below, top) = encode_map_inside(store.hashing(), entries.iter().copied())?;
         Ok(Self { below, top })
     }
 
-    fn of(store: &dyn Store, value: &Value) -> Result<Self, StoreError> {
+    /// A value.
+    pub fn of(store: &dyn Store, value: &Value) -> Result<Self, StoreError> {
         let (below, top) = encode_inside(store.hashing(), &incoming(store, value))?;
         Ok(Self { below, top })
     }

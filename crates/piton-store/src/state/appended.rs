@@ -13,10 +13,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use piton_types::{BlobId, Path, Value};
 
-use super::cut::place;
-use super::encode::Encoder;
-use super::grammar::{Head, INLINE_MAX, Kind, REFERENCE, STRING, write_varint};
-use super::node::{Entries, Entry, Node, slot_reference};
+use super::cut::{HEAD_MAX, Sink, place, write_reference};
+use super::grammar::{Head, INLINE_MAX, Kind, STRING, write_varint};
+use super::node::{Entries, Node, slot_reference};
 use crate::{Hashing, StoreError};
 
 /// The most records between a state and a root: they lie in one group of entries, which begins with a root.
@@ -50,45 +49,63 @@ pub(super) fn write_path(path: &Path) -> Option<Box<str>> {
     Some(path.to_string()).filter(|path| path.len() <= MAX_PATH).map(Into::into)
 }
 
-/// Entries of a map as the items of a record, each a map of its own, and the nodes of those that are too large for it.
-pub(super) fn as_maps<'e>(
-    hashing: &Hashing,
-    entries: impl Iterator<Item = Entry<'e>>,
-) -> (Entries, Vec<(BlobId, Bytes)>) {
-    let mut encoder = Encoder::new(hashing);
-    let (mut items, mut slot) = (Entries::default(), Vec::with_capacity(INLINE_MAX));
-    for entry in entries {
-        slot.clear();
-        let head = Head { kind: Kind::Map, level: 0, count: 1 };
-        place(head, entry.bytes, &mut slot, &mut encoder);
-        items.push_slot(&slot);
-    }
-    (items, encoder.finish())
-}
-
 /// The node of such an item.
 pub(super) fn only_entry(item: &Bytes) -> Result<Node, StoreError> {
     let is_one = |node: &Node| node.kind() == Kind::Map && node.level() == 0 && node.len() == 1;
     Node::parse(item)?.filter(is_one).ok_or_else(no_record)
 }
 
-/// The record of items, from the one at `first` on, that were appended to the list, or put into the map, at `path` of what
-/// `before` names.
+/// The record of items, from the one at `first` on, that were appended to the list at `path` of what `before` names.
 pub(super) fn write(before: (BlobId, &[u8]), path: &str, items: &Entries, first: usize) -> Bytes {
-    let count = 2 + items.len() - first;
-    let mut out = Vec::with_capacity(48 + INLINE_MAX + MAX_PATH + items.size());
-    Head { kind: Kind::List, level: 0, count: count as u64 }.write(&mut out);
+    let mut out = begin(before, path, items, first);
+    items.iter_from(first).for_each(|item| out.extend_from_slice(item.bytes));
+    out.into()
+}
+
+/// The same for entries that were put into a map, and the nodes of those that are too large for it.
+pub(super) fn write_entries(
+    hashing: &Hashing,
+    before: (BlobId, &[u8]),
+    path: &str,
+    entries: &Entries,
+    first: usize,
+) -> (Bytes, Vec<(BlobId, Bytes)>) {
+    let (mut out, mut large) = (begin(before, path, entries, first), Large { hashing, nodes: Vec::new() });
+    for entry in entries.iter_from(first) {
+        place(Head { kind: Kind::Map, level: 0, count: 1 }, entry.bytes, &mut out, &mut large);
+    }
+    (out.into(), large.nodes)
+}
+
+/// What stands before the items of a record, with room for those.
+fn begin(before: (BlobId, &[u8]), path: &str, items: &Entries, first: usize) -> Vec<u8> {
+    let count = items.len() - first;
+    let mut out = Vec::with_capacity(48 + INLINE_MAX + MAX_PATH + items.size() + count * HEAD_MAX);
+    Head { kind: Kind::List, level: 0, count: 2 + count as u64 }.write(&mut out);
     if before.1.len() <= INLINE_MAX {
         out.extend_from_slice(before.1);
     } else {
-        out.push(REFERENCE);
-        out.extend_from_slice(before.0.as_bytes());
+        write_reference(&mut out, before.0);
     }
     out.push(STRING);
     write_varint(&mut out, path.len() as u64);
     out.extend_from_slice(path.as_bytes());
-    items.iter_from(first).for_each(|item| out.extend_from_slice(item.bytes));
-    out.into()
+    out
+}
+
+/// Nodes that are too large for the record that has them. Most records have none.
+struct Large<'h> {
+    hashing: &'h Hashing,
+    nodes: Vec<(BlobId, Bytes)>,
+}
+
+impl Sink for Large<'_> {
+    fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId {
+        let node = Bytes::from([head, body].concat());
+        let id = self.hashing.blob(&node);
+        self.nodes.push((id, node));
+        id
+    }
 }
 
 /// Takes a record apart.
@@ -225,7 +242,8 @@ mod tests {
         let mut entries = Entries::default();
         entries.push_keyed(b"small", &[crate::state::grammar::NATURAL, 1]);
         entries.push_keyed("large ".repeat(50).as_bytes(), &[crate::state::grammar::NATURAL, 2]);
-        let (items, nodes) = as_maps(&Hashing::PLAIN, entries.iter());
+        let (record, nodes) = write_entries(&Hashing::PLAIN, (BlobId::new([0; 32]), &[0]), "", &entries, 0);
+        let items = read(&record).unwrap().items;
         assert_eq!((items.len(), nodes.len()), (2, 1));
         let large = encode(&Hashing::PLAIN, &Value::map([("large ".repeat(50), Value::from(2))])).unwrap();
         assert_eq!(nodes, large.nodes);

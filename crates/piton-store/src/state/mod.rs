@@ -9,6 +9,7 @@
 //! the change. [`load()`] and [`diff()`] read what was stored.
 
 mod appended;
+mod borrowed;
 mod cache;
 mod cut;
 pub(crate) mod decode;
@@ -26,6 +27,7 @@ mod state;
 mod tests;
 
 pub(crate) use appended::{MAX_APPENDS, unwind};
+pub use borrowed::Borrowed;
 pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
 pub use encode::{Encoded, encode};

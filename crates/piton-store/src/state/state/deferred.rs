@@ -109,11 +109,10 @@ impl Deferred {
     /// The record of what isn't saved, and the nodes that are made for it.
     fn write_record(&self, hashing: &Hashing) -> (Bytes, Vec<(BlobId, Bytes)>) {
         let before = (self.name.id, &*self.name.node);
-        if self.kind == Kind::Map {
-            let (items, nodes) = appended::as_maps(hashing, self.items.iter_from(self.stored));
-            return (appended::write(before, &self.path_text, &items, 0), nodes);
+        match self.kind {
+            Kind::Map => appended::write_entries(hashing, before, &self.path_text, &self.items, self.stored),
+            _ => (appended::write(before, &self.path_text, &self.items, self.stored), Vec::new()),
         }
-        (appended::write(before, &self.path_text, &self.items, self.stored), Vec::new())
     }
 }
 

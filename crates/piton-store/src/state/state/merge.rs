@@ -7,9 +7,10 @@ use bytes::Bytes;
 use piton_types::{BlobId, Path, Value};
 
 use super::{State, incoming};
+use crate::state::borrowed::Borrowed;
 use crate::state::edit::Edit;
 use crate::state::encode::Encoder;
-use crate::state::grammar::Kind;
+use crate::state::grammar::{INLINE_MAX, Kind};
 use crate::state::node::Entries;
 use crate::{Hashing, Redaction, Store, StoreError};
 
@@ -36,7 +37,12 @@ impl State {
         K: AsRef<str>,
         V: Borrow<Value>,
     {
-        let entries = MapEntries::new(&self.hashing, self.redaction.as_ref(), path.segments().len(), entries)?;
+        // Of those with the same key the last one comes first, and stays.
+        let values = entries.iter().rev().map(|(key, value)| (key.as_ref(), Borrowed::Value(value.borrow())));
+        let mut values: Vec<(&str, Borrowed<'_>)> = values.collect();
+        values.sort_by_key(|(key, _)| *key);
+        values.dedup_by(|(one, _), (other, _)| one == other);
+        let entries = MapEntries::new(&self.hashing, self.redaction.as_ref(), path.segments().len(), &values)?;
         self.merge_encoded(path, &entries).await
     }
 
@@ -68,7 +74,7 @@ impl State {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), StoreError> {
 /// let store = MemoryStore::new();
-/// let entries = MapEntries::encode(&store, &Path::root(), &[("turn", Value::from(2))])?;
+/// let entries = MapEntries::encode(&store, &Path::root(), &[("turn", (&Value::from(2)).into())])?;
 /// let mut state = State::new(store.hashing(), &Value::map([("turn", Value::from(1))]))?;
 /// state.merge_encoded(&Path::root(), &entries).await?;
 /// assert_eq!(state.value().await?, Value::map([("turn", Value::from(2))]));
@@ -88,37 +94,31 @@ pub struct MapEntries {
 }
 
 impl MapEntries {
-    /// Encodes entries for the map at `path` of a state that is saved in this store. Of two with the same key the later one
-    /// counts.
-    pub fn encode<K, V>(store: &dyn Store, path: &Path, entries: &[(K, V)]) -> Result<Self, StoreError>
-    where
-        K: AsRef<str>,
-        V: Borrow<Value>,
-    {
+    /// Encodes entries for the map at `path` of a state that is saved in this store. They are in the order of their keys,
+    /// each once.
+    pub fn encode(store: &dyn Store, path: &Path, entries: &[(&str, Borrowed<'_>)]) -> Result<Self, StoreError> {
         Self::new(store.hashing(), store.redaction(), path.segments().len(), entries)
     }
 
-    fn new<K, V>(
+    fn new(
         hashing: &Hashing,
         redaction: Option<&Arc<Redaction>>,
         depth: usize,
-        entries: &[(K, V)],
-    ) -> Result<Self, StoreError>
-    where
-        K: AsRef<str>,
-        V: Borrow<Value>,
-    {
-        // Of those with the same key the last one comes first, and stays.
-        let values = entries.iter().rev().map(|(key, value)| (key.as_ref(), value.borrow()));
-        let mut values: Vec<(&str, &Value)> = values.collect();
-        values.sort_by_key(|(key, _)| *key);
-        values.dedup_by(|(one, _), (other, _)| one == other);
+        values: &[(&str, Borrowed<'_>)],
+    ) -> Result<Self, StoreError> {
+        debug_assert!(values.is_sorted_by(|one, other| one.0 < other.0), "keys are in order");
         let mut encoder = Encoder::new(hashing);
         let mut entries = Entries::default();
-        let mut slot = Vec::new();
+        let mut slot = Vec::with_capacity(INLINE_MAX);
         for (key, value) in values {
             slot.clear();
-            encoder.slot(&incoming(redaction, Some(key), value), depth + 1, &mut slot)?;
+            match redaction {
+                Some(_) => {
+                    let value = value.to_value();
+                    encoder.slot(&incoming(redaction, Some(key), &value), depth + 1, &mut slot)?;
+                }
+                None => encoder.slot_of(*value, depth + 1, &mut slot)?,
+            }
             entries.push_keyed(key.as_bytes(), &slot);
         }
         let nodes = encoder.finish();
