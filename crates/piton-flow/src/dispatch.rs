@@ -140,7 +140,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         let (place, result) = if let Some((_, (place, step, found))) = known.pop_first() {
             let node = &graph.nodes[place];
             host.control.into_iter().for_each(|control| control.completed(&step));
-            host.tell(|| Event::StepSkipped { run: host.run(), step }).await;
+            host.note(|| Event::StepSkipped { run: host.run(), step }).await;
             let result = match found {
                 Ok(record) => Ok(Done { output: record::read(record), usage: TokenUsage::default() }),
                 Err(message) => Err(FlowError::Node { node: node.id.clone(), message }),
@@ -248,10 +248,6 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         ended.last = Some(place);
         ready.done(place, exit.as_deref());
         if let Some(replies) = &replies {
-            // Nobody is told an answer that another may take the place of.
-            if let Err(error) = host.catch_up().await {
-                return Err(broken(FlowError::Journal(error), ended));
-            }
             replies.ended(host, place, &ready.passed, &ended.pool).await;
         }
         if node.patience.is_some() {
@@ -272,10 +268,23 @@ enum Next {
     Look,
 }
 
-/// Tells of checkpoints as they become durable, until that fails.
+/// Tells of events as they may be told, and of checkpoints as they become durable, until that fails.
 async fn tell_of_saved(host: &Host<'_>) -> Result<Infallible, FlowError> {
-    loop {
-        tell_saved(host.journal.saved().await.map_err(FlowError::Journal)?, host).await?;
+    let events = async {
+        loop {
+            host.journal.releasable().await;
+            host.tell_held().await;
+        }
+    };
+    let checkpoints = async {
+        loop {
+            tell_saved(host.journal.saved().await.map_err(FlowError::Journal)?, host).await?;
+        }
+    };
+    tokio::select! {
+        biased;
+        never = events => never,
+        failed = checkpoints => failed,
     }
 }
 
@@ -439,6 +448,10 @@ async fn run_node(
         if attempt == before.attempts + 1 {
             let title = || (node.title != node.id.as_str()).then(|| node.title.clone());
             host.tell(|| Event::StepStarted { run: host.run(), step: step.clone(), title: title() }).await;
+            // That it waits is told by others.
+            if node.kind == nodes::HUMAN_INPUT {
+                host.catch_up().await.map_err(FlowError::Journal)?;
+            }
         }
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let fatal = Mutex::new(None);
@@ -602,7 +615,7 @@ impl Attempt<'_> {
         let checkpoint =
             if host.journal.keeps() { self.record(Ok(record::write(&output)), None, false, host).await? } else { None };
         host.control.into_iter().for_each(|control| control.completed(self.step));
-        host.tell(|| match failed {
+        host.note(|| match failed {
             Some(error) => Event::StepFailed { run: host.run(), step: self.step.clone(), error },
             None => Event::StepFinished { run: host.run(), step: self.step.clone(), duration: self.duration, usage },
         })
@@ -621,7 +634,7 @@ impl Attempt<'_> {
             self.fail(&error, stopping.map(|_| Duration::ZERO), host).await?;
             let message = error.message;
             stopping.into_iter().for_each(|control| control.failed(self.step.clone(), message.clone()));
-            host.tell(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() }).await;
+            host.note(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() }).await;
             return Err(FlowError::Node { node: self.node.id.clone(), message });
         }
         let NodeError { kind, message, .. } = error;

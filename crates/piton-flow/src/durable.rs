@@ -25,6 +25,7 @@ use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, Event, RunId, Seq, StepPath, TokenUsage,
     Trigger, Value,
 };
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
 
 use crate::flow::Flow;
@@ -38,7 +39,7 @@ use crate::tally::Tally;
 use crate::uncertain;
 use crate::variables::{Gave, Variables};
 
-/// What took so long is in the log before anything follows: writing it takes a hundredth of that.
+/// What took so long is in the log before it counts: writing it takes a hundredth of that.
 const WORTH_A_WAIT: Duration = Duration::from_millis(1);
 
 /// How many events may be held back before a run waits for whoever listens.
@@ -70,6 +71,8 @@ struct Shared {
     saving: Locked<Saving>,
     /// There is something new in `saving`.
     wake: Notify,
+    /// The first of the events may be told.
+    may_tell: Notify,
     run: RunId,
     /// What is written is as durable as the run asks for.
     is_relaxed: bool,
@@ -134,6 +137,8 @@ impl Book {
         moved: &Moved,
         fingerprint: &Value,
     ) -> Result<Vec<DraftPart<'_>>, RunError> {
+        // Before anything is waited for: whoever waits may be dropped.
+        self.engine.take(moved);
         Ok(vec![self.variables.part(turn, gave).await?, self.engine.part(turn, moved, fingerprint).await?])
     }
 }
@@ -160,6 +165,7 @@ impl<'a> RunJournal<'a> {
             book: Mutex::default(),
             saving: Locked::default(),
             wake: Notify::new(),
+            may_tell: Notify::new(),
             run: run.id().clone(),
             is_relaxed: run.is_relaxed(),
         };
@@ -360,7 +366,8 @@ impl Journal for RunJournal<'_> {
             is_compared: false,
             ..StepDone::new(done.step.clone(), done.inputs.clone(), done.result)
         };
-        if is_relaxed && step.result.is_ok() {
+        let runs_ahead = is_relaxed && step.result.is_ok() && done.duration < WORTH_A_WAIT;
+        if runs_ahead && Handle::try_current().is_ok() {
             let later = |step: &mut StepDone| {
                 step.tally = self.tally().value();
                 lock(&self.begun).remove(&step.path);
@@ -375,9 +382,6 @@ impl Journal for RunJournal<'_> {
                 Ok(Box::new(NodeResult::new(&self.shared, step.path.clone(), checkpoint)) as Box<dyn Later>)
             };
             self.run.record_later(step, later).await?;
-            if done.duration >= WORTH_A_WAIT {
-                self.run.catch_up().await?;
-            }
             return Ok(None);
         }
         let mut turn = self.run.turn().await?;
@@ -425,7 +429,7 @@ impl Journal for RunJournal<'_> {
 
     fn is_ahead(&self) -> bool {
         let saving = self.saving();
-        saving.unwritten > 0 || !saving.held.is_empty()
+        saving.recorded > saving.written || !saving.held.is_empty()
     }
 
     fn hold(&self, event: Event) -> bool {
@@ -433,9 +437,15 @@ impl Journal for RunJournal<'_> {
         let recorded = saving.recorded;
         saving.held.push_back((recorded, event));
         if saving.may_tell() {
-            self.shared.wake.notify_one();
+            self.shared.may_tell.notify_one();
         }
         saving.held.len() >= MANY_HELD
+    }
+
+    async fn releasable(&self) {
+        while !self.saving().may_tell() {
+            self.shared.may_tell.notified().await;
+        }
     }
 
     fn release(&self) -> Option<Event> {
@@ -448,22 +458,22 @@ impl Journal for RunJournal<'_> {
 
     fn is_saving(&self) -> bool {
         let saving = self.saving();
-        saving.unwritten > 0 || !saving.open.is_empty() || saving.may_tell()
+        saving.unwritten > 0 || !saving.open.is_empty()
     }
 
     async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
         loop {
-            let (newest, saved, made, may_tell) = {
+            let (newest, saved, made) = {
                 let mut saving = self.saving();
                 let newest = saving.open.back().map(|(_, checkpoint)| checkpoint.seq);
-                (newest, saving.durable(), std::mem::take(&mut saving.made), saving.may_tell())
+                (newest, saving.durable(), std::mem::take(&mut saving.made))
             };
             if let Some(outside) = self.outside {
                 for (step, checkpoint) in made {
                     self.run.lines().write(outside.made(self.clock.now(), &step, &checkpoint)?);
                 }
             }
-            if may_tell || !saved.is_empty() {
+            if !saved.is_empty() {
                 return Ok(saved);
             }
             if let Some(newest) = newest {
@@ -496,6 +506,7 @@ struct NodeResult {
     step: StepPath,
     /// What it is to carry, if a checkpoint is wanted.
     checkpoint: Option<Checkpoint>,
+    is_queued: bool,
 }
 
 /// What a checkpoint after a node carries, as of when the node ended.
@@ -507,19 +518,17 @@ struct Checkpoint {
 
 impl NodeResult {
     fn new(shared: &Arc<Shared>, step: StepPath, checkpoint: Option<Checkpoint>) -> Self {
-        let mut saving = lock(&shared.saving);
-        saving.unwritten += 1;
-        saving.recorded += 1;
-        drop(saving);
-        Self { shared: Arc::clone(shared), step, checkpoint }
+        Self { shared: Arc::clone(shared), step, checkpoint, is_queued: false }
     }
 }
 
 impl Drop for NodeResult {
     fn drop(&mut self) {
-        lock(&self.shared.saving).unwritten -= 1;
-        // Whoever waits for it, or hears that it can't be written.
-        self.shared.wake.notify_one();
+        if self.is_queued {
+            lock(&self.shared.saving).unwritten -= 1;
+            // Whoever waits for it, or hears that it can't be written.
+            self.shared.wake.notify_one();
+        }
     }
 }
 
@@ -540,6 +549,13 @@ impl Later for NodeResult {
         }
     }
 
+    fn queued(&mut self) {
+        self.is_queued = true;
+        let mut saving = lock(&self.shared.saving);
+        saving.unwritten += 1;
+        saving.recorded += 1;
+    }
+
     fn again(&mut self) {
         // Nobody else has it: it isn't their turn.
         if let Ok(mut book) = self.shared.book.try_lock() {
@@ -558,6 +574,9 @@ impl Later for NodeResult {
             let checkpoint = CheckpointRef { run: self.shared.run.clone(), seq };
             saving.made.push((self.step.clone(), checkpoint.clone()));
             saving.open.push_back((self.step.clone(), checkpoint));
+        }
+        if saving.may_tell() {
+            self.shared.may_tell.notify_one();
         }
     }
 }

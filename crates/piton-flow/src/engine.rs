@@ -127,6 +127,22 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// Tells an event of something that the journal has, now or as soon as that can be done. It isn't waited for: nodes
+    /// count in the order in which the journal has them, however slow whoever listens is.
+    pub(crate) async fn note(&self, event: impl FnOnce() -> Event) {
+        if !self.events.is_somebody() {
+            return;
+        }
+        if !self.journal.keeps() {
+            return self.events.tell(event).await;
+        }
+        let event = event();
+        let event = if self.journal.is_ahead() { Some(event) } else { self.events.tell_now(event) };
+        if let Some(event) = event {
+            self.journal.hold(event);
+        }
+    }
+
     /// Tells the events that were held back and needn't be any more.
     pub(crate) async fn tell_held(&self) {
         if self.journal.is_ahead() {

@@ -26,6 +26,21 @@ impl EventSink<'_> {
         }
     }
 
+    /// Tells an event if that can be done at once; else gives it back.
+    pub(crate) fn tell_now(&self, event: Event) -> Option<Event> {
+        match self {
+            Self::Nobody => None,
+            Self::Call(listen) => {
+                listen(&event);
+                None
+            }
+            Self::Channel(sender) => match sender.try_send(event) {
+                Err(mpsc::error::TrySendError::Full(event)) => Some(event),
+                _ => None,
+            },
+        }
+    }
+
     /// Tells what `next` gives, until it gives nothing. Each is asked for only when it can be told at once: whoever stops
     /// waiting before has taken nothing away.
     pub(crate) async fn tell_all(&self, mut next: impl FnMut() -> Option<Event>) {

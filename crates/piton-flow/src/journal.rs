@@ -184,14 +184,19 @@ pub trait Journal: Send + Sync {
         None
     }
 
-    /// Whether there are results that aren't kept yet, or events and checkpoints that nobody was told of.
+    /// Waits until an event may be [released](Self::release); for ever while there is none.
+    async fn releasable(&self) {
+        std::future::pending().await
+    }
+
+    /// Whether there are results that aren't kept yet, or checkpoints that nobody was told of.
     fn is_saving(&self) -> bool {
         false
     }
 
-    /// Waits until events may be [released](Self::release), or checkpoints are durable that weren't when
-    /// [`record`](Self::record) returned, and says which of those, with the nodes after which they were made. Waits for
-    /// ever while there are none. It may be dropped and called again, and says the same until it is [told](Self::told) of.
+    /// Waits until checkpoints are durable that weren't when [`record`](Self::record) returned, and says which, with the
+    /// nodes after which they were made. Waits for ever while there are none. It may be dropped and called again, and says
+    /// the same until it is [told](Self::told) of.
     async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
         std::future::pending().await
     }

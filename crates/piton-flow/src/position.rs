@@ -219,16 +219,19 @@ pub(crate) struct EnginePart {
 }
 
 impl EnginePart {
-    /// The part for a checkpoint.
+    /// Takes up what is to be listed, until it is.
+    pub(crate) fn take(&mut self, moved: &Moved) {
+        self.is_first |= moved.is_first;
+        self.nodes.extend(moved.nodes.iter().map(|(node, described)| (node.clone(), described.clone())));
+    }
+
+    /// The part for a checkpoint, with what was [taken](Self::take) up.
     pub(crate) async fn part(
         &mut self,
         turn: &Turn<'_>,
         moved: &Moved,
         fingerprint: &Value,
     ) -> Result<DraftPart<'_>, RunError> {
-        // What is done is crossed off only when it is: whoever waits for this may be dropped.
-        self.is_first |= moved.is_first;
-        self.nodes.extend(moved.nodes.iter().map(|(node, described)| (node.clone(), described.clone())));
         let root = Path::root();
         let state = match &mut self.state {
             Some(state) => state,
@@ -240,6 +243,7 @@ impl EnginePart {
             }
         };
         state.merge_encoded(&root, &moved.now).await?;
+        // What is done is crossed off only when it is.
         if self.is_first {
             state.set(&root.clone().key("nodes"), Value::Map(self.nodes.clone())).await?;
             self.nodes.clear();

@@ -169,7 +169,9 @@ impl Replies {
             }
             state.tell(None)
         };
-        self.send(host, told).await;
+        for event in self.shown(host, told) {
+            host.tell(|| event).await;
+        }
     }
 
     /// A node ended, and others will not run because of it.
@@ -182,10 +184,14 @@ impl Replies {
             }
             state.tell(Some(pool))
         };
-        self.send(host, told).await;
+        for event in self.shown(host, told) {
+            host.note(|| event).await;
+        }
     }
 
-    async fn send(&self, host: &Host<'_>, told: Vec<Told>) {
+    /// What is told of them: no secrets.
+    fn shown(&self, host: &Host<'_>, told: Vec<Told>) -> Vec<Event> {
+        let mut events = Vec::new();
         for Told { step, text, over } in told {
             let text = match host.services.get::<Outside>() {
                 Some(outside) => {
@@ -197,9 +203,10 @@ impl Replies {
                 None => text,
             };
             if !text.is_empty() {
-                host.tell(|| Event::Answer { run: host.run(), step, text }).await;
+                events.push(Event::Answer { run: host.run(), step, text });
             }
         }
+        events
     }
 }
 

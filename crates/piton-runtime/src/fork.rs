@@ -23,6 +23,8 @@ pub struct ForkRun {
     pub id: Option<RunId>,
     /// What it is called; as its parent, if nothing is said.
     pub name: Option<String>,
+    /// The working directory that it belongs to; its parent's, if nothing is said.
+    pub folder: Option<String>,
     /// Another document and inputs.
     pub input: Option<Value>,
     /// Parts of the state that are to be different.
@@ -135,7 +137,7 @@ pub async fn fork_into(
         kind: summary.kind,
         status: RunStatus::Queued,
         parent: Some(at.clone()),
-        folder: summary.folder,
+        folder: fork.folder.or(summary.folder),
         body: created(now, input, Some(&origin))?,
         parts,
         fence: Fence(0),

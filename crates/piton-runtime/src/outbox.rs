@@ -60,6 +60,9 @@ pub trait Later: Send {
     /// asked once more, after [`again`](Self::again).
     async fn write(&mut self, turn: &mut Turn<'_>, step: &EndedStep) -> Result<(), RunError>;
 
+    /// It will be written, or the run takes no more entries.
+    fn queued(&mut self) {}
+
     /// This step, and what was to be written with it, isn't in the log after all: the states that were saved with it are
     /// to be loaded again.
     fn again(&mut self);
@@ -227,6 +230,10 @@ impl Run {
     /// # Errors
     ///
     /// As [`record`](Self::record), for a step that was to be written before it too.
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime of tokio, which writes it.
     pub async fn record_later(
         &self,
         done: StepDone,
@@ -236,17 +243,15 @@ impl Run {
         core.outbox.has_room().await?;
         core.check_ready()?;
         let mut done = done;
-        let later = later(&mut done)?;
+        let mut later = later(&mut done)?;
         // Lines that were written meanwhile go with another entry: this one can't tell whether one has them already.
         let step = Arc::new(core.record_of(done)?);
         let body = step.encode(&*core.context.store)?;
         core.accept(&step);
         core.ran(&step.path);
+        later.queued();
         if core.outbox.push(Waiting { ended: EndedStep { step, body }, later }) {
-            match Handle::try_current() {
-                Ok(runtime) => drop(runtime.spawn(serve(Arc::clone(core)))),
-                Err(_) => serve(Arc::clone(core)).await,
-            }
+            drop(Handle::current().spawn(serve(Arc::clone(core))));
         }
         Ok(())
     }
@@ -257,7 +262,9 @@ impl Run {
     ///
     /// Why something couldn't be written.
     pub async fn catch_up(&self) -> Result<(), RunError> {
-        self.core().outbox.caught_up().await
+        self.core().outbox.caught_up().await?;
+        // Somebody else may have heard of it.
+        self.check_written()
     }
 
     /// That everything could be written so far that was [recorded later](Self::record_later).

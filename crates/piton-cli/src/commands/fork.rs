@@ -178,6 +178,7 @@ async fn fork_into_folder(
     let mut run = None;
     if let Some(mut fork) = fork {
         work_in(&folder, &mut fork);
+        fork.folder = folder.to_str().map(str::to_owned);
         let there = Session::new(
             Output::new(session.output.is_json(), Verbosity::Quiet, true),
             Surroundings { folder: folder.clone(), option: None, variable: None, ..session.surroundings.clone() },

@@ -290,6 +290,8 @@ edges: [{source: in, target: where}, {source: where, target: out}]
     assert_eq!(world.piton(["fork", "r", "--into", "../into", "--id", "f"]).code, Some(0));
     let inside = world.piton(["fork", "r", "--into", "below"]);
     assert!(inside.code == Some(4) && inside.stderr.contains("outside of this one"), "{}", inside.whole());
+    let listed = world.piton_in(&into, ["ls", "--json"]);
+    assert_eq!(listed.json()["folder"], "[ROOT]/into", "it is a run of that folder: {}", listed.whole());
     std::fs::write(into.join("ready"), "").unwrap();
     let forked = world.piton_in(&into, ["resume", "f", "--json", "-q"]);
     assert_eq!(forked.json()["outputs"]["where"], "[ROOT]/into\n", "{}", forked.whole());

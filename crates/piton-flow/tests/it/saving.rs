@@ -10,15 +10,15 @@ use piton_flow::{
     Document, EventSink, Flow, FlowError, FlowOptions, Format, Host, Inputs, Kinds, RunJournal, RunOutcome, Services,
     StartFlow, resume_durable, run_durable,
 };
-use piton_runtime::{Listener, OpenRun, Run};
-use piton_store::{Blobs, Capabilities, Log, RunIndex, Store, StoreError, Upkeep, forward};
+use piton_runtime::{Context, Listener, OpenRun, Run};
+use piton_store::{Blobs, Capabilities, Commit, Log, RunIndex, RunLog, Span, Store, StoreError, Upkeep, forward};
 use piton_testing::{CrashStore, Fault};
-use piton_types::{Event, RunId, RunKind, RunStatus};
+use piton_types::{EntryKind, Event, RunId, RunKind, RunStatus};
 use tokio::sync::Semaphore;
 
 use crate::support::{Counter, memory, process, tell};
 
-/// A store whose syncs wait until they are let through, or fail.
+/// A store whose syncs wait until they are let through, or fail, and whose appends are never done at once.
 struct Gate {
     inner: Arc<dyn Store>,
     open: Semaphore,
@@ -33,7 +33,21 @@ impl Gate {
 
 #[async_trait]
 impl Log for Gate {
-    forward! { append append_chain head read segments section fold }
+    forward! { head read segments section fold }
+
+    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+        self.inner.append(commit).await
+    }
+
+    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+        self.inner.append_chain(chain).await
+    }
 
     async fn sync(&self) -> Result<(), StoreError> {
         self.open.acquire().await.unwrap().forget();
@@ -191,6 +205,69 @@ async fn a_full_channel_loses_no_checkpoint() {
     saved.sort();
     assert_eq!(saved, ["saved r@3", "saved r@4", "saved r@5", "saved r@6"], "{told:?}");
     assert_eq!(told.last().unwrap(), "succeeded");
+}
+
+/// Nodes side by side, one of which takes so long that its result is waited for: they are told of in the order in which
+/// the log has them, which is that in which they count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_slow_and_what_is_quick_count_in_the_order_of_the_log() {
+    let mut document = "nodes:
+  - {id: s, data: {type: start}}
+  - {id: slow, data: {type: template-transform, template: '{% for i in range(3000) %}{{ i }}{% endfor %}', variables: []}}
+"
+    .to_owned();
+    let mut edges = vec!["{source: s, target: slow}".to_owned(), "{source: s, target: q0}".to_owned()];
+    for n in 0..40 {
+        document += &format!("  - {{id: q{n}, data: {{type: template-transform, template: t, variables: []}}}}\n");
+        edges.push(format!(
+            "{{source: q{n}, target: {}}}",
+            if n == 39 { "e".to_owned() } else { format!("q{}", n + 1) }
+        ));
+    }
+    document += &format!("  - {{id: e, data: {{type: end, outputs: []}}}}\nedges: [{}]\n", edges.join(", "));
+    for round in 0..10 {
+        let (options, told) = options();
+        let store: Arc<dyn Store> = Gate::new(memory(), 100);
+        let start = StartFlow {
+            document: document.clone(),
+            format: Format::Yaml,
+            inputs: Inputs::new(),
+            id: Some(id()),
+            name: "r".to_owned(),
+            folder: None,
+            options,
+        };
+        run_durable(&Context::system(Arc::clone(&store)), start).await.unwrap();
+        let log = RunLog::open(Arc::clone(&store), &id()).await.unwrap();
+        let steps = log.entries(Span::ALL).await.unwrap().into_iter().filter(|entry| entry.kind == EntryKind::StepDone);
+        let logged: Vec<_> = steps.map(|entry| format!("finished {}", entry.label)).collect();
+        let told = told.lock().unwrap().clone();
+        let told: Vec<_> = told.into_iter().filter(|told| told.starts_with("finished")).collect();
+        assert_eq!(told, logged, "round {round}");
+        assert_eq!(told.len(), 43);
+    }
+}
+
+/// A question that is being written beside a node whose answer is told of: neither waits for the other.
+#[tokio::test]
+async fn a_question_and_an_answer_side_by_side() {
+    let document = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: ask, data: {type: human-input, prompt: 'Well?', variables: [{name: ok, type: boolean, required: true}]}}
+  - {id: a, data: {type: template-transform, template: a, variables: []}}
+  - {id: b, data: {type: template-transform, template: b, variables: []}}
+  - {id: say, data: {type: answer, answer: 'said {{#b.output#}}'}}
+edges: [{source: s, target: ask}, {source: s, target: a}, {source: a, target: b}, {source: b, target: say}]
+";
+    let (options, told) = options();
+    let running = begin(document.to_owned(), Gate::new(memory(), 100), options);
+    let outcome = tokio::time::timeout(Duration::from_secs(30), running).await.unwrap().unwrap();
+    assert_eq!(outcome.status, RunStatus::Waiting);
+    let told = told.lock().unwrap().clone();
+    let place = |what: &str| told.iter().position(|told| told.starts_with(what)).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(place("begun ask") < place("RunPaused"), "{told:?}");
+    assert!(place("finished b") < place("Answer { run: RunId(r), step: StepPath(say), text: \"b\""), "{told:?}");
 }
 
 /// Decision 3: what is outward begins behind a durable entry, whether the sync before it was done or not.

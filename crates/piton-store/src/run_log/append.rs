@@ -16,7 +16,9 @@ use tokio::task::JoinHandle;
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{Borrowed, FEW, Fresh, IdSet, MAX_APPENDS, State, encode, encode_inside, encode_map_inside};
+use crate::state::{
+    Borrowed, FEW, Fresh, IdSet, MAX_APPENDS, State, check_order, encode, encode_inside, encode_map_inside,
+};
 use crate::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -85,9 +87,9 @@ pub struct EncodedBody {
 }
 
 impl EncodedBody {
-    /// A map of these entries, which are in the order of their keys, each once.
+    /// A map of these entries, which are in the order of their keys, each once; anything else is `Invalid`.
     pub fn of_map(store: &dyn Store, entries: &[(&str, Borrowed<'_>)]) -> Result<Self, StoreError> {
-        debug_assert!(entries.is_sorted_by(|one, other| one.0 < other.0), "keys are in order");
+        check_order(entries)?;
         if store.redaction().is_some() {
             return Self::of(store, &Borrowed::Map(entries).to_value());
         }

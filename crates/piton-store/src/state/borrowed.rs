@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use piton_types::Value;
 
+use crate::StoreError;
+
 /// A value that is only there to be encoded: whoever has its pieces needn't put them together first.
 #[derive(Debug, Clone, Copy)]
 pub enum Borrowed<'a> {
@@ -44,6 +46,17 @@ impl<'a> From<&'a str> for Borrowed<'a> {
     }
 }
 
+/// That entries of a map are in the order of their keys, each once.
+pub(crate) fn check_order(entries: &[(&str, Borrowed<'_>)]) -> Result<(), StoreError> {
+    match entries.is_sorted_by(|one, other| one.0 < other.0) {
+        true => Ok(()),
+        false => Err(StoreError::Invalid {
+            what: "entries of a map".to_owned(),
+            detail: "they aren't in the order of their keys, each once".to_owned(),
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +77,16 @@ mod tests {
             let whole = Borrowed::Map(&entries).to_value();
             assert_eq!(pieces, encode_inside(&hashing, &whole).unwrap());
             assert!(!pieces.0.is_empty(), "some of it is too large to stand inside");
+        }
+    }
+
+    /// Promise 21: they would be a map that nobody can read.
+    #[test]
+    fn entries_out_of_order_are_refused() {
+        let entry = |key: &'static str| (key, Borrowed::Text("x"));
+        assert!(check_order(&[entry("a"), entry("b")]).is_ok() && check_order(&[]).is_ok());
+        for keys in [["b", "a"], ["a", "a"]] {
+            assert!(matches!(check_order(&keys.map(entry)), Err(StoreError::Invalid { .. })), "{keys:?}");
         }
     }
 }

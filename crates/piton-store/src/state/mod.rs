@@ -28,6 +28,7 @@ mod tests;
 
 pub(crate) use appended::{MAX_APPENDS, unwind};
 pub use borrowed::Borrowed;
+pub(crate) use borrowed::check_order;
 pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
 pub use encode::{Encoded, encode};

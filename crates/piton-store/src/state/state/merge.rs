@@ -7,7 +7,7 @@ use bytes::Bytes;
 use piton_types::{BlobId, Path, Value};
 
 use super::{State, incoming};
-use crate::state::borrowed::Borrowed;
+use crate::state::borrowed::{Borrowed, check_order};
 use crate::state::edit::Edit;
 use crate::state::encode::Encoder;
 use crate::state::grammar::{INLINE_MAX, Kind};
@@ -95,7 +95,7 @@ pub struct MapEntries {
 
 impl MapEntries {
     /// Encodes entries for the map at `path` of a state that is saved in this store. They are in the order of their keys,
-    /// each once.
+    /// each once; anything else is `Invalid`.
     pub fn encode(store: &dyn Store, path: &Path, entries: &[(&str, Borrowed<'_>)]) -> Result<Self, StoreError> {
         Self::new(store.hashing(), store.redaction(), path.segments().len(), entries)
     }
@@ -106,7 +106,7 @@ impl MapEntries {
         depth: usize,
         values: &[(&str, Borrowed<'_>)],
     ) -> Result<Self, StoreError> {
-        debug_assert!(values.is_sorted_by(|one, other| one.0 < other.0), "keys are in order");
+        check_order(values)?;
         let mut encoder = Encoder::new(hashing);
         let mut entries = Entries::default();
         let mut slot = Vec::with_capacity(INLINE_MAX);
