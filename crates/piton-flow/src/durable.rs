@@ -249,6 +249,17 @@ impl<'a> RunJournal<'a> {
         lock(&self.position).moved(self.run, node, &Now { begun: &begun, counted })
     }
 
+    /// Lets the run's own log tell of the checkpoints that were written later.
+    fn note_made(&self) -> Result<(), JournalError> {
+        let made = std::mem::take(&mut self.saving().made);
+        if let Some(outside) = self.outside {
+            for (step, checkpoint) in made {
+                self.run.lines().write(outside.made(self.clock.now(), &step, &checkpoint)?);
+            }
+        }
+        Ok(())
+    }
+
     fn saving(&self) -> MutexGuard<'_, Saving> {
         lock(&self.shared.saving)
     }
@@ -385,6 +396,8 @@ impl Journal for RunJournal<'_> {
             return Ok(None);
         }
         let mut turn = self.run.turn().await?;
+        // This entry can say so.
+        self.note_made()?;
         let mut book = self.shared.book.lock().await;
         step.tally = self.tally().value();
         let (checkpoint, output) = match &step.result {
@@ -463,16 +476,11 @@ impl Journal for RunJournal<'_> {
 
     async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
         loop {
-            let (newest, saved, made) = {
-                let mut saving = self.saving();
-                let newest = saving.open.back().map(|(_, checkpoint)| checkpoint.seq);
-                (newest, saving.durable(), std::mem::take(&mut saving.made))
+            self.note_made()?;
+            let (newest, saved) = {
+                let saving = self.saving();
+                (saving.open.back().map(|(_, checkpoint)| checkpoint.seq), saving.durable())
             };
-            if let Some(outside) = self.outside {
-                for (step, checkpoint) in made {
-                    self.run.lines().write(outside.made(self.clock.now(), &step, &checkpoint)?);
-                }
-            }
             if !saved.is_empty() {
                 return Ok(saved);
             }

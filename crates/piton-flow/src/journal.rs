@@ -186,7 +186,7 @@ pub trait Journal: Send + Sync {
 
     /// Waits until an event may be [released](Self::release); for ever while there is none.
     async fn releasable(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Whether there are results that aren't kept yet, or checkpoints that nobody was told of.

@@ -143,15 +143,16 @@ fn the_log_of_a_folder_has_all_its_runs_newest_first() {
             .map(|line| serde_json::from_str::<Json>(line).unwrap()["id"].as_str().unwrap().to_owned())
             .collect()
     };
+    // Its last entry but one has the lines about its checkpoints.
     assert_eq!(
         ids(&["log"]),
         [
-            "second@7", "second@6", "second@5", "second@4", "second@3", "second@2", "second@1", "second@0", "first@5",
-            "first@4", "first@3", "first@2", "first@1", "first@0"
+            "second@8", "second@7", "second@6", "second@5", "second@4", "second@3", "second@2", "second@1", "second@0",
+            "first@5", "first@4", "first@3", "first@2", "first@1", "first@0"
         ]
     );
-    assert_eq!(ids(&["log", "-n", "9"])[8], "first@5");
-    assert_eq!(ids(&["log", "-n", "1"]), ["second@7"]);
+    assert_eq!(ids(&["log", "-n", "10"])[9], "first@5");
+    assert_eq!(ids(&["log", "-n", "1"]), ["second@8"]);
     assert_eq!(ids(&["log", "--checkpoints"]), ["second@5", "second@4", "second@2"]);
     assert_eq!(ids(&["log", "--checkpoints", "-n", "2", "second"]), ["second@5", "second@4"]);
 }

@@ -109,6 +109,10 @@ fn options() -> (FlowOptions, Told) {
 }
 
 async fn begin(document: String, store: Arc<dyn Store>, options: FlowOptions) -> Result<RunOutcome, FlowError> {
+    begin_in(&process(&store), document, options).await
+}
+
+async fn begin_in(context: &Context, document: String, options: FlowOptions) -> Result<RunOutcome, FlowError> {
     let start = StartFlow {
         document,
         format: Format::Yaml,
@@ -118,7 +122,7 @@ async fn begin(document: String, store: Arc<dyn Store>, options: FlowOptions) ->
         folder: None,
         options,
     };
-    run_durable(&process(&store), start).await
+    run_durable(context, start).await
 }
 
 /// Waits for an event.
@@ -228,16 +232,7 @@ async fn what_is_slow_and_what_is_quick_count_in_the_order_of_the_log() {
     for round in 0..10 {
         let (options, told) = options();
         let store: Arc<dyn Store> = Gate::new(memory(), 100);
-        let start = StartFlow {
-            document: document.clone(),
-            format: Format::Yaml,
-            inputs: Inputs::new(),
-            id: Some(id()),
-            name: "r".to_owned(),
-            folder: None,
-            options,
-        };
-        run_durable(&Context::system(Arc::clone(&store)), start).await.unwrap();
+        begin_in(&Context::system(Arc::clone(&store)), document.clone(), options).await.unwrap();
         let log = RunLog::open(Arc::clone(&store), &id()).await.unwrap();
         let steps = log.entries(Span::ALL).await.unwrap().into_iter().filter(|entry| entry.kind == EntryKind::StepDone);
         let logged: Vec<_> = steps.map(|entry| format!("finished {}", entry.label)).collect();
