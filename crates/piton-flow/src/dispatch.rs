@@ -86,6 +86,8 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     let replies = (!graph.replies.is_empty() && frame.prefix.is_empty() && host.events.is_somebody())
         .then(|| Replies::new(graph));
     let mut ready = Ready::new(graph);
+    // Nodes whose ends are being recorded. The journal will have them, whoever stops waiting for that.
+    let ending = Mutex::new(HashSet::new());
     let mut running = FuturesUnordered::new();
     let mut ended = Ended {
         outputs: Outputs::new(),
@@ -157,14 +159,16 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 let Some((place, step, attempts, wait)) = fresh.pop_front() else { break };
                 let (pool, replies) = (ended.pool.clone(), replies.as_ref());
                 // Busy from now on, although nobody has polled it yet.
-                let (begun, nodes) = (nodes.begin(), &nodes);
+                let (begun, nodes, ending) = (nodes.begin(), &nodes, &ending);
                 let patience = graph.nodes[place].patience.filter(|patience| !patience.begins && late.contains(&place));
                 let work = async move {
                     let activity = nodes.inside();
                     let _busy = activity.begin();
                     drop(begun);
                     let node = &graph.nodes[place];
-                    let before = Before { attempts, wait, waited: patience.map(|patience| patience.time) };
+                    let waited = patience.map(|patience| patience.time);
+                    let ending = graph.may_cancel.then_some((ending, place));
+                    let before = Before { attempts, wait, waited, ending };
                     (place, run_node(node, step, before, pool, replies, frame, &activity).await)
                 };
                 let (work, handle) = abortable(work);
@@ -204,6 +208,10 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 Next::Late(place) => {
                     if ready.begin(place) {
                         late.insert(place);
+                        // What the journal has counts when the run goes on from there, so it counts here.
+                        let ending = ending.lock().unwrap_or_else(PoisonError::into_inner);
+                        ready.unwanted.retain(|place| !ending.contains(place));
+                        drop(ending);
                         leave_out(&mut ready, &mut fresh, &mut handles, &mut ended_early);
                     }
                     continue;
@@ -401,20 +409,30 @@ async fn find(node: &GraphNode, frame: Frame<'_>) -> Result<Begins, FlowError> {
 }
 
 /// What was before a node begins.
-struct Before {
+struct Before<'a> {
     /// How often it was tried.
     attempts: u32,
     /// How long to wait before the next attempt.
     wait: Duration,
     /// It waited so long for its branches in vain.
     waited: Option<Duration>,
+    /// Where to say that its end is being recorded, and which one it is, if somebody wants to know.
+    ending: Option<(&'a Mutex<HashSet<usize>>, usize)>,
+}
+
+impl Before<'_> {
+    fn is_ending(&self) {
+        if let Some((ending, place)) = self.ending {
+            ending.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+        }
+    }
 }
 
 /// What a node gives, of running it now.
 async fn run_node(
     node: &GraphNode,
     step: StepPath,
-    before: Before,
+    before: Before<'_>,
     pool: VariablePool,
     replies: Option<&Replies>,
     frame: Frame<'_>,
@@ -499,6 +517,7 @@ async fn run_node(
         let error = match result {
             Ok(output) => {
                 let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
+                before.is_ending();
                 return ended.succeed(output, usage, None, host).await;
             }
             Err(error) => error,
@@ -507,6 +526,7 @@ async fn run_node(
         let again = attempt <= retry.most && (error.retryable || !retry.only_retryable) && !is_given_up;
         if !again {
             let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
+            before.is_ending();
             return ended.give_up(error, usage, host).await;
         }
         wait = retry.wait(attempt, host.chance());

@@ -14,7 +14,7 @@ use piton_runtime::{Context, Listener, OpenRun, Run};
 use piton_store::{Blobs, Capabilities, Commit, Log, RunIndex, RunLog, Span, Store, StoreError, Upkeep, forward};
 use piton_testing::{CrashStore, Fault};
 use piton_types::{EntryKind, Event, RunId, RunKind, RunStatus};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{Counter, memory, process, tell};
 
@@ -23,11 +23,19 @@ struct Gate {
     inner: Arc<dyn Store>,
     open: Semaphore,
     fails: AtomicBool,
+    /// The result of this step is held up as well.
+    slow: Option<&'static str>,
+    go_on: Notify,
 }
 
 impl Gate {
     fn new(inner: Arc<dyn Store>, permits: usize) -> Arc<Self> {
-        Arc::new(Self { inner, open: Semaphore::new(permits), fails: AtomicBool::new(false) })
+        Arc::new(Self::over(inner, permits))
+    }
+
+    fn over(inner: Arc<dyn Store>, permits: usize) -> Self {
+        let (open, fails) = (Semaphore::new(permits), AtomicBool::new(false));
+        Self { inner, open, fails, slow: None, go_on: Notify::new() }
     }
 }
 
@@ -38,6 +46,12 @@ impl Log for Gate {
     async fn append(&self, commit: Commit) -> Result<(), StoreError> {
         for _ in 0..5 {
             tokio::task::yield_now().await;
+        }
+        // The kind stands behind the version and the parent.
+        let is_result = commit.entry[33] == EntryKind::StepDone as u8;
+        let is_slow = |step: &str| commit.entry.windows(step.len()).any(|part| part == step.as_bytes());
+        if is_result && self.slow.is_some_and(is_slow) {
+            self.go_on.notified().await;
         }
         self.inner.append(commit).await
     }
@@ -241,6 +255,34 @@ async fn what_is_slow_and_what_is_quick_count_in_the_order_of_the_log() {
         assert_eq!(told, logged, "round {round}");
         assert_eq!(told.len(), 43);
     }
+}
+
+/// A gather's time is over while the end of a branch is being written: the log will have it, so it counts, now as when the
+/// run goes on from there.
+#[tokio::test]
+async fn what_is_being_written_when_a_gather_begins_counts() {
+    let document = "
+nodes:
+  - {id: s, data: {type: start}}
+  - {id: quick, data: {type: template-transform, template: q, variables: []}}
+  - {id: straggler, data: {type: command, command: [echo, late]}}
+  - {id: all, data: {type: gather, variables: [[quick, output], [straggler, stdout]], join_mode: all, timeout_secs: 1}}
+  - {id: hold, data: {type: command, command: [sleep, '1']}}
+  - {id: e, data: {type: end, outputs: [{variable: late, value_selector: [straggler, stdout]}]}}
+edges: [{source: s, target: quick}, {source: s, target: straggler}, {source: quick, target: all}, {source: straggler, target: all}, {source: all, target: hold}, {source: hold, target: e}]
+";
+    let (options, told) = options();
+    let gate = Arc::new(Gate { slow: Some("straggler"), ..Gate::over(memory(), 100) });
+    let run = tokio::spawn(begin(document.to_owned(), Arc::clone(&gate) as _, options));
+    until(&told, "finished quick").await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(!told.lock().unwrap().contains(&"finished straggler".to_owned()), "{told:?}");
+    gate.go_on.notify_one();
+    let outcome = run.await.unwrap().unwrap();
+    let told = told.lock().unwrap().clone();
+    let place = |what: &str| told.iter().position(|told| told == what).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(place("finished straggler") < place("finished all"), "{told:?}");
+    assert_eq!(outcome.outputs["late"], "late\n".into(), "{told:?}");
 }
 
 /// A question that is being written beside a node whose answer is told of: neither waits for the other.
