@@ -108,8 +108,10 @@ pub async fn fork_into(
     let follows = |name: &PartName| {
         summary.kind == RunKind::Workflow && [PartName::VARIABLES, PartName::ENGINE].contains(&name.0.as_str())
     };
+    // Another store doesn't have the files of a snapshot.
+    let stays = |name: &PartName| name.0 == PartName::WORKSPACE && !Arc::ptr_eq(&context.store, &target.store);
     for (name, part) in history.checkpoint.map(|(_, parts)| parts).unwrap_or_default() {
-        if follows(&name) {
+        if follows(&name) || stays(&name) {
             continue;
         }
         let value = match fork.parts.get(&name) {
