@@ -4,13 +4,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use async_trait::async_trait;
 use piton::SystemClock;
 use piton::recovery::SystemEnvironment;
-use piton::{SqliteOptions, SqliteStore, SystemRandom};
+use piton::{SqliteDriver, SystemRandom};
 use piton_store::{
-    Driver, EncryptedStore, FileDriver, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store,
-    StoreError,
+    EncryptedStore, FileDriver, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store, StoreError,
 };
 use piton_types::{Clock as _, Timestamp};
 
@@ -221,28 +219,4 @@ impl Session {
 fn no_store(folder: &Path) -> Failure {
     Failure::fixable(format!("there is no store for {} yet", folder.display()))
         .hint("it is made by `piton init`, or by the first `piton guard -- PROGRAM`, `piton save` or `piton run DOC`.")
-}
-
-/// `sqlite:PATH`.
-struct SqliteDriver {
-    create: bool,
-}
-
-#[async_trait]
-impl Driver for SqliteDriver {
-    async fn open(&self, location: &str) -> Result<Arc<dyn Store>, StoreError> {
-        let invalid = |detail: &str| {
-            Err(StoreError::Invalid { what: format!("store URL \"sqlite:{location}\""), detail: detail.to_owned() })
-        };
-        if location.is_empty() {
-            return invalid("the path is missing");
-        }
-        // Elsewhere the path after two slashes is relative, or absolute, or has a host in front.
-        if location.starts_with("//") {
-            return invalid("the path follows the colon at once, with no slashes of its own");
-        }
-        // Who only looks needs no space.
-        let options = SqliteOptions::default().with_create(self.create).with_read_when_full(!self.create);
-        Ok(Arc::new(SqliteStore::open(location, options)?))
-    }
 }

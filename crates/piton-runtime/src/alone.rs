@@ -27,7 +27,7 @@ impl Run {
     /// async fn program(run: &mut Run, factor: u32) -> Result<u32, RunError> {
     ///     let a = run.step("a", 2, async |n| Ok::<_, std::io::Error>(n)).await?;
     ///     let b = run.step("b", a, async |n| Ok::<_, std::io::Error>(n * factor)).await?;
-    ///     run.step("c", b, async |n| Ok::<_, std::io::Error>(n)).await
+    ///     Ok(run.step("c", b, async |n| Ok::<_, std::io::Error>(n)).await?)
     /// }
     /// let mut run = Run::open(&context, OpenRun { id: Some("sum".parse()?), ..OpenRun::default() }).await?;
     /// program(&mut run, 3).await?;

@@ -33,7 +33,7 @@ impl Scope {
     /// let mut run = Run::open(&context, OpenRun { id: Some("all".parse()?), ..OpenRun::default() }).await?;
     /// let length: usize = run
     ///     .child("part", "bees", async |mut child| {
-    ///         child.step("count", "bees", async |topic| Ok::<_, std::io::Error>(topic.len())).await
+    ///         Ok(child.step("count", "bees", async |topic| Ok::<_, std::io::Error>(topic.len())).await?)
     ///     })
     ///     .await?;
     /// assert_eq!(length, 4);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use piton_store::Store;
 use piton_types::{Clock, Holder, Random};
 
-use crate::{SystemClock, SystemRandom, this_process};
+use crate::{OpenRun, Run, RunError, SystemClock, SystemRandom, this_process};
 
 /// What a run needs from outside. Cheap to clone.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub struct Context {
     pub clock: Arc<dyn Clock>,
     /// Where ids come from.
     pub random: Arc<dyn Random>,
-    /// Who we are, to whoever finds the run after us.
+    /// Which process this is, for other processes that find the run.
     pub holder: Holder,
 }
 
@@ -24,6 +24,16 @@ impl Context {
     /// The system's clock and randomness, and this process.
     pub fn system(store: Arc<dyn Store>) -> Self {
         Self { store, clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom), holder: this_process() }
+    }
+
+    /// Opens the run of this id, and creates it if there is none: [`Run::open`] with nothing but an id, which also names
+    /// the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::open`], and [`RunError::Name`] if `id` isn't one.
+    pub async fn run(&self, id: &str) -> Result<Run, RunError> {
+        Run::open(self, OpenRun { id: Some(id.parse()?), name: id.to_owned(), ..OpenRun::default() }).await
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::core::Core;
 use crate::line::Fact;
-use crate::{Run, RunError};
+use crate::{Run, RunError, StepError};
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +64,17 @@ impl From<&RunError> for Failure {
             trace: (!causes.is_empty()).then(|| causes.join("\n")),
             step,
             ..Self::new(error_type, error.to_string())
+        }
+    }
+}
+
+impl<E: std::fmt::Display> From<&StepError<E>> for Failure {
+    fn from(error: &StepError<E>) -> Self {
+        match error {
+            StepError::Run(error) => error.into(),
+            StepError::Failed { step, .. } | StepError::Recorded { step, .. } => {
+                Self { step: Some(step.to_string()), ..Self::new("step", error.to_string()) }
+            }
         }
     }
 }

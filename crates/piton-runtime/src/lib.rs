@@ -95,7 +95,7 @@ pub use retry::{Condition, RetryPolicy};
 pub use run::{Run, Stopper};
 pub use save::MAX_CHECKPOINT;
 pub use scope::Scope;
-pub use step::{ErrorCondition, Recorded, StepDone, StepOptions};
+pub use step::{ErrorCondition, Recorded, StepDone, StepError, StepOptions};
 pub use stop::{Requested, cancel, stop};
 pub use system::{SystemClock, SystemRandom};
 pub use triggers::{

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use piton_store::DraftPart;
@@ -134,6 +134,93 @@ impl<E> fmt::Debug for StepOptions<E> {
     }
 }
 
+/// Why a step gave nothing.
+///
+/// ```
+/// # use std::{io, sync::Arc};
+/// # use piton_runtime::{Context, OpenRun, RetryPolicy, Run, RunError, StepError};
+/// # use piton_store::MemoryStore;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), RunError> {
+/// # let context = Context::system(Arc::new(MemoryStore::new()));
+/// let open = || OpenRun { id: "fetch".parse().ok(), retry: RetryPolicy::NONE, ..OpenRun::default() };
+/// let fetch = async |_: &str| Err::<String, _>(io::Error::from(io::ErrorKind::NotFound));
+///
+/// // While the process lives, the program gets the error of its own work.
+/// let mut run = Run::open(&context, open()).await?;
+/// let failed = run.step("fetch", "bees", fetch).await;
+/// assert!(matches!(failed, Err(StepError::Failed { error, .. }) if error.kind() == io::ErrorKind::NotFound));
+/// drop(run);
+///
+/// // Afterwards it gets what the log has of it, and nothing runs again.
+/// let mut run = Run::open(&context, open()).await?;
+/// assert!(matches!(run.step("fetch", "bees", fetch).await, Err(StepError::Recorded { attempt: 1, .. })));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum StepError<E> {
+    /// The work failed for good in this process, with this error. The log has its words.
+    Failed {
+        /// The step.
+        step: StepPath,
+        /// Which attempt it was, from 1.
+        attempt: u32,
+        /// What the work gave.
+        error: E,
+    },
+    /// The log has the step as failed for good: in an earlier process, or by something other than the work's own error.
+    Recorded {
+        /// The step.
+        step: StepPath,
+        /// Which attempt it was, from 1.
+        attempt: u32,
+        /// In which way it failed.
+        kind: FailureKind,
+        /// What the log has of it.
+        message: String,
+    },
+    /// The run can't go on here; that says nothing about the work.
+    Run(RunError),
+}
+
+impl<E: Display> Display for StepError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { step, error, .. } => write!(f, "step {step} failed: {error}"),
+            Self::Recorded { step, message, .. } => write!(f, "step {step} failed: {message}"),
+            Self::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: Display + fmt::Debug> std::error::Error for StepError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Run(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl<E> From<RunError> for StepError<E> {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl<E: Display> From<StepError<E>> for RunError {
+    fn from(error: StepError<E>) -> Self {
+        match error {
+            StepError::Failed { step, attempt, error } => {
+                Self::Step { step, attempt, kind: FailureKind::Work, message: error.to_string() }
+            }
+            StepError::Recorded { step, attempt, kind, message } => Self::Step { step, attempt, kind, message },
+            StepError::Run(error) => error,
+        }
+    }
+}
+
 /// What one attempt came to.
 pub(crate) enum Ending<T> {
     Done(Value, T),
@@ -185,15 +272,16 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// [`RunError::Step`] if the work fails for good, [`RunError::Changed`] if the log has another call at
-    /// this place, [`RunError::Stopped`] if the run was told to stop. After [`RunError::Store`] the run
-    /// must be opened again.
+    /// [`StepError::Failed`] with the work's own error if it fails for good, [`StepError::Recorded`] if it did so in an
+    /// earlier process. In [`StepError::Run`]: [`RunError::Changed`] if the log has another call at this place,
+    /// [`RunError::Stopped`] if the run was told to stop; after [`RunError::Store`] the run must be opened again. `?`
+    /// makes a [`RunError`] of all of them.
     pub async fn step<I, T, E, W>(
         &mut self,
         name: &str,
         input: I,
         work: impl FnMut(I) -> W + Send,
-    ) -> Result<T, RunError>
+    ) -> Result<T, StepError<E>>
     where
         I: Serialize + Clone + Send + Sync,
         T: Serialize + DeserializeOwned + Send,
@@ -210,7 +298,7 @@ impl Scope {
         options: StepOptions<E>,
         input: I,
         mut work: impl FnMut(I) -> W + Send,
-    ) -> Result<T, RunError>
+    ) -> Result<T, StepError<E>>
     where
         I: Serialize + Clone + Send + Sync,
         T: Serialize + DeserializeOwned + Send,
@@ -221,14 +309,27 @@ impl Scope {
         let stored = Input::new(&place.path, &input)?;
         let core = &*self.core;
         let (options, path) = (&options, &place.path);
+        // The error of the newest attempt, as the work gave it: the log has only its words.
+        let own = Mutex::new(None);
         let attempt = || {
-            let work = work(input.clone());
+            let (work, own) = (work(input.clone()), &own);
             async move {
                 let ended = core.attempt(work, options.timeout).await;
-                ending(path, ended, |error| options.condition.as_ref().is_none_or(|condition| condition(error)))
+                let (ending, error) =
+                    ending(path, ended, |error| options.condition.as_ref().is_none_or(|condition| condition(error)));
+                *own.lock().expect("no code that holds this lock panics") = error;
+                ending
             }
         };
-        core.run_step(&place, stored, options.retry.as_ref(), None, attempt).await
+        let ended = core.run_step(&place, stored, options.retry.as_ref(), None, attempt).await;
+        let own = own.into_inner().expect("no code that holds this lock panics");
+        ended.map_err(|error| match (error, own) {
+            (RunError::Step { step, attempt, .. }, Some(error)) => StepError::Failed { step, attempt, error },
+            (RunError::Step { step, attempt, kind, message }, None) => {
+                StepError::Recorded { step, attempt, kind, message }
+            }
+            (error, _) => StepError::Run(error),
+        })
     }
 }
 
@@ -401,26 +502,32 @@ impl Core {
     }
 }
 
-/// What an attempt came to, with its output as the log will have it.
-fn ending<T, E>(step: &StepPath, attempt: Attempt<Result<T, E>>, retryable: impl FnOnce(&E) -> bool) -> Ending<T>
+/// What an attempt came to, with its output as the log will have it, and the error that the work itself gave.
+fn ending<T, E>(
+    step: &StepPath,
+    attempt: Attempt<Result<T, E>>,
+    retryable: impl FnOnce(&E) -> bool,
+) -> (Ending<T>, Option<E>)
 where
     T: Serialize + DeserializeOwned,
     E: Display,
 {
     let failed = |kind, message: String| Ending::Failed { kind, message, retryable: true };
-    match attempt {
+    let ending = match attempt {
         Attempt::Ended(Ok(output)) => match store_output(step, &output) {
             Ok((stored, output)) => Ending::Done(stored, output),
             Err(message) => failed(FailureKind::Output, message),
         },
         Attempt::Ended(Err(error)) => {
             let retryable = retryable(&error);
-            Ending::Failed { kind: FailureKind::Work, message: error.to_string(), retryable }
+            let ending = Ending::Failed { kind: FailureKind::Work, message: error.to_string(), retryable };
+            return (ending, Some(error));
         }
         Attempt::Panicked(said) => failed(FailureKind::Panic, format!("it panicked: {said}")),
         Attempt::TimedOut(limit) => failed(FailureKind::Timeout, format!("it took longer than {limit:?}")),
         Attempt::Interrupted => Ending::Interrupted,
-    }
+    };
+    (ending, None)
 }
 
 /// An output as the log will have it, and as it comes back from there.

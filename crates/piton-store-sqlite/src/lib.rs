@@ -19,6 +19,7 @@ mod blobs;
 mod checkpoints;
 mod connect;
 mod counters;
+mod driver;
 mod errors;
 #[cfg(test)]
 mod fault_tests;
@@ -54,6 +55,7 @@ mod writer;
 
 pub use checkpoints::SqliteCheckpointStore;
 pub use counters::Counters;
+pub use driver::SqliteDriver;
 pub use gather::gather;
 pub use options::{DamagedWal, SqliteOptions};
 pub use replace::replace;

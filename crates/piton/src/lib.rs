@@ -97,6 +97,7 @@
 pub mod executions;
 #[cfg(feature = "workspace")]
 mod files;
+mod open;
 #[cfg(feature = "resolver")]
 mod resolver;
 #[cfg(all(feature = "workspace", feature = "flow"))]
@@ -104,14 +105,15 @@ mod run_files;
 #[cfg(feature = "flow")]
 pub mod workflows;
 
+pub use open::open;
 pub use piton_runtime::{
     Admission, AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer,
     EffectFailure, EffectOptions, EffectRecord, EffectStatus, EndedStep, Failure, FailureKind, ForkRun, History,
     Intended, Later, LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed,
     QuestionRecord, Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope, Standing, StartAt,
-    StepDone, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom, Turn, Uncertain, UndoneEffect,
-    Wait, Waits, Witness, answer, cancel, fork, fork_into, listen_for_nudges, liveness, process, roll_back, stop,
-    this_process, undone_effects,
+    StepDone, StepError, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom, Turn, Uncertain,
+    UndoneEffect, Wait, Waits, Witness, answer, cancel, fork, fork_into, listen_for_nudges, liveness, process,
+    roll_back, stop, this_process, undone_effects,
 };
 pub use piton_runtime::{
     AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,
@@ -152,7 +154,8 @@ pub use piton_flow::{
 
 #[cfg(feature = "sqlite")]
 pub use piton_store_sqlite::{
-    DamagedWal, SqliteCheckpointStore, SqliteOptions, SqliteStore, gather as gather_damaged, replace as replace_damaged,
+    DamagedWal, SqliteCheckpointStore, SqliteDriver, SqliteOptions, SqliteStore, gather as gather_damaged,
+    replace as replace_damaged,
 };
 
 /// Snapshots of a working folder, what changed in it, and the way back.

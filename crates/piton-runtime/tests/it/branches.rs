@@ -118,7 +118,7 @@ async fn a_child_goes_on_with_its_parent() {
             if dies {
                 std::future::pending::<()>().await;
             }
-            child.step("b", n, async |n| Ok::<_, String>(n + 1)).await
+            Ok(child.step("b", n, async |n| Ok::<_, String>(n + 1)).await?)
         });
         if dies {
             let mut got = Box::pin(got);
@@ -147,7 +147,7 @@ async fn a_child_that_fails_is_tried_again_with_its_parent() {
         let mut run = Run::open(&process(&store), open()).await.unwrap();
         let got = run
             .child("part", (), async |mut child| {
-                child.step("a", (), async |()| if works { Ok(1) } else { Err("no") }).await
+                Ok(child.step("a", (), async |()| if works { Ok(1) } else { Err("no") }).await?)
             })
             .await;
         match got {

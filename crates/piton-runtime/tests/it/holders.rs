@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use piton_runtime::{Context, Run, RunError, this_process};
+use piton_runtime::{Context, Run, RunError, StepError, this_process};
 use piton_store::{Draft, MemoryStore, RunLog, Store, StoreError};
 use piton_types::{EntryKind, Holder, RunState, RunStatus, Timestamp, to_value};
 
@@ -60,10 +60,10 @@ async fn a_stale_writer_is_fenced_after_a_takeover() {
     // The stale one is no live process to anybody else, so it is taken over under its feet.
     let mut owner = Run::open(&process(&store), open()).await.unwrap();
 
-    let lost = stale.step("b", (), async |()| Ok::<_, String>(2)).await.unwrap_err();
+    let lost = RunError::from(stale.step("b", (), async |()| Ok::<_, String>(2)).await.unwrap_err());
     assert!(lost.is_fenced(), "{lost}");
     let broken = stale.step("c", (), async |()| -> Result<(), String> { panic!("it ran") }).await;
-    assert!(matches!(broken, Err(RunError::Broken { .. })));
+    assert!(matches!(broken, Err(StepError::Run(RunError::Broken { .. }))));
     assert!(matches!(stale.complete(()).await, Err(RunError::Broken { .. })));
 
     owner.step("a", (), async |()| -> Result<i32, String> { panic!("it ran") }).await.unwrap();

@@ -82,7 +82,7 @@ async fn waiting_for_a_holder_elsewhere() {
     let waited = clock.monotonic() - start;
     assert!(waited >= TTL && waited < TTL + Duration::from_secs(2), "{waited:?}");
     // The frozen holder comes back: it can't write.
-    let fenced = stale.step("a", (), async |()| Ok::<_, String>(1)).await.unwrap_err();
+    let fenced = RunError::from(stale.step("a", (), async |()| Ok::<_, String>(1)).await.unwrap_err());
     assert!(fenced.is_fenced(), "{fenced}");
     assert_eq!(mine.step("a", (), async |()| Ok::<_, String>(2)).await.unwrap(), 2);
 }
@@ -132,7 +132,7 @@ async fn a_run_whose_holder_elsewhere_fell_silent_is_found_stalled() {
     let wait = OpenRun { lease: LeaseOptions { ttl: TTL, wait: Some(TTL * 2) }, ..open() };
     let flowing = flowing();
     let mut taken = Run::open(&process_at(&store, &flowing), wait).await.unwrap();
-    let fenced = stale.step("late", (), async |()| Ok::<_, String>(())).await.unwrap_err();
+    let fenced = RunError::from(stale.step("late", (), async |()| Ok::<_, String>(())).await.unwrap_err());
     assert!(fenced.is_fenced(), "{fenced}");
     taken.step("a", (), async |()| Ok::<_, String>(())).await.unwrap();
 }

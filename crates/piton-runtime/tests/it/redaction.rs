@@ -87,7 +87,7 @@ async fn program(store: &Arc<dyn Store>, fail: bool, events: Listener) -> Result
         let failed: Result<(), _> = run.step("break", (), async |()| Err(format!("401 for {header}"))).await;
         let error = failed.unwrap_err();
         run.fail(&error).await?;
-        return Err(error);
+        return Err(error.into());
     }
     run.complete(&header).await
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use piton_runtime::{Context, FailureKind, OpenRun, RetryPolicy, Run, RunError, StepOptions};
+use piton_runtime::{Context, FailureKind, OpenRun, RetryPolicy, Run, RunError, StepError, StepOptions};
 use piton_store::Store;
 use piton_types::{Clock, RunState, Timestamp};
 
@@ -31,7 +31,7 @@ async fn four_attempts_and_then_the_run_fails() {
     };
     let error = run.step("flaky", (), work).await.unwrap_err();
     assert_eq!(*moments.lock().unwrap(), [0, 1, 3, 7]);
-    assert!(matches!(&error, RunError::Step { attempt: 4, kind: FailureKind::Work, .. }), "{error}");
+    assert!(matches!(&error, StepError::Failed { attempt: 4, error: "no", .. }), "{error}");
     run.fail(&error).await.unwrap();
     let RunState::Failed(failed) = run.state() else { panic!("{:?}", run.state()) };
     assert_eq!((failed.error_type.as_str(), failed.step.as_deref()), ("step", Some("flaky")));
@@ -50,7 +50,7 @@ async fn only_errors_that_are_worth_it_are_tried_again() {
     let options = StepOptions::default().retry_if(|error: &u32| *error < 2);
     let failed =
         run.step_with("typed", options, (), async |()| Err::<(), _>(calls.fetch_add(1, Ordering::SeqCst))).await;
-    assert!(matches!(failed, Err(RunError::Step { attempt: 3, .. })));
+    assert!(matches!(failed, Err(StepError::Failed { attempt: 3, error: 2, .. })));
     let options = StepOptions { retry: Some(policy().only_if(|_, said| said == "busy")), ..StepOptions::default() };
     let said = Mutex::new(["gone", "busy", "busy"].to_vec());
     let failed = run
@@ -69,6 +69,7 @@ async fn always_failing(context: &Context, calls: &AtomicU32) -> RunError {
     })
     .await
     .unwrap_err()
+    .into()
 }
 
 /// The process dies in each of the pauses: none is lost and none doubled, the attempts count on, and the rest
@@ -168,17 +169,17 @@ async fn whatever_a_step_does_the_run_goes_on() {
     let mut run = Run::open(&process_at(&store, &clock), open()).await.unwrap();
     let panicked = run.step("panics", (), async |()| -> Result<(), String> { panic!("on purpose") }).await;
     let error = panicked.unwrap_err();
-    assert!(matches!(&error, RunError::Step { kind: FailureKind::Panic, .. }));
+    assert!(matches!(&error, StepError::Recorded { kind: FailureKind::Panic, .. }));
     assert_eq!(error.to_string(), "step panics failed: it panicked: on purpose");
 
     let options = StepOptions { timeout: Some(Duration::from_secs(5)), ..StepOptions::default() };
     let late = run.step_with("never", options, (), async |()| std::future::pending::<Result<(), String>>().await).await;
     let error = late.unwrap_err();
-    assert!(matches!(&error, RunError::Step { kind: FailureKind::Timeout, .. }), "{error}");
+    assert!(matches!(&error, StepError::Recorded { kind: FailureKind::Timeout, .. }), "{error}");
 
     let odd = std::collections::BTreeMap::from([(vec![1, 2], 3)]);
     let unstorable = run.step("odd", (), async |()| Ok::<_, String>(odd.clone())).await.unwrap_err();
-    assert!(matches!(&unstorable, RunError::Step { kind: FailureKind::Output, .. }), "{unstorable}");
+    assert!(matches!(&unstorable, StepError::Recorded { kind: FailureKind::Output, .. }), "{unstorable}");
 
     {
         let mut cancelled =

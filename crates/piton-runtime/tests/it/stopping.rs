@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use piton_runtime::{Context, History, Outcome, Requested, Run, RunError, cancel, stop};
+use piton_runtime::{Context, History, Outcome, Requested, Run, RunError, StepError, cancel, stop};
 use piton_store::Store;
 use piton_types::{Durability, RunState, RunStatus};
 
@@ -29,7 +29,10 @@ async fn a_run_is_stopped_at_a_step_boundary() {
         .await;
     assert!(asked.unwrap(), "the step that ran is recorded");
     let stopped = run.step("next", (), async |()| -> Result<(), String> { panic!("it ran") }).await;
-    assert!(matches!(stopped, Err(RunError::Stopped { ref reason, .. }) if reason == "enough"), "{stopped:?}");
+    assert!(
+        matches!(stopped, Err(StepError::Run(RunError::Stopped { ref reason, .. })) if reason == "enough"),
+        "{stopped:?}"
+    );
     let RunState::Paused(paused) = history(&store).await.state else { panic!("it isn't paused") };
     assert_eq!(paused.reason, "enough");
     assert!(store.lease(&run_id()).await.unwrap().is_none());
@@ -63,7 +66,7 @@ async fn the_last_branch_that_runs_stops_the_run() {
             refused
         }
     );
-    assert!(matches!(quick, Err(RunError::Stopped { .. })));
+    assert!(matches!(quick, Err(StepError::Run(RunError::Stopped { .. }))));
     assert_eq!(slow.unwrap(), 1);
     assert_eq!(history(&store).await.state.status(), RunStatus::Paused);
     assert_eq!(history(&store).await.steps.len(), 2);
@@ -84,7 +87,8 @@ async fn steps_are_cut_short() {
                     started.store(true, Ordering::SeqCst);
                     std::future::pending::<Result<(), String>>().await
                 })
-                .await
+                .await?;
+                Ok(())
             }
         });
         let (outcome, ()) = tokio::join!(driven, async {
@@ -140,7 +144,7 @@ async fn nobody_needs_to_drive_a_run_to_stop_it() {
     let mut stale = Run::open(&dead, open()).await.unwrap();
     assert_eq!(stop(&here(&store), &run_id(), "enough", None).await.unwrap(), Requested::Done);
     assert_eq!(history(&store).await.state.status(), RunStatus::Paused);
-    let fenced = stale.step("a", (), async |()| Ok::<_, String>(())).await.unwrap_err();
+    let fenced = RunError::from(stale.step("a", (), async |()| Ok::<_, String>(())).await.unwrap_err());
     assert!(fenced.is_fenced(), "who drove it can't come back: {fenced}");
     // Paused, then given up for good.
     assert_eq!(cancel(&here(&store), &run_id(), "no").await.unwrap(), Requested::Done);

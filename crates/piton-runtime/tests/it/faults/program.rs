@@ -120,7 +120,9 @@ pub(crate) async fn run(context: &Context, counter: &Counter, flaw: Flaw) -> Res
         .await?;
     let said: String = run.wait_for("name", Wait::new("Who?")).await?;
     run.sleep(Duration::from_millis(1)).await?;
-    sum += run.child("child", (), |mut child| async move { child.step("a", "child a".to_owned(), mark).await }).await?;
+    sum += run
+        .child("child", (), |mut child| async move { Ok(child.step("a", "child a".to_owned(), mark).await?) })
+        .await?;
     assert_eq!(run.part(PartName::APP).await?, Some(Value::from(10)), "the state is there");
     let output = Value::map([("sum", Value::from(sum)), ("said", Value::from(said))]);
     run.complete(&output).await?;

@@ -116,7 +116,7 @@ fn entrance() {
                 let mut run = Run::open(&context, open()).await.unwrap();
                 say("ready");
                 wait();
-                match run.step("late", (), async |()| Ok::<_, String>(())).await {
+                match run.step("late", (), async |()| Ok::<_, String>(())).await.map_err(RunError::from) {
                     Ok(()) => say("wrote"),
                     Err(error) if error.is_fenced() => say("fenced"),
                     Err(RunError::Broken { cause, .. }) if cause.contains("taken over") => say("fenced"),
