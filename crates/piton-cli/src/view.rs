@@ -62,6 +62,7 @@ pub(crate) fn kind_word(kind: EntryKind) -> &'static str {
         EntryKind::Requested => "request",
         EntryKind::Logged => "log",
         EntryKind::Removed => "removed",
+        EntryKind::FilesRestored => "files restored",
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) const ORIGIN: &str = "origin";
 impl Fact {
     /// Reads the body of an entry.
     pub(crate) async fn read(log: &RunLog, entry: &SealedEntry) -> Result<Self, StoreError> {
-        if matches!(entry.kind, EntryKind::Checkpoint | EntryKind::Removed) {
+        if matches!(entry.kind, EntryKind::Checkpoint | EntryKind::Removed | EntryKind::FilesRestored) {
             return Ok(Self::Checkpoint);
         }
         let mut body = log.body(entry).await?;
@@ -69,11 +69,9 @@ impl Fact {
             EntryKind::Asked => Self::Asked(decode(log, entry, body)?),
             EntryKind::Answer => Self::Answer(decode(log, entry, body)?),
             EntryKind::Requested => Self::Requested(decode(log, entry, body)?),
-            // A restore of files alone names no entry to follow: the line goes on.
-            EntryKind::Restored if body.field("to").is_none() => Self::Checkpoint,
             EntryKind::Restored => Self::Restored(decode(log, entry, body)?),
             EntryKind::Logged => Self::Logged(decode(log, entry, body)?),
-            EntryKind::Checkpoint | EntryKind::Removed => Self::Checkpoint,
+            EntryKind::Checkpoint | EntryKind::Removed | EntryKind::FilesRestored => Self::Checkpoint,
         })
     }
 

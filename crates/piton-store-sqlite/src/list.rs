@@ -18,6 +18,9 @@ const IN_PROGRESS: &str = "FROM run INDEXED BY run_listing WHERE status = 1";
 /// Rows whose id begins in a certain way: `?1` is the beginning, `?2` the least text behind it.
 const BY_PREFIX: &str = "FROM run WHERE id >= ?1 AND id < ?2";
 
+/// Rows of a folder.
+const BY_FOLDER: &str = "FROM run INDEXED BY run_folder WHERE folder = ?1";
+
 /// Behind every id, which consists of ASCII.
 const BEHIND_IDS: &str = "\u{7f}";
 
@@ -31,6 +34,13 @@ pub(crate) fn list(conn: &Connection, query: &RunQuery) -> rusqlite::Result<Vec<
         let end = format!("{}{BEHIND_IDS}", query.id_prefix);
         for run in statement.query_map([&query.id_prefix, &end], |row| summary_of(conn, row))? {
             runs.push(run?);
+        }
+    } else if !query.folders.is_empty() {
+        let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_FOLDER}"))?;
+        for folder in &query.folders {
+            for run in statement.query_map([folder], |row| summary_of(conn, row))? {
+                runs.push(run?);
+            }
         }
     } else {
         if wanted(RunStatus::InProgress) {
@@ -55,9 +65,10 @@ pub(crate) fn list(conn: &Connection, query: &RunQuery) -> rusqlite::Result<Vec<
     snapshot.finish()?;
     runs.retain(|run| {
         let after = query.after.as_ref().is_none_or(|(at, id)| (run.updated_at, &run.id) < (*at, id));
-        after && wanted(run.status) && run.id.as_str().starts_with(&query.id_prefix)
+        after && query.admits(run)
     });
     runs.sort_unstable_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
+    runs.dedup_by(|a, b| a.id == b.id);
     runs.truncate(query.limit.unwrap_or(usize::MAX));
     Ok(runs)
 }
@@ -76,6 +87,7 @@ mod tests {
             (BY_STATUS, "SEARCH run USING INDEX run_listing (status=? AND (updated_at,id)<(?,?))"),
             (IN_PROGRESS, "SEARCH run USING INDEX run_listing (status=?)"),
             (BY_PREFIX, "SEARCH run USING INDEX sqlite_autoindex_run_1 (id>? AND id<?)"),
+            (BY_FOLDER, "SEARCH run USING INDEX run_folder (folder=?)"),
         ] {
             let sql = format!("EXPLAIN QUERY PLAN SELECT {COLUMNS} {sql}");
             let mut statement = conn.prepare(&sql).unwrap();

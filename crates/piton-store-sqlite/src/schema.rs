@@ -63,6 +63,7 @@ const TABLES: &str = "
         parent TEXT,
         folder TEXT);
     CREATE INDEX run_listing ON run(status, updated_at, id);
+    CREATE INDEX run_folder ON run(folder);
     CREATE TABLE entry(
         key INTEGER PRIMARY KEY,
         at INTEGER NOT NULL,

@@ -400,10 +400,21 @@ pub struct RunQuery {
     pub status: Vec<RunStatus>,
     /// Only ids that start so.
     pub id_prefix: String,
+    /// Only runs that belong to one of these folders; empty for all.
+    pub folders: Vec<String>,
     /// Only runs that come after this one in the list.
     pub after: Option<(Timestamp, RunId)>,
     /// At most so many; `None` for all.
     pub limit: Option<usize>,
+}
+
+impl RunQuery {
+    /// Whether the filters, other than its place in the list, admit a run.
+    pub fn admits(&self, run: &RunSummary) -> bool {
+        (self.status.is_empty() || self.status.contains(&run.status))
+            && run.id.as_str().starts_with(&self.id_prefix)
+            && (self.folders.is_empty() || run.folder.as_ref().is_some_and(|folder| self.folders.contains(folder)))
+    }
 }
 
 /// Who said last that he is driving a run.

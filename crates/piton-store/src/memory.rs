@@ -368,8 +368,7 @@ impl RunIndex for MemoryStore {
             .runs
             .values()
             .map(|run| &run.summary)
-            .filter(|run| query.status.is_empty() || query.status.contains(&run.status))
-            .filter(|run| run.id.as_str().starts_with(&query.id_prefix))
+            .filter(|run| query.admits(run))
             .filter(|run| query.after.as_ref().is_none_or(|(at, id)| (run.updated_at, &run.id) < (*at, id)))
             .collect();
         found.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));

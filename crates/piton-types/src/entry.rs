@@ -38,11 +38,13 @@ pub enum EntryKind {
     Logged = 11,
     /// Checkpoints were given up: their state may be gone. The body says which.
     Removed = 12,
+    /// The files of a folder were put back; the run itself goes on as it was.
+    FilesRestored = 13,
 }
 
 impl EntryKind {
     /// Every kind, at the place of its number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Created,
         Self::Claimed,
         Self::StateChanged,
@@ -56,6 +58,7 @@ impl EntryKind {
         Self::Requested,
         Self::Logged,
         Self::Removed,
+        Self::FilesRestored,
     ];
 
     /// The kind with this number.
@@ -109,6 +112,6 @@ mod tests {
             assert_eq!(kind as usize, number);
             assert_eq!(EntryKind::from_number(u8::try_from(number).unwrap()), Some(kind));
         }
-        assert_eq!(EntryKind::from_number(13), None);
+        assert_eq!(EntryKind::from_number(14), None);
     }
 }

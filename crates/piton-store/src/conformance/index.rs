@@ -56,6 +56,36 @@ pub async fn runs_are_listed_by_status(fixture: &dyn Fixture) {
     );
 }
 
+/// Filters by folder, whatever else is asked for, and pages go on within the filter.
+pub async fn runs_are_listed_by_folder(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    for n in 0..12_i64 {
+        let run = run_id(&format!("f{n:02}"));
+        let mut row = summary(&run, if n % 2 == 0 { RunStatus::InProgress } else { RunStatus::Failed }, n);
+        row.folder = [None, Some("/a"), Some("/a/b"), Some("/A")][usize::try_from(n % 4).unwrap()].map(str::to_owned);
+        let mut commit = next(&run, None, n);
+        commit.index = Some(row);
+        store.append(commit).await.unwrap();
+    }
+    let list = async |folders: &[&str], query: RunQuery| {
+        let folders = folders.iter().map(|folder| (*folder).to_owned()).collect();
+        let found = store.list(RunQuery { folders, ..query }).await.unwrap();
+        found.iter().map(|run| run.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&["/a"], RunQuery::default()).await, ["f09", "f05", "f01"]);
+    assert_eq!(list(&["/a", "/a/b", "/a"], RunQuery::default()).await, ["f10", "f09", "f06", "f05", "f02", "f01"]);
+    let failed = RunQuery { status: vec![RunStatus::Failed], limit: Some(3), ..RunQuery::default() };
+    assert_eq!(list(&["/a", "/A"], failed).await, ["f11", "f09", "f07"]);
+    let behind = RunQuery {
+        after: Some((Timestamp::from_millis(6), run_id("f06"))),
+        limit: Some(2),
+        id_prefix: "f0".to_owned(),
+        ..RunQuery::default()
+    };
+    assert_eq!(list(&["/a/b", "/a"], behind).await, ["f05", "f02"]);
+    assert!(list(&["/", "%"], RunQuery::default()).await.is_empty());
+}
+
 /// Pages cover everything once, whatever their size.
 pub async fn runs_are_listed_in_pages(fixture: &dyn Fixture) {
     let store = fixture.open().await;

@@ -73,6 +73,7 @@ macro_rules! conformance {
             spans_are_honoured
             runs_are_listed_newest_first
             runs_are_listed_by_status
+            runs_are_listed_by_folder
             runs_are_listed_in_pages
             hostile_texts_are_only_texts
             leases_count_beats_and_fence

@@ -260,12 +260,15 @@ impl RunIndex for EncryptedStore {
     }
 
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
-        let limit = query.limit;
-        // One more than wanted, in case the ring is among them.
-        let query = RunQuery { limit: limit.map(|limit| limit.saturating_add(1)), ..query };
-        let rows = self.inner.list(query).await?;
-        let own = rows.into_iter().filter(|row| Self::check(&row.id).is_ok());
-        own.take(limit.unwrap_or(usize::MAX)).map(|row| self.open_row(row)).collect()
+        let (limit, folders) = (query.limit, query.folders.clone());
+        // The store below can't read the names of folders. One more than wanted, in case the ring is among them.
+        let below = limit.filter(|_| folders.is_empty()).map(|limit| limit.saturating_add(1));
+        let rows = self.inner.list(RunQuery { limit: below, folders: Vec::new(), ..query }).await?;
+        let wanted = RunQuery { folders, ..RunQuery::default() };
+        let own = rows.into_iter().filter(|row| Self::check(&row.id).is_ok()).map(|row| self.open_row(row));
+        own.filter(|row| row.as_ref().map_or(true, |row| wanted.admits(row)))
+            .take(limit.unwrap_or(usize::MAX))
+            .collect()
     }
 
     async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {

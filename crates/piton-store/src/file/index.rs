@@ -103,8 +103,7 @@ impl RunIndex for FileStore {
                 },
                 Err(error) => return Err(error),
             };
-            let wanted = query.status.is_empty() || query.status.contains(&row.status);
-            if wanted && query.after.as_ref().is_none_or(|(at, id)| (row.updated_at, &row.id) < (*at, id)) {
+            if query.admits(&row) && query.after.as_ref().is_none_or(|(at, id)| (row.updated_at, &row.id) < (*at, id)) {
                 found.push(row);
             }
         }

@@ -554,7 +554,7 @@ impl Workspace {
         after: Snapshot,
         again: Option<Staged>,
     ) -> Result<CheckpointRef, WorkspaceError> {
-        let body = || (EntryKind::Restored, record.label(), record.to_value());
+        let body = || (EntryKind::FilesRestored, record.label(), record.to_value());
         if let Some(again) = again {
             let ((kind, label, body), snapshot) = (body(), Snapshot::new(&again.scanned));
             let (packs, era) = (again.packs.clone(), Some(again.era));
@@ -580,7 +580,7 @@ impl Workspace {
             let staged = self.stage(&HashSet::new(), &Arc::default()).await?;
             let (label, body, snapshot) = (record.label(), record.to_value(), Snapshot::new(&staged.scanned));
             let (packs, era) = (staged.packs.clone(), Some(staged.era));
-            match self.commit(log, EntryKind::Restored, label, body, snapshot, packs, era).await {
+            match self.commit(log, EntryKind::FilesRestored, label, body, snapshot, packs, era).await {
                 // What it shares may be gone: it is looked for again.
                 Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. }))
                     if attempts < ATTEMPTS =>
