@@ -1,15 +1,11 @@
-//! `piton test`, `validate` and `graph`: our own cases, those of others where they are, and how failures look.
+//! `piton test`, `validate` and `graph`: our own cases, and how failures look. Cases of others are run by
+//! `scripts/shared-cases`, where they are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use piton_testing::level::by_level;
 
 use crate::world::World;
-
-/// Cases of others, if they are beside the repository.
-fn shared() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let folder = std::env::var_os("PITON_SHARED").map_or(beside, PathBuf::from).join("cases");
-    folder.is_dir().then_some(folder)
-}
 
 #[test]
 fn our_own_cases_pass() {
@@ -27,22 +23,11 @@ fn the_examples_pass() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "9 passed, 0 failed\n"), "{}", said.stderr);
 }
 
-/// F1, promise 21: documents that exist run unchanged. Left out are six that test another engine's debugger
-/// and its compiled plugins; `docs/workflows.md` names them.
-#[test]
-fn the_cases_of_others_pass() {
-    let Some(folder) = shared() else { return };
-    let said = World::new().piton(["test".as_ref(), folder.join("xworkflow").as_os_str()]);
-    assert!(said.stdout.ends_with("6 unsupported\n67 passed, 0 failed\n"), "{}", said.stdout);
-    assert_eq!(said.code, Some(0));
-}
-
 /// Promise 15: killed at moments that the seed chooses, in process and by SIGKILL, our own cases come to the same.
 #[test]
 fn our_own_cases_survive_being_killed_everywhere() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let (budget, seed) =
-        if std::env::var("PITON_TEST").is_ok_and(|level| level == "full") { (None, "1") } else { (Some("25"), "7") };
+    let (budget, seed) = by_level((Some("25"), "7"), (Some("25"), "7"), (None, "1"));
     let mut arguments = vec!["test", cases.to_str().unwrap(), "--kill-everywhere", "--seed", seed];
     arguments.extend(budget.iter().flat_map(|budget| ["--budget", budget]));
     let said = World::new().piton(arguments);
@@ -51,37 +36,30 @@ fn our_own_cases_survive_being_killed_everywhere() {
     assert!(said.stdout.contains("by SIGKILL"), "{}", said.stdout);
 }
 
-/// Promise 15, for the cases of others.
+/// F1, promise 21: documents as other tools export them are valid, and say what they need of the machine.
 #[test]
-fn the_cases_of_others_survive_being_killed_everywhere() {
-    let Some(folder) = shared() else { return };
-    let folder = folder.join("xworkflow");
-    let (budget, seed) =
-        if std::env::var("PITON_TEST").is_ok_and(|level| level == "full") { (None, "1") } else { (Some("60"), "7") };
-    let mut arguments = vec!["test", folder.to_str().unwrap(), "--kill-everywhere", "--seed", seed];
-    arguments.extend(budget.iter().flat_map(|budget| ["--budget", budget]));
-    let said = World::new().piton(arguments);
-    println!("{}", said.stdout);
-    assert!(said.stdout.ends_with("6 unsupported\n67 passed, 0 failed\n"), "{}{}", said.stdout, said.stderr);
-}
-
-/// Exports of others are valid, and say what they need.
-#[test]
-fn the_exports_of_others_are_valid() {
-    let Some(folder) = shared() else { return };
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder.join("dify")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|ending| ending == "yml"));
+fn exports_are_valid_and_say_what_they_need() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let folders = std::fs::read_dir(&cases).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = folders
+        .filter(|folder| folder.file_name().unwrap().to_string_lossy().starts_with("export_"))
+        .map(|folder| folder.join("workflow.yml"))
+        .collect();
     files.sort();
-    assert!(!files.is_empty());
+    assert!(files.len() >= 30, "{}", files.len());
     let arguments = ["validate", "--json"].map(std::ffi::OsString::from).into_iter();
     let said = World::new().piton(arguments.chain(files.iter().map(|file| file.clone().into_os_string())));
     assert_eq!(said.code, Some(0), "{}", said.stdout);
+    let mut needs = std::collections::BTreeMap::new();
     for line in said.stdout.lines() {
         let report: serde_json::Value = serde_json::from_str(line).unwrap();
-        assert_eq!(report["errors"], serde_json::json!([]));
-        assert!(report["needs"].as_array().is_some_and(|needs| !needs.is_empty()), "{line}");
+        assert_eq!(report["errors"], serde_json::json!([]), "{line}");
+        for need in report["needs"].as_array().unwrap() {
+            *needs.entry(need["need"].as_str().unwrap().to_owned()).or_insert(0) += 1;
+        }
     }
+    let counted: Vec<_> = needs.iter().map(|(need, count)| (need.as_str(), *count)).collect();
+    assert_eq!(counted, [("model", 7), ("network", 7), ("sandbox", 1)]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use piton_testing::level::by_level;
 use piton_testing::power::{Names, Recording};
 use piton_testing::strace::{self, CHANGING, KillAt};
 
@@ -157,14 +158,6 @@ impl Stage {
     }
 }
 
-fn by_level(quick: usize, standard: usize) -> usize {
-    match std::env::var("PITON_TEST").as_deref() {
-        Ok("full") => usize::MAX,
-        Ok("quick") => quick,
-        _ => standard,
-    }
-}
-
 fn sampled(points: Vec<KillAt>, most: usize) -> Vec<KillAt> {
     let step = points.len().div_ceil(most).max(1);
     points.into_iter().step_by(step).collect()
@@ -172,14 +165,14 @@ fn sampled(points: Vec<KillAt>, most: usize) -> Vec<KillAt> {
 
 #[test]
 fn a_restore_killed_anywhere_is_finished_by_the_next_command_and_can_be_undone() {
-    Stage::new().kills(by_level(12, 40));
+    Stage::new().kills(by_level(12, 40, usize::MAX));
 }
 
 #[test]
 fn an_undo_and_a_redo_killed_anywhere_are_finished_by_the_next_command() {
     let undo = Stage::new().next();
-    undo.kills(by_level(8, 16));
-    undo.next().kills(by_level(8, 16));
+    undo.kills(by_level(8, 16, usize::MAX));
+    undo.next().kills(by_level(8, 16, usize::MAX));
 }
 
 /// The recovery is killed too, at any of its calls, and again.
@@ -194,7 +187,7 @@ fn a_recovery_killed_anywhere_is_finished_by_the_one_after() {
     assert!(torn != stage.before && torn != stage.after, "{middle:?} isn't in the middle");
     stage.keep("torn");
     let mut killed = 0;
-    for point in sampled(stage.points("torn", NEXT), by_level(8, 24)) {
+    for point in sampled(stage.points("torn", NEXT), by_level(8, 24, usize::MAX)) {
         if !stage.kill("torn", NEXT, &point) {
             continue;
         }
@@ -211,7 +204,7 @@ fn a_recovery_killed_anywhere_is_finished_by_the_one_after() {
 #[test]
 fn the_same_kills_are_found_if_nobody_recovers() {
     let stage = Stage::new();
-    let torn = sampled(stage.points("start", RESTORE), by_level(12, 40)).into_iter().filter(|point| {
+    let torn = sampled(stage.points("start", RESTORE), by_level(12, 40, usize::MAX)).into_iter().filter(|point| {
         let killed = stage.kill("start", RESTORE, point);
         let mark = Command::new("find").arg(stage.world.state()).args(["-name", "restoring", "-delete"]).status();
         assert!(mark.unwrap().success());
@@ -232,7 +225,7 @@ fn a_power_cut_during_a_restore_leaves_the_old_or_the_new() {
     std::fs::remove_dir_all(root.join("kept")).unwrap();
     let mut recording = Recording::record(&stage.world.command(RESTORE), &root);
     assert!(recording.finished.success(), "{}", recording.finished.stderr);
-    let count = by_level(16, 48).min(4 * recording.steps());
+    let count = by_level(16, 48, usize::MAX).min(4 * recording.steps());
     let (mut old, mut new) = (0, 0);
     for names in [Names::DirectorySync, Names::Journal] {
         recording = recording.with_names(names);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use piton_runtime::{Context, OpenRun, Run};
 use piton_store::{RunQuery, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::level::by_level;
 use piton_testing::{CrashStore, Fault};
 use piton_types::{Durability, RunStatus};
 
-use crate::faults::by_level;
 use crate::support::{memory, process};
 
 async fn paused(context: &Context, count: usize) {

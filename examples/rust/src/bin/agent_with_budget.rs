@@ -10,10 +10,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use piton::danger::Operation;
-use piton::{
-    AgentContext, AgentError, Autosave, Budget, Context, Message, OpenRun, Paid, Run, SqliteOptions, SqliteStore,
-    TokenUsage, TriggerPolicy,
-};
+use piton::{AgentContext, AgentError, Autosave, Budget, Message, Paid, TokenUsage, TriggerPolicy};
 
 /// What one answer may cost at most.
 const ESTIMATE: TokenUsage = TokenUsage { input: 0, output: 0, cost: 0.02 };
@@ -21,9 +18,7 @@ const ESTIMATE: TokenUsage = TokenUsage { input: 0, output: 0, cost: 0.02 };
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "agent.db".to_owned());
-    let context = Context::system(Arc::new(SqliteStore::open(&path, SqliteOptions::default())?));
-    let open = OpenRun { id: Some("helper".parse()?), name: "helper".into(), ..OpenRun::default() };
-    let run = Arc::new(Run::open(&context, open).await?);
+    let run = Arc::new(piton::open(&format!("sqlite:{path}")).await?.run("helper").await?);
     let mut agent = AgentContext::open(&run).await?;
     let mut autosave = Autosave::new(Arc::clone(&run), TriggerPolicy::default());
     if agent.message_count().await? == 0 {

@@ -6,20 +6,15 @@
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
-
-use piton::{Context, OpenRun, Run, SqliteOptions, SqliteStore};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "report.db".to_owned());
-    let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default())?);
-    let context = Context::system(store);
+    let piton = piton::open(&format!("sqlite:{path}")).await?;
 
     // The id decides: a run of this name is created, or gone on with.
-    let open = OpenRun { id: Some("weekly-report".parse()?), name: "weekly report".into(), ..OpenRun::default() };
-    let mut run = Run::open(&context, open).await?;
+    let mut run = piton.run("weekly-report").await?;
     if let Some(outcome) = run.outcome() {
         println!("it was done before: {outcome:?}");
         return Ok(());

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use piton::workspace::{Session, ToolCall, ToolFailure, ToolOutcome, Workspace, WorkspaceOptions};
-use piton::{Context, RunId, SqliteOptions, SqliteStore, SystemRandom, Value};
+use piton::{RunId, SystemRandom, Value};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(folder.join("keep.txt"), "mine\n")?;
 
     // The store is outside the folder that it guards.
-    let context = Context::system(Arc::new(SqliteStore::open(root.join("store.db"), SqliteOptions::default())?));
+    let context = piton::open(&format!("sqlite:{}", root.join("store.db").display())).await?;
     let options = WorkspaceOptions { state: root.join("state"), ..WorkspaceOptions::default() };
     let workspace = Workspace::open(Arc::clone(&context.store), Arc::clone(&context.clock), &folder, options)?;
     let run = RunId::generate(context.clock.now(), &SystemRandom);

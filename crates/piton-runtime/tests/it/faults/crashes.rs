@@ -6,10 +6,10 @@ use std::sync::Arc;
 use piton_runtime::{Context, History, RunError};
 use piton_store::{RunLog, Span, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::level::by_level;
 use piton_testing::{CrashStore, Fault};
 use piton_types::{RunId, Seq, Value};
 
-use super::by_level;
 use super::program::{Counter, Flaw, check, expected, finish, reply, run};
 use crate::support::{flowing, memory, process_at, run_id};
 

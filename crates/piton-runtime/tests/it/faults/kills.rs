@@ -10,9 +10,9 @@ use piton_runtime::{Context, RunError};
 use piton_store::Store;
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::SeededRandom;
+use piton_testing::level::by_level;
 use piton_testing::process::Running;
 
-use super::by_level;
 use super::program::{Counter, Flaw, check, expected, reply, run};
 
 const FOLDER: &str = "PITON_TEST_FOLDER";

@@ -5,12 +5,3 @@ mod crashes;
 mod kills;
 mod program;
 mod rivals;
-
-/// How much to do: `PITON_TEST` is `quick`, `standard` or `full`.
-pub(crate) fn by_level(quick: usize, standard: usize, full: usize) -> usize {
-    match std::env::var("PITON_TEST").as_deref() {
-        Ok("quick") => quick,
-        Ok("full") => full,
-        _ => standard,
-    }
-}

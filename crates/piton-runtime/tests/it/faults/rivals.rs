@@ -9,10 +9,10 @@ use std::time::Duration;
 use piton_runtime::{Context, LeaseOptions, OpenRun, Run, RunError, this_process};
 use piton_store::Store;
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::level::by_level;
 use piton_testing::process::signal_process;
 use piton_types::Holder;
 
-use super::by_level;
 use crate::support::{dead_process, run_id};
 
 const ROLE: &str = "PITON_TEST_RIVAL";
