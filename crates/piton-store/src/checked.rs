@@ -12,21 +12,21 @@ const AFTER: &str = "\",";
 const START: usize = BEFORE.len() + 64 + AFTER.len();
 
 /// The newest version of every kind of file.
-pub(crate) const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 
 /// What leads from one version of the files to the next. Files are never rewritten for it: each says which version it
 /// has, and is brought up to date whenever it is read. There is one version so far, and so no step.
 const STEPS: &[Step] = &[];
 
 /// What leads from a version to the next one.
-pub(crate) struct Step {
-    pub(crate) from: u32,
+struct Step {
+    from: u32,
     /// Gets the record as an object, its checksum aside.
-    pub(crate) change: fn(&mut serde_json::Value),
+    change: fn(&mut serde_json::Value),
 }
 
 /// One line of JSON, which must be an object with fields.
-pub(crate) fn seal(record: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+pub fn seal(record: &impl Serialize) -> Result<Vec<u8>, StoreError> {
     let failed = |error: serde_json::Error| StoreError::Invalid { what: "a record".into(), detail: error.to_string() };
     let mut line = vec![0; START - 1];
     serde_json::to_writer(&mut line, record).map_err(failed)?;
@@ -43,7 +43,7 @@ struct Versioned {
 }
 
 /// What [`seal`] wrote, from bytes that are exactly that.
-pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String) -> Result<T, StoreError> {
+pub fn open<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String) -> Result<T, StoreError> {
     open_as(bytes, what, FORMAT, STEPS)
 }
 
@@ -78,18 +78,20 @@ fn open_as<T: DeserializeOwned>(
     serde_json::from_value(record).map_err(broken)
 }
 
-/// Bytes as text.
-pub(crate) mod base64 {
+/// Bytes as text, for `#[serde(with = …)]`.
+pub mod base64 {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use bytes::Bytes;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    #[expect(missing_docs, reason = "serde calls it")]
+    pub fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    #[expect(missing_docs, reason = "serde calls it")]
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
         STANDARD.decode(text.as_bytes()).map(Bytes::from).map_err(serde::de::Error::custom)
     }

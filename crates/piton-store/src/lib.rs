@@ -14,7 +14,7 @@
 //! - [`upkeep`]: giving space back, checking, copying.
 
 mod backend;
-mod checked;
+pub mod checked;
 mod checkpoint_store;
 mod codec;
 #[cfg(feature = "conformance")]

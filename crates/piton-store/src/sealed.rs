@@ -37,6 +37,13 @@ pub struct SealedEntry {
     pub(crate) body: Bytes,
 }
 
+impl SealedEntry {
+    /// Checks a stored entry against the place that it was read from, and takes it apart.
+    pub fn open(hashing: &Hashing, run: &RunId, record: &Record) -> Result<Self, StoreError> {
+        open(hashing, run, record)
+    }
+}
+
 /// What goes into an entry before it is sealed.
 pub(crate) struct Fields<'a> {
     pub(crate) parent: EntryHash,

@@ -1,0 +1,156 @@
+//! What a store asks of a place that keeps objects.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_store::StoreError;
+use piton_types::Durability;
+
+/// Tells one content of an object from the next. What it consists of is the place's own affair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version(pub String);
+
+/// An object, or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// The bytes that were asked for.
+    pub bytes: Bytes,
+    /// The version of the whole.
+    pub version: Version,
+    /// The size of the whole.
+    pub size: u64,
+}
+
+/// How much of an object to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// These bytes, as far as they are there.
+    Range(Range<u64>),
+    /// At most so many bytes at its end.
+    Last(u64),
+}
+
+impl Part {
+    /// Where the part lies in an object of this size.
+    pub fn within(&self, size: u64) -> Range<u64> {
+        match self {
+            Self::Whole => 0..size,
+            Self::Range(range) => {
+                let end = range.end.min(size);
+                range.start.min(end)..end
+            }
+            Self::Last(count) => size.saturating_sub(*count)..size,
+        }
+    }
+}
+
+/// What a list tells of one name in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The name, without the folder.
+    pub name: String,
+    /// The size of the object; `None` if this is a folder.
+    pub size: Option<u64>,
+}
+
+/// A place that keeps objects: byte strings with names.
+///
+/// A name consists of parts with slashes in between. A part has small ASCII letters, digits and `.`, `_`, `-`, `~`, `=`,
+/// doesn't begin with a dot, and is at most 200 bytes long. The names that begin alike up to a slash make a folder;
+/// a folder is there as long as an object is in it, and may be there longer.
+///
+/// Every call sees what every call that returned before it did, in whichever process, and so do lists. Every change of
+/// one object is whole: a reader sees the content of before or of after. Nothing is promised of several objects.
+/// After an error other than those named here, and if a future is dropped, a change has taken place or not.
+#[async_trait]
+pub trait Objects: Send + Sync + std::fmt::Debug {
+    /// Creates the object if there is none with this name; `false` if there is. Of several callers that race for a
+    /// name, exactly one gets `true`.
+    ///
+    /// With [`Durability::Durable`] it survives a power cut when this returns. A relaxed one may be lost by a power
+    /// cut, or be there with any content.
+    async fn create(&self, name: &str, content: Bytes, durability: Durability) -> Result<bool, StoreError>;
+
+    /// Reads the object, or a part of it; `None` if there is none.
+    async fn get(&self, name: &str, part: Part) -> Result<Option<Object>, StoreError>;
+
+    /// Whether there is such an object.
+    async fn exists(&self, name: &str) -> Result<bool, StoreError> {
+        Ok(self.get(name, Part::Range(0..0)).await?.is_some())
+    }
+
+    /// The objects and folders in `folder` behind the name `after`, in the order of their bytes, at most so many.
+    /// `""` is the folder of everything; a folder that isn't there is empty. What is created or deleted while the list
+    /// is made is in it or not.
+    async fn list(&self, folder: &str, after: Option<&str>, limit: usize) -> Result<Vec<Listed>, StoreError>;
+
+    /// Replaces the object if it still has this version; `false` if it has another one or is gone. Durability as with
+    /// [`create`](Self::create).
+    async fn replace(
+        &self,
+        name: &str,
+        content: Bytes,
+        version: &Version,
+        durability: Durability,
+    ) -> Result<bool, StoreError>;
+
+    /// Deletes the object, if it has this version where one is given; `false` if it has another one or is gone.
+    async fn delete(&self, name: &str, version: Option<&Version>, durability: Durability) -> Result<bool, StoreError>;
+
+    /// Adds lines to a text that only people read. A place that can't add to an object does nothing.
+    async fn tell(&self, name: &str, lines: &[u8]) -> Result<(), StoreError> {
+        let _ = (name, lines);
+        Ok(())
+    }
+
+    /// Whether objects outlive the process.
+    fn is_persistent(&self) -> bool;
+
+    /// The place as part of a store's URL.
+    fn url(&self) -> String;
+
+    /// How often this handle has waited for the disk, as far as it counts that.
+    fn syncs(&self) -> u64 {
+        0
+    }
+
+    /// Ends the use of this handle.
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// Checks a name against the rules of [`Objects`].
+pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
+    let fits = |part: &str| {
+        let bytes = part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-~=".contains(&b));
+        bytes && !part.is_empty() && part.len() <= 200 && !part.starts_with('.')
+    };
+    match name.split('/').all(fits) {
+        true => Ok(()),
+        false => {
+            Err(StoreError::Invalid { what: format!("object name {name:?}"), detail: "no object has it".to_owned() })
+        }
+    }
+}
+
+/// Puts an object in place, whatever is there.
+pub(crate) async fn put(
+    objects: &dyn Objects,
+    name: &str,
+    content: Bytes,
+    durability: Durability,
+) -> Result<(), StoreError> {
+    loop {
+        let done = match objects.get(name, Part::Range(0..0)).await? {
+            None => objects.create(name, content.clone(), durability).await?,
+            Some(old) => objects.replace(name, content.clone(), &old.version, durability).await?,
+        };
+        if done {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Giving space back: the objects of removed runs, and packs that were condemned long enough.
+
+use bytes::Bytes;
+use piton_store::{PackState, StoreError, Sweep, Swept};
+use piton_types::Durability;
+
+use crate::names::{REMOVED, numbers, run_of};
+use crate::objects::Objects;
+use crate::packs::name;
+use crate::run::{Found, Run};
+use crate::store::ObjectStore;
+use crate::upkeep::removed_name;
+
+impl ObjectStore {
+    /// Deletes what removed runs left, about so many bytes. Another sweeper may be at it too.
+    pub(crate) async fn sweep_removed(&self, objects: &dyn Objects, bytes: u64) -> Result<Swept, StoreError> {
+        let mut swept = Swept::default();
+        for listed in objects.list(REMOVED, None, usize::MAX).await? {
+            let Some(id) = run_of(&listed.name) else { continue };
+            let run = self.run(&id);
+            let found = run.end(objects, &mut *run.known.lock().await).await;
+            let (limit, is_free) = match found {
+                Ok(Found::Run(end)) => (end.base, false),
+                // The object of the removal stays: it keeps the numbers before it from being used again.
+                Ok(Found::Free(next)) => (next.saturating_sub(1), true),
+                // Of a damaged run nothing is known.
+                Err(StoreError::Corrupt { .. } | StoreError::TooNew { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let old = old_objects(objects, &run, limit, is_free).await?;
+            for (name, size) in &old {
+                if swept.bytes >= bytes {
+                    swept.more = true;
+                    return Ok(swept);
+                }
+                if objects.delete(name, None, Durability::Relaxed).await? {
+                    swept.bytes += size;
+                }
+            }
+            // That object goes with a sweep that finds nothing else: by then no slow writer is left.
+            if old.is_empty() {
+                if is_free && limit > 0 {
+                    objects.delete(&run.names.entry(limit), None, Durability::Relaxed).await?;
+                }
+                objects.delete(&removed_name(&id), None, Durability::Relaxed).await?;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Deletes packs that were condemned long enough.
+    pub(crate) async fn sweep_packs(
+        &self,
+        objects: &dyn Objects,
+        sweep: Sweep,
+        swept: &mut Swept,
+    ) -> Result<(), StoreError> {
+        let all = self.marks(objects).await?;
+        let (mut going, mut planned) = (Vec::new(), swept.bytes);
+        for (pack, marks) in all.iter().filter(|(_, marks)| marks.condemned) {
+            let state = self.pack_state(objects, *pack, *marks).await?;
+            if !matches!(state, PackState::Condemned(since) if since < sweep.before) {
+                continue;
+            }
+            if planned >= sweep.bytes {
+                swept.more = true;
+                break;
+            }
+            if self.begin_going(objects, *pack).await? {
+                going.push((*pack, marks.pack.unwrap_or(0)));
+                planned += marks.pack.unwrap_or(0);
+            }
+        }
+        if going.is_empty() {
+            return Ok(());
+        }
+        let uses = self.uses(objects).await?;
+        let newest = all.last_key_value().map(|(pack, _)| *pack);
+        for (pack, size) in going {
+            if !uses.contains_key(&pack) {
+                if newest == Some(pack) {
+                    objects.create(&name(pack, "gone"), Bytes::new(), Durability::Durable).await?;
+                }
+                // The data before what says that it may go: killed in between, the next sweep goes on here.
+                if objects.delete(&name(pack, "pack"), None, Durability::Relaxed).await? {
+                    swept.packs += 1;
+                    swept.bytes += size;
+                }
+            }
+            objects.delete(&name(pack, "condemned"), None, Durability::Relaxed).await?;
+        }
+        for (pack, _) in all.iter().filter(|(pack, marks)| marks.gone && newest > Some(**pack)) {
+            objects.delete(&name(*pack, "gone"), None, Durability::Relaxed).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What is left of the runs of this id before the number `limit`, with sizes. Segments come first, then the entries in
+/// ascending order: a slow writer whose number is free again finds nothing before it (see `stands`).
+async fn old_objects(
+    objects: &dyn Objects,
+    run: &Run,
+    limit: u64,
+    is_free: bool,
+) -> Result<Vec<(String, u64)>, StoreError> {
+    let mut old = Vec::new();
+    for folder in [run.names.segments(), run.names.uses()] {
+        for listed in objects.list(&folder, None, usize::MAX).await? {
+            let numbers = numbers(listed.name.strip_suffix(".segment").unwrap_or(&listed.name));
+            if numbers.is_some_and(|(first, _)| first < limit) {
+                old.push((format!("{folder}/{}", listed.name), listed.size.unwrap_or(0)));
+            }
+        }
+    }
+    for (number, size) in run.numbers(objects).await?.into_iter().filter(|(number, _)| *number < limit) {
+        old.push((run.names.entry(number), size));
+    }
+    if is_free {
+        for name in [run.names.state(), run.names.history(), run.names.lease()] {
+            if objects.exists(&name).await? {
+                old.push((name, 0));
+            }
+        }
+    }
+    Ok(old)
+}

@@ -1,0 +1,8 @@
+//! Objects and the store over them: the conformance suite, what people read, hostile hands, damage, faults, races.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic like the tests themselves")]
+
+mod folder;
+mod objects;
+mod races;
+mod stores;
+mod support;
