@@ -19,17 +19,13 @@ const STEPS: usize = 1_000;
 const MESSAGE: usize = 600;
 /// Piton and the limit take turns in blocks of so many steps.
 const BLOCK: usize = 20;
-/// Conversations that are timed, one after the other: a thousand saves that wait for no disk are over in a moment, and
-/// the machine may have changed its speed in it.
-const ROUNDS: [(Durability, usize); 2] = [(Durability::Durable, 3), (Durability::Relaxed, 15)];
+/// Conversations that are timed, one after the other.
+const ROUNDS: usize = 3;
 
 pub(crate) async fn run(scratch: &FilePath) -> anyhow::Result<()> {
     let text = corpus::text(STEPS * 2 * MESSAGE)?;
     size(scratch, &text).await?;
-    for (durability, rounds) in ROUNDS {
-        time(scratch, &text, durability, rounds).await?;
-    }
-    Ok(())
+    time(scratch, &text).await
 }
 
 pub(crate) fn message(text: &str, n: usize) -> Value {
@@ -55,12 +51,6 @@ pub(crate) fn checkpoint(content: Content<'_>, durability: Durability) -> Draft<
 
 fn empty() -> Value {
     Value::map([("messages", Value::List(Vec::new()))])
-}
-
-/// Only the part with normal sync, for a profiler: nothing in it waits for the disk.
-pub(crate) async fn relaxed(scratch: &FilePath) -> anyhow::Result<()> {
-    let (durability, rounds) = ROUNDS[1];
-    time(scratch, &corpus::text(STEPS * 2 * MESSAGE)?, durability, rounds).await
 }
 
 /// How many bytes are left after a clean close.
@@ -106,14 +96,13 @@ async fn size(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
 pub(crate) struct Bare(rusqlite::Connection);
 
 impl Bare {
-    pub(crate) fn open(path: &FilePath, durability: Durability) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &FilePath) -> anyhow::Result<Self> {
         let connection = rusqlite::Connection::open(path)?;
-        let sync = if durability == Durability::Durable { "FULL" } else { "NORMAL" };
-        connection.execute_batch(&format!(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous={sync}; CREATE TABLE t(id INTEGER PRIMARY KEY, b BLOB);
+        connection.execute_batch(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, b BLOB);
              BEGIN; INSERT INTO t(b) VALUES(zeroblob(6000000)); DELETE FROM t; COMMIT;
-             PRAGMA wal_checkpoint(PASSIVE);"
-        ))?;
+             PRAGMA wal_checkpoint(PASSIVE);",
+        )?;
         Ok(Self(connection))
     }
 
@@ -124,12 +113,12 @@ impl Bare {
 }
 
 /// What a save costs, beside a bare commit of the same new bytes and beside the disk's own limit.
-async fn time(scratch: &FilePath, text: &str, durability: Durability, rounds: usize) -> anyhow::Result<()> {
-    let name = if durability == Durability::Durable { "full sync" } else { "normal sync" };
-    let folder = scratch.join(name.replace(' ', "-"));
+async fn time(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
+    let durability = Durability::Durable;
+    let folder = scratch.join("time");
     std::fs::create_dir(&folder)?;
     let store = Arc::new(SqliteStore::open(folder.join("store.db"), SqliteOptions::default())?);
-    let bare = Bare::open(&folder.join("bare.db"), durability)?;
+    let bare = Bare::open(&folder.join("bare.db"))?;
     let mut limit = OpenOptions::new().create_new(true).read(true).write(true).open(folder.join("limit"))?;
     limit.write_all(&vec![0; STEPS * 4096])?;
     limit.sync_all()?;
@@ -137,9 +126,9 @@ async fn time(scratch: &FilePath, text: &str, durability: Durability, rounds: us
 
     let path: Path = "/messages".parse()?;
     let (mut ours, mut whole, mut theirs, mut floor) = <(Samples, Samples, Samples, Samples)>::default();
-    let (mut slowest, mut growth) = (Vec::new(), Vec::new());
+    let mut growth = Vec::new();
     let before = store.counters();
-    for round in 0..rounds {
+    for round in 0..ROUNDS {
         let mut log = create(&store, &format!("conversation-{round}"), durability).await?;
         let mut state = State::new(store.hashing(), &empty())?;
         limit.seek(SeekFrom::Start(0))?;
@@ -158,17 +147,14 @@ async fn time(scratch: &FilePath, text: &str, durability: Durability, rounds: us
                     .collect::<anyhow::Result<String>>()?;
                 theirs.time(|| bare.commit(bytes.as_bytes()))?;
             }
-            if durability == Durability::Durable {
-                for _ in 0..BLOCK {
-                    floor.time(|| limit.write_all(&[7; 4096]).and_then(|()| limit.sync_data()))?;
-                }
+            for _ in 0..BLOCK {
+                floor.time(|| limit.write_all(&[7; 4096]).and_then(|()| limit.sync_data()))?;
             }
         }
         log.close().await?;
         // What closing leaves to the store's own thread is no part of the next one.
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        let (mine, bare) = (&ours.0[round * STEPS..], &theirs.0[round * STEPS..]);
-        slowest.push(quantile(mine, 0.99) / quantile(bare, 0.99));
+        let mine = &ours.0[round * STEPS..];
         growth.push(quantile(&mine[STEPS - 100..], 0.5) / quantile(&mine[100..200], 0.5));
     }
     let mut value = empty();
@@ -186,15 +172,13 @@ async fn time(scratch: &FilePath, text: &str, durability: Durability, rounds: us
     }
     let after = store.counters();
     values.close().await?;
-    let expected = (rounds * (STEPS + 1) + STEPS / 10 + 1) as u64;
+    let expected = (ROUNDS * (STEPS + 1) + STEPS / 10 + 1) as u64;
     ensure!(after.commits - before.commits == expected, "{} commits", after.commits - before.commits);
 
-    let bound = if durability == Durability::Durable { "1.25 x" } else { "1.75 x" };
-    let line = |what: &str| format!("conversation, {name}: {what}");
+    let line = |what: &str| format!("conversation: {what}");
     report(&line("save, median"), &format!("{:.0} us", ours.quantile(0.5)), "");
     report(&line("bare commit, median"), &format!("{:.0} us", theirs.quantile(0.5)), "");
-    report(&line("save / bare commit, medians"), &ratio(ours.quantile(0.5), theirs.quantile(0.5)), bound);
-    report(&line("save / bare commit, p99"), &ratio(middle(slowest), 1.0), "3 x");
+    report(&line("save / bare commit, medians"), &ratio(ours.quantile(0.5), theirs.quantile(0.5)), "1.25 x");
     report(&line("last 100 saves / steps 100-200, medians"), &ratio(middle(growth), 1.0), "1.15 x");
     report(&line("commits on the calling thread"), &format!("{}", after.inline - before.inline), "");
     report(
@@ -202,14 +186,12 @@ async fn time(scratch: &FilePath, text: &str, durability: Durability, rounds: us
         &ratio(whole.quantile(0.5), theirs.quantile(0.5)),
         "",
     );
-    if durability == Durability::Durable {
-        report(
-            &line("bare commit / preallocated fdatasync of 4 KiB"),
-            &ratio(theirs.quantile(0.5), floor.quantile(0.5)),
-            "",
-        );
-        report(&line("save / preallocated fdatasync of 4 KiB"), &ratio(ours.quantile(0.5), floor.quantile(0.5)), "");
-    }
+    report(
+        &line("bare commit / preallocated fdatasync of 4 KiB"),
+        &ratio(theirs.quantile(0.5), floor.quantile(0.5)),
+        "",
+    );
+    report(&line("save / preallocated fdatasync of 4 KiB"), &ratio(ours.quantile(0.5), floor.quantile(0.5)), "");
     store.close().await?;
     Ok(())
 }

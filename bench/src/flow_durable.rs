@@ -27,9 +27,7 @@ const ROUNDS: usize = 100;
 const STATE: usize = 10 << 20;
 
 pub(crate) async fn run(scratch: &Path) -> anyhow::Result<()> {
-    for durability in [Durability::Durable, Durability::Relaxed] {
-        checkpoints(scratch, durability).await?;
-    }
+    checkpoints(scratch).await?;
     work().await?;
     resume(scratch).await?;
     waiting(scratch).await?;
@@ -182,19 +180,18 @@ impl Clock for Noting<'_> {
 
 /// Every node is a checkpoint. The time of one is that of the whole run until all of them are durable, divided among
 /// them: syncs go on beside the nodes.
-async fn checkpoints(scratch: &Path, durability: Durability) -> anyhow::Result<()> {
-    let name = if durability == Durability::Durable { "full sync" } else { "normal sync" };
-    let folder = scratch.join(format!("flow-{}", name.replace(' ', "-")));
+async fn checkpoints(scratch: &Path) -> anyhow::Result<()> {
+    let folder = scratch.join("flow");
     std::fs::create_dir_all(&folder)?;
     let store = Arc::new(SqliteStore::open(folder.join("store.db"), SqliteOptions::default())?);
     let context = Context::system(Arc::clone(&store) as Arc<dyn Store>);
-    let bare = Bare::open(&folder.join("bare.db"), durability)?;
+    let bare = Bare::open(&folder.join("bare.db"))?;
     let flow = Flow::build(&Document::parse(&line(NODES), Format::Json)?, &Kinds::builtin())?;
     let (services, ids) = (Services::default(), Counter::default());
     let (mut ours, mut early, mut late, mut theirs) = <(Samples, Samples, Samples, Samples)>::default();
     let (mut synced, mut tens) = (Vec::new(), <[Samples; 10]>::default());
     for round in 0..ROUNDS + 3 {
-        let run = Run::open(&context, opening(&format!("run-{round}"), durability)?).await?;
+        let run = Run::open(&context, opening(&format!("run-{round}"), Durability::Durable)?).await?;
         let journal = RunJournal::new(&run, &flow, &services, &*context.clock).with_checkpoints_everywhere();
         let clock = Noting { clock: &*context.clock, moments: std::sync::Mutex::default() };
         let saved = std::sync::atomic::AtomicUsize::new(0);
@@ -233,7 +230,7 @@ async fn checkpoints(scratch: &Path, durability: Durability) -> anyhow::Result<(
             late.0.extend(&took[took.len() - 10..]);
         }
     }
-    let line = |what: &str| format!("100 nodes, each a checkpoint, {name}: {what}");
+    let line = |what: &str| format!("100 nodes, each a checkpoint: {what}");
     synced.sort_unstable();
     report(&line("a node, median of the runs"), &format!("{:.0} us", ours.quantile(0.5)), "");
     report(&line("a bare commit, median of as many"), &format!("{:.0} us", theirs.quantile(0.5)), "");

@@ -1,7 +1,7 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|relaxed|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]`
 
 mod alloc;
 mod cipher;
@@ -36,7 +36,6 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(async {
         match what {
             "conversation" => conversation::run(scratch.path()).await,
-            "relaxed" => conversation::relaxed(scratch.path()).await,
             "cipher" => cipher::run(scratch.path()).await,
             "file-store" => file_store::run(scratch.path()).await,
             "gc" => keep::run_gc(scratch.path()).await,
@@ -53,7 +52,7 @@ fn main() -> anyhow::Result<()> {
             "leases" => together::leases(scratch.path()).await,
             "lease-worker" => together::lease_worker(&dir).await,
             _ => anyhow::bail!(
-                "usage: piton-bench conversation|relaxed|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]"
+                "usage: piton-bench conversation|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]"
             ),
         }
     })

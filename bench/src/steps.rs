@@ -21,15 +21,9 @@ const UNFINISHED: usize = 10_000;
 const AT_ONCE: usize = 100;
 
 pub(crate) async fn run(scratch: &FilePath) -> anyhow::Result<()> {
-    for durability in [Durability::Durable, Durability::Relaxed] {
-        one(scratch, durability).await?;
-        at_once(scratch, durability).await?;
-    }
+    one(scratch).await?;
+    at_once(scratch).await?;
     unfinished(scratch).await
-}
-
-fn name(durability: Durability) -> &'static str {
-    if durability == Durability::Durable { "full sync" } else { "normal sync" }
 }
 
 fn open_store(folder: &FilePath) -> anyhow::Result<(Arc<SqliteStore>, Context)> {
@@ -56,15 +50,15 @@ async fn steps(run: &mut Run, from: usize, to: usize, mut each: impl FnMut(Durat
 }
 
 /// 1,000 trivial steps, each durable before the next begins, beside 1,000 bare commits.
-async fn one(scratch: &FilePath, durability: Durability) -> anyhow::Result<()> {
-    let folder = scratch.join(format!("steps-{}", name(durability).replace(' ', "-")));
+async fn one(scratch: &FilePath) -> anyhow::Result<()> {
+    let folder = scratch.join("steps");
     let (store, context) = open_store(&folder)?;
-    let bare = Bare::open(&folder.join("bare.db"), durability)?;
+    let bare = Bare::open(&folder.join("bare.db"))?;
     // Both logs have wrapped once before anything is measured.
     let mut warm = Run::open(&context, opening("warm-up", Durability::Relaxed)?).await?;
     steps(&mut warm, 0, 2 * STEPS, |_| ()).await?;
     warm.complete(()).await?;
-    let mut run = Run::open(&context, opening("measured", durability)?).await?;
+    let mut run = Run::open(&context, opening("measured", Durability::Durable)?).await?;
     let (mut ours, mut theirs) = <(Samples, Samples)>::default();
     let before = store.counters();
     for block in 0..STEPS / BLOCK {
@@ -79,7 +73,7 @@ async fn one(scratch: &FilePath, durability: Durability) -> anyhow::Result<()> {
     let after = store.counters();
     ensure!(after.commits - before.commits == STEPS as u64, "{} commits", after.commits - before.commits);
     run.complete(()).await?;
-    let line = |what: &str| format!("1,000 steps, {}: {what}", name(durability));
+    let line = |what: &str| format!("1,000 steps: {what}");
     report(&line("a step, median"), &format!("{:.0} us", ours.quantile(0.5)), "");
     report(&line("a bare commit, median"), &format!("{:.0} us", theirs.quantile(0.5)), "");
     report(&line("step / bare commit, medians"), &ratio(ours.quantile(0.5), theirs.quantile(0.5)), "1.5 x");
@@ -92,21 +86,21 @@ async fn one(scratch: &FilePath, durability: Durability) -> anyhow::Result<()> {
 }
 
 /// 100 runs at once, beside as many steps in one run.
-async fn at_once(scratch: &FilePath, durability: Durability) -> anyhow::Result<()> {
+async fn at_once(scratch: &FilePath) -> anyhow::Result<()> {
     let each = 20;
-    let folder = scratch.join(format!("at-once-{}", name(durability).replace(' ', "-")));
+    let folder = scratch.join("at-once");
     let (store, context) = open_store(&folder)?;
     let (mut single, mut many) = <(Samples, Samples)>::default();
     let (mut commits, mut groups) = (0, 0);
     for round in 0..5 {
-        let mut run = Run::open(&context, opening(&format!("single-{round}"), durability)?).await?;
+        let mut run = Run::open(&context, opening(&format!("single-{round}"), Durability::Durable)?).await?;
         let start = Instant::now();
         steps(&mut run, 0, AT_ONCE * each, |_| ()).await?;
         single.0.push(start.elapsed());
         run.complete(()).await?;
         let mut runs = Vec::new();
         for n in 0..AT_ONCE {
-            runs.push(Run::open(&context, opening(&format!("many-{round}-{n}"), durability)?).await?);
+            runs.push(Run::open(&context, opening(&format!("many-{round}-{n}"), Durability::Durable)?).await?);
         }
         let before = store.counters();
         let start = Instant::now();
@@ -122,7 +116,7 @@ async fn at_once(scratch: &FilePath, durability: Durability) -> anyhow::Result<(
         ensure!(after.commits - before.commits == (AT_ONCE * each) as u64, "a step is a commit");
         (commits, groups) = (commits + after.commits - before.commits, groups + after.groups - before.groups);
     }
-    let line = |what: &str| format!("100 runs at once, {}: {what}", name(durability));
+    let line = |what: &str| format!("100 runs at once: {what}");
     report(&line("throughput / that of one run"), &ratio(single.quantile(0.5), many.quantile(0.5)), "");
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
     report(&line("commits in a transaction"), &format!("{:.1}", commits as f64 / groups.max(1) as f64), "");

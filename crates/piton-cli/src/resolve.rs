@@ -243,27 +243,9 @@ async fn find_blob(store: &Arc<dyn Store>, blob: BlobId) -> Result<Value, Failur
             Err(StoreError::NotFound { .. }) => {}
             other => return Ok(other?),
         }
-        if let Some(value) = find_appended(&log, blob).await? {
-            return Ok(value);
-        }
     }
     Err(Failure::fixable(format!("there is no run or value {blob} here"))
         .hint("`piton show RUN@7` shows the ids of a checkpoint's values."))
-}
-
-/// The state with this root, if a checkpoint has it as what was appended to another one.
-async fn find_appended(log: &RunLog, root: BlobId) -> Result<Option<Value>, Failure> {
-    for entry in log.entries(Span::ALL).await? {
-        for part in entry.parts.values().filter(|part| part.appends > 0) {
-            match log.state(part).await {
-                Ok(state) if state.root() == root => return Ok(Some(log.load(part).await?)),
-                // Of a checkpoint that was removed nothing may be left.
-                Ok(_) | Err(StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]

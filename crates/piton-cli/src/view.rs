@@ -74,10 +74,7 @@ pub(crate) fn entry_id(run: &RunId, entry: &SealedEntry) -> CheckpointRef {
 /// An entry without its body and state.
 pub(crate) fn entry_json(run: &RunId, entry: &SealedEntry) -> Map<String, Json> {
     let parts = entry.parts.iter().map(|(name, part)| {
-        let mut shown = json!({"schema": part.schema, "version": part.version, "root": part.root.to_string()});
-        if part.appends > 0 {
-            shown["appends"] = json!(part.appends);
-        }
+        let shown = json!({"schema": part.schema, "version": part.version, "root": part.root.to_string()});
         (name.0.clone(), shown)
     });
     object([

@@ -237,7 +237,7 @@ impl EnginePart {
             Some(state) => state,
             none => {
                 let begun = Value::map([("execution", turn.run().as_str().into()), ("nodes", Value::map::<&str>([]))]);
-                let mut state = turn.part_state_or(PartName::ENGINE, &begun).await?;
+                let mut state = turn.part_state_or(PartName::ENGINE, &begun)?;
                 state.set(&root.clone().key("fingerprint"), fingerprint.clone()).await?;
                 none.insert(state)
             }

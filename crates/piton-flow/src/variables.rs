@@ -46,7 +46,7 @@ impl Variables {
 
     /// Begins the state, and looks what it may not have.
     async fn begin(&mut self, turn: &Turn<'_>) -> Result<State, RunError> {
-        let state = turn.part_state_or(PartName::VARIABLES, &Value::map::<&str>([])).await?;
+        let state = turn.part_state_or(PartName::VARIABLES, &Value::map::<&str>([]))?;
         *self = Self::default();
         turn.for_each_step(|step| {
             let is_update = updates::are(&step.path);

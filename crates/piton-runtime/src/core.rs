@@ -416,7 +416,7 @@ pub(crate) fn carry_on(parts: &Parts, to: &mut Vec<DraftPart<'_>>) {
                 name: name.clone(),
                 schema: part.schema.clone(),
                 version: part.version,
-                content: Content::Stored(part.root, part.appends),
+                content: Content::Stored(part.root),
             });
         }
     }

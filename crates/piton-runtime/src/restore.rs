@@ -51,7 +51,7 @@ impl Core {
             name: name.clone(),
             schema: part.schema.clone(),
             version: part.version,
-            content: Content::Stored(part.root, part.appends),
+            content: Content::Stored(part.root),
         });
         let restored = Fact::Restored(RestoreRecord { to, reason, epoch });
         self.commit_parts(&mut writer, restored, drafts.collect(), self.durability).await?;

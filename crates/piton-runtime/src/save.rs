@@ -58,7 +58,7 @@ impl Run {
     pub async fn part_state(&self, name: &str) -> Result<Option<State>, RunError> {
         let writer = self.core().writer().await?;
         match writer.parts.get(&PartName::from(name)) {
-            Some(part) => Ok(Some(writer.log.state(part).await?)),
+            Some(part) => Ok(Some(writer.log.state(part))),
             None => Ok(None),
         }
     }
@@ -66,7 +66,7 @@ impl Run {
     /// A part of the newest checkpoint, to be edited; if there is none, a new state of `value`, which
     /// the next checkpoint can save.
     pub async fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
-        self.turn().await?.part_state_or(name, value).await
+        self.turn().await?.part_state_or(name, value)
     }
 }
 

@@ -78,10 +78,10 @@ impl<'a> Turn<'a> {
 
     /// A part of the newest checkpoint, to be edited; if there is none, a new state of `value`, which
     /// the next checkpoint can save.
-    pub async fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
+    pub fn part_state_or(&self, name: &str, value: &Value) -> Result<State, RunError> {
         let log = &self.writer.log;
         if let Some(part) = self.writer.parts.get(&PartName::from(name)) {
-            return Ok(log.state(part).await?);
+            return Ok(log.state(part));
         }
         let mut state = log.new_state(value)?;
         state.set_source(log.source());

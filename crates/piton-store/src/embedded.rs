@@ -137,7 +137,7 @@ impl Kept {
     }
 
     fn pack(&self) -> Result<Bytes, StoreError> {
-        let mut nodes: Vec<_> = self.nodes.iter().map(|(id, node)| Fresh::said(*id, node.clone())).collect();
+        let mut nodes: Vec<_> = self.nodes.iter().map(|(id, node)| Fresh::whole(*id, node.clone())).collect();
         nodes.sort_by_key(|fresh| fresh.id);
         Ok(Pack::build(&Hashing::PLAIN, &nodes)?.1)
     }

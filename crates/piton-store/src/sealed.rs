@@ -70,7 +70,6 @@ pub(crate) fn seal(hashing: &Hashing, run: &RunId, seq: Seq, fields: &Fields<'_>
         put_bytes(&mut out, part.schema.as_bytes());
         put_varint(&mut out, part.version.into());
         out.extend_from_slice(part.root.as_bytes());
-        put_varint(&mut out, part.appends.into());
     }
     put_bytes(&mut out, fields.body);
     let hash = hash(hashing, run, seq, &out);
@@ -134,13 +133,12 @@ fn parse(seq: Seq, record: &Record) -> Result<SealedEntry, Malformed> {
     let at = Timestamp::from_millis(reader.signed()?);
     let label = reader.text()?.to_owned();
     let mut parts = Parts::new();
-    for _ in 0..reader.count_of(36)? {
+    for _ in 0..reader.count_of(35)? {
         let name = PartName(reader.text()?.to_owned());
         let schema = reader.text()?.to_owned();
         let version = u32::try_from(reader.varint()?).map_err(|_| Malformed("a version is out of range"))?;
         let root = BlobId::new(reader.array()?);
-        let appends = u32::try_from(reader.varint()?).map_err(|_| Malformed("a number of appends is out of range"))?;
-        parts.insert(name, Part { schema, version, root, appends });
+        parts.insert(name, Part { schema, version, root });
     }
     let body = record.entry.slice_ref(reader.sized()?);
     reader.end()?;

@@ -91,16 +91,8 @@ pub struct Part {
     pub schema: String,
     /// The version of that shape.
     pub version: u32,
-    /// The root of the value; with any `appends`, the newest record of them.
+    /// The root of the value. Equal values have equal roots.
     pub root: BlobId,
-    /// By how many appends, each told by a record, the value came from one that is stored whole.
-    #[serde(default, skip_serializing_if = "is_none")]
-    pub appends: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_none(appends: &u32) -> bool {
-    *appends == 0
 }
 
 /// The parts of a state by name. An entry that has any is a checkpoint.

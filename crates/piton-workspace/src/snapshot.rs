@@ -415,7 +415,7 @@ async fn state_of(log: &RunLog) -> Result<Vec<DraftPart<'static>>, WorkspaceErro
         name,
         schema: part.schema,
         version: part.version,
-        content: Part::Stored(part.root, part.appends),
+        content: Part::Stored(part.root),
     });
     Ok(carried.collect())
 }

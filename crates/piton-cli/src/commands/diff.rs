@@ -90,7 +90,7 @@ async fn compare(from: &(RunLog, SealedEntry), to: &(RunLog, SealedEntry)) -> Re
         let part = Path::root().key(&name.0);
         match (from.1.parts.get(name), to.1.parts.get(name)) {
             (Some(old), Some(new)) => {
-                let (old, new) = (from.0.state(old).await?, to.0.state(new).await?);
+                let (old, new) = (from.0.state(old), to.0.state(new));
                 let (before, after) = (old.root(), new.root());
                 for Change { path, old, new } in diff(&Both(old, new), before, after).await? {
                     let mut whole = part.clone();

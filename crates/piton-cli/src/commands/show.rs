@@ -132,13 +132,9 @@ fn steps_table(session: &Session, steps: &[StepRecord]) -> Table {
 async fn show_entry(session: &Session, log: &RunLog, entry: &SealedEntry) -> Result<(), Failure> {
     let body = view::told(log.body(entry).await?);
     let mut state = Vec::new();
-    let mut entry = entry.clone();
-    for (name, part) in &mut entry.parts {
+    for (name, part) in &entry.parts {
         state.push((name.0.clone(), log.load(part).await?));
-        // Equal states have equal roots, however they are stored.
-        (part.root, part.appends) = (log.state(part).await?.root(), 0);
     }
-    let entry = &entry;
     if session.output.is_json() {
         let mut object = view::entry_json(log.run(), entry);
         object.insert("hash".to_owned(), json!(entry.hash.to_string()));

@@ -29,7 +29,7 @@ impl Later for Kept {
     async fn write(&mut self, turn: &mut Turn<'_>, step: &EndedStep) -> Result<(), RunError> {
         let mut list = self.0.list.lock().await;
         if list.is_none() {
-            let mut state = turn.part_state_or("steps", &Value::List(Vec::new())).await?;
+            let mut state = turn.part_state_or("steps", &Value::List(Vec::new()))?;
             state.set(&"".parse().unwrap(), Value::List(Vec::new())).await?;
             let mut before = Vec::new();
             turn.for_each_step(|step| before.push(Value::from(step.path.as_str())));

@@ -121,8 +121,8 @@ async fn write(store: Arc<dyn Store>) -> Result<(), StoreError> {
         }
     }
     drop(log);
-    // States that are named by what was appended to others, in a segment and behind it.
-    let mut log = RunLog::create(Arc::clone(&store), new_run("appended", RunKind::Steps)).await?;
+    // A state that grows by edits, in a segment and behind it.
+    let mut log = RunLog::create(Arc::clone(&store), new_run("growing", RunKind::Steps)).await?;
     let mut state = log.new_state(&Value::map([("items", Value::List(Vec::new()))]))?;
     for number in 1..=43 {
         let item = Value::from(format!("item {number}: {}", "words ".repeat(20)));
@@ -168,7 +168,6 @@ async fn entry_json(log: &RunLog, entry: &SealedEntry) -> Result<Json, StoreErro
                 "schema": part.schema,
                 "version": part.version,
                 "root": root,
-                "appends": part.appends,
                 "value": value,
             }),
         );
@@ -254,9 +253,9 @@ fn what_is_written_today_says_the_same() {
         fs::write(golden("expected.json"), serde_json::to_vec_pretty(&said).unwrap()).unwrap();
     }
     assert_eq!(said, expected());
-    let runs: Vec<RunId> = ["every-kind", "folded", "appended", "staged"].map(id).to_vec();
+    let runs: Vec<RunId> = ["every-kind", "folded", "growing", "staged"].map(id).to_vec();
     assert_eq!(said["runs"].as_object().unwrap().len(), runs.len());
-    for run in ["folded", "appended"] {
+    for run in ["folded", "growing"] {
         assert_eq!(said["runs"][run]["segments"], json!(["0..=31"]), "{run}");
     }
     let staged: i64 = rusqlite::Connection::open(&path)

@@ -153,7 +153,7 @@ pub async fn states_of_every_entry_load(fixture: &dyn Fixture) {
     assert_eq!(middle, entries[20..=300]);
 
     // A state opened in the middle of a segment goes on from there.
-    let mut old = log.state(&entries[100].parts[&"app".into()]).await.unwrap();
+    let mut old = log.state(&entries[100].parts[&"app".into()]);
     old.push(&path, message(9_999)).await.unwrap();
     assert_eq!(old.len(&path).await.unwrap(), Some(101));
     assert_eq!(old.get(&"/messages/99".parse().unwrap()).await.unwrap(), Some(message(99)));

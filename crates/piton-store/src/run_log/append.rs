@@ -16,9 +16,7 @@ use tokio::task::JoinHandle;
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{
-    Borrowed, FEW, Fresh, IdSet, MAX_APPENDS, State, check_order, encode, encode_inside, encode_map_inside,
-};
+use crate::state::{Borrowed, FEW, Fresh, IdSet, State, check_order, encode, encode_inside, encode_map_inside};
 use crate::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -124,8 +122,8 @@ pub enum Content<'a> {
     State(&'a mut State),
     /// A whole value: costs a walk over it, and stores only what the last save didn't have.
     Value(&'a Value),
-    /// What an earlier entry of this run has: the root of its part, and how many appends it has.
-    Stored(BlobId, u32),
+    /// What an earlier entry of this run has: the root of its part.
+    Stored(BlobId),
 }
 
 /// A commit that is on its way. It gets there though nobody waits for it any more, and what came of it is asked later.
@@ -168,7 +166,7 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
         let encoded = encode(store.hashing(), &incoming(&**store, &part.value))?;
         nodes.extend(made(encoded.nodes));
         let (schema, version) = (part.schema.clone(), part.version);
-        parts.insert(name.clone(), Part { schema, version, root: encoded.root, appends: 0 });
+        parts.insert(name.clone(), Part { schema, version, root: encoded.root });
     }
     keep_once(&mut nodes);
     let fields = Fields {
@@ -248,7 +246,7 @@ fn gone() -> StoreError {
 
 /// How many entries share what their nodes may be written as differences from. Segments begin and end with
 /// such groups, so each stands alone.
-pub(crate) const GROUP: u32 = MAX_APPENDS + 1;
+pub(crate) const GROUP: u32 = 16;
 
 /// The group that an entry belongs to; `None` if the store doesn't keep every entry, and so may not have
 /// what a difference needs.
@@ -266,7 +264,7 @@ fn incoming<'v>(store: &dyn Store, value: &'v Value) -> Cow<'v, Value> {
 
 /// Nodes that were encoded just now.
 fn made(nodes: Vec<(BlobId, Bytes)>) -> Vec<Fresh> {
-    nodes.into_iter().map(|(id, node)| Fresh::made(id, node)).collect()
+    nodes.into_iter().map(|(id, node)| Fresh::whole(id, node)).collect()
 }
 
 /// Takes out all but the first of equal nodes.
@@ -416,18 +414,14 @@ impl RunLog {
         let mut unlimited = 0;
         for part in &mut draft.parts {
             let before = nodes.len();
-            let mut appends = 0;
             let root = match &mut part.content {
                 // It may be a part of a checkpoint that was removed: then it has to be stored again.
-                Content::Stored(root, appends) if self.removals > 0 => {
-                    let encoded = encode(hashing, &self.blobs.load(*root, *appends).await?)?;
+                Content::Stored(root) if self.removals > 0 => {
+                    let encoded = encode(hashing, &self.blobs.load(*root).await?)?;
                     nodes.extend(made(encoded.nodes));
                     encoded.root
                 }
-                Content::Stored(root, stored) => {
-                    appends = *stored;
-                    *root
-                }
+                Content::Stored(root) => *root,
                 Content::State(state) if !state.fits(hashing, redaction) => {
                     // It was made for another store, or for none in particular.
                     **state = State::redacted(hashing, redaction, &state.value().await?)?;
@@ -435,27 +429,21 @@ impl RunLog {
                     state.root()
                 }
                 Content::State(state) if state.is_foreign(home) => {
-                    state.make_tree();
                     nodes.extend(made(encode(hashing, &incoming(&*self.store, &state.value().await?))?.nodes));
                     state.root()
                 }
-                Content::State(state) => match group {
-                    Some(group) => {
-                        let unsaved = state.unsaved_in(group);
-                        nodes.extend(unsaved.nodes);
-                        appends = unsaved.appends;
-                        unsaved.root
+                Content::State(state) => {
+                    match group {
+                        Some(group) => nodes.extend(state.unsaved_in(group)),
+                        None => nodes.extend(made(state.unsaved())),
                     }
-                    None => {
-                        nodes.extend(made(state.unsaved()));
-                        state.root()
-                    }
-                },
+                    state.root()
+                }
                 Content::Value(value) => {
                     let encoded = encode(hashing, &incoming(&*self.store, value))?;
                     let known = self.known.get(&part.name).map_or(&[][..], Vec::as_slice);
                     let new = encoded.nodes.iter().filter(|(id, _)| known.binary_search(id).is_err());
-                    nodes.extend(new.map(|(id, node)| Fresh::made(*id, node.clone())));
+                    nodes.extend(new.map(|(id, node)| Fresh::whole(*id, node.clone())));
                     let mut ids: Vec<_> = encoded.nodes.iter().map(|(id, _)| *id).collect();
                     ids.sort_unstable();
                     saved.push((part.name.clone(), ids));
@@ -465,7 +453,7 @@ impl RunLog {
             if part.name.0 == PartName::WORKSPACE {
                 unlimited += size_of_nodes(&nodes[before..]);
             }
-            let described = Part { schema: part.schema.clone(), version: part.version, root, appends };
+            let described = Part { schema: part.schema.clone(), version: part.version, root };
             if parts.insert(part.name.clone(), described).is_some() {
                 return Err(StoreError::Invalid {
                     what: format!("an entry of run {}", self.run),

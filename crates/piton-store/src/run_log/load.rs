@@ -9,8 +9,8 @@ use super::blobs::{Holding, Next, RunBlobs};
 use crate::StoreError;
 use crate::codec::Reader;
 use crate::segment::{SegmentNodes, Target};
+use crate::state::IdMap;
 use crate::state::decode::{Decoder, Nodes, Progress, Resolved};
-use crate::state::{IdMap, unwind};
 
 /// The holdings that a value is spread over.
 #[derive(Default)]
@@ -97,17 +97,17 @@ impl Nodes for Graph {
 }
 
 impl RunBlobs {
-    /// The value with this root; what it stands for if it is the newest of so many records of appends.
-    pub(super) async fn load(&self, root: BlobId, appends: u32) -> Result<Value, StoreError> {
+    /// The value with this root.
+    pub(super) async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
         let mut graph = Graph::default();
         self.stop_opening();
         let (holding, place) = self.find(root, Next::Older).await?;
         let top = graph.place(&holding, place);
         // What a segment has refers to nothing newer.
         let next = if matches!(holding, Holding::Segment(_)) { Next::Older } else { Next::All };
-        let loaded = self.decode(graph, Decoder::of_records(top, appends), next).await;
+        let loaded = self.decode(graph, Decoder::new(top), next).await;
         self.stop_opening();
-        if appends == 0 { loaded } else { unwind(loaded?, appends) }
+        loaded
     }
 
     /// The value whose top node is at hand and the rest of which is stored.

@@ -376,12 +376,12 @@ impl RunLog {
 
     /// A whole value by its root.
     pub async fn load_root(&self, root: BlobId) -> Result<Value, StoreError> {
-        self.blobs.load(root, 0).await.map(|value| self.outgoing(value))
+        self.blobs.load(root).await.map(|value| self.outgoing(value))
     }
 
     /// A whole part as it is stored.
     pub(crate) async fn stored_part(&self, part: &Part) -> Result<Value, StoreError> {
-        self.blobs.load(part.root, part.appends).await
+        self.blobs.load(part.root).await
     }
 
     /// A value as whoever reads it gets it.
@@ -398,16 +398,8 @@ impl RunLog {
     }
 
     /// A part to be edited. What of it is needed is loaded then.
-    pub async fn state(&self, part: &Part) -> Result<State, StoreError> {
-        let mut state = self.open_state(part.root);
-        if part.appends > 0 {
-            state.unwind(part.appends).await?;
-        }
-        Ok(state)
-    }
-
-    fn open_state(&self, root: BlobId) -> State {
-        let mut state = State::open(self.store.hashing().clone(), root, None);
+    pub fn state(&self, part: &Part) -> State {
+        let mut state = State::open(self.store.hashing().clone(), part.root, None);
         state.set_redaction(self.store.redaction());
         self.settle_state(&mut state);
         state

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use piton_types::{BlobId, Value};
 
-use super::appended::MAX_APPENDS;
 use super::grammar::{
     BYTES, CHUNK, FALSE, FLOAT, Head, INLINE_MAX, Kind, LONG, MAX_DEPTH, Malformed, NATURAL, NEGATIVE, NULL, REFERENCE,
     Reader, STRING, TRUE,
@@ -93,21 +92,13 @@ pub(crate) struct Decoder<R> {
     /// Room that small maps used and later ones use again.
     spare: Vec<Vec<(String, Value)>>,
     budget: u64,
-    /// How deep containers may nest.
-    depth: usize,
 }
 
 impl<R: Copy> Decoder<R> {
     /// Starts at `root`, a node of a value.
     pub(crate) fn new(root: R) -> Self {
-        Self::of_records(root, 0)
-    }
-
-    /// Starts at `root`, the newest of so many records around a value.
-    pub(crate) fn of_records(root: R, records: u32) -> Self {
-        let depth = MAX_DEPTH + records.min(MAX_APPENDS) as usize;
         let (frames, building, spare) = (Vec::new(), Vec::new(), Vec::new());
-        Self { root: Some(root), frames, building, spare, budget: DECODED_MAX, depth }
+        Self { root: Some(root), frames, building, spare, budget: DECODED_MAX }
     }
 
     /// Goes on as far as the nodes at hand allow. After an error or the end it must not be called again.
@@ -139,7 +130,7 @@ impl<R: Copy> Decoder<R> {
     fn open(&mut self, frame: Frame<R>) -> Result<(), StoreError> {
         if frame.top {
             let is_container = matches!(frame.head.kind, Kind::List | Kind::Map);
-            if is_container && self.building.len() >= self.depth {
+            if is_container && self.building.len() >= MAX_DEPTH {
                 return Err(Malformed("it nests too deeply").into());
             }
             // A leaf's count is at most the length of the node, so hostile bytes can't ask for much.

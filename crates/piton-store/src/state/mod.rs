@@ -8,7 +8,6 @@
 //! Two entrances: [`encode()`] takes a whole value, [`State`] is edited by path and saves at the cost of
 //! the change. [`load()`] and [`diff()`] read what was stored.
 
-mod appended;
 mod borrowed;
 mod cache;
 mod cut;
@@ -26,7 +25,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use appended::{MAX_APPENDS, unwind};
 pub use borrowed::Borrowed;
 pub(crate) use borrowed::check_order;
 pub(crate) use cache::{IdMap, IdSet};

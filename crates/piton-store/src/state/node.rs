@@ -106,33 +106,13 @@ impl Entries {
         self.marks.len()
     }
 
-    /// Appends others.
-    pub(super) fn append(&mut self, others: &Self) {
-        others.iter().for_each(|entry| self.push(entry));
-    }
-
-    /// Those from the one at `first` on.
-    pub(super) fn iter_from(&self, first: usize) -> impl Iterator<Item = Entry<'_>> {
-        self.marks.iter().skip(first).map(|mark| entry(&self.buffer, mark))
-    }
-
-    /// The entries of a map in the order of their keys; of those with the same key, the last that came.
-    pub(super) fn ordered(&self) -> Self {
-        let Self { buffer, mut marks } = self.clone();
-        let key = |mark: &Mark| &buffer[mark.key.0..mark.key.1];
-        marks.reverse();
-        marks.sort_by(|one, other| key(one).cmp(key(other)));
-        marks.dedup_by(|one, other| key(one) == key(other));
-        Self { buffer, marks }
-    }
-
     /// The bytes of all of them.
     pub(super) fn size(&self) -> usize {
         self.buffer.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.iter_from(0)
+        self.marks.iter().map(|mark| entry(&self.buffer, mark))
     }
 }
 

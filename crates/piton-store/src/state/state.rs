@@ -1,6 +1,5 @@
 //! A value that lives in its encoded form and is edited by path.
 
-mod deferred;
 mod merge;
 mod unstored;
 
@@ -20,10 +19,8 @@ use super::grammar::{Kind, LIST, LIST_INNER, LONG_BYTES, MAP, Reader, reference_
 use super::load::{NodeSource, load_node};
 use super::node::{Entries, Node};
 use super::splice::{Fail, Shelf};
-use crate::codec::{CHECKSUM, checksum};
 use crate::difference::Base;
 use crate::{Hashing, Redaction, StoreError};
-use deferred::Deferred;
 pub use merge::MapEntries;
 use unstored::{New, Origin, SWEEP_MIN, Unstored};
 
@@ -56,12 +53,11 @@ const ON_THE_WAY: usize = 8;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct State {
     hashing: Hashing,
     root: BlobId,
     fresh: Unstored,
-    /// What was appended or put in and isn't in the tree yet.
-    deferred: Option<Deferred>,
     /// What the nodes of the next save may be written as differences from.
     bases: Bases,
     /// Stored nodes of a state without a source, which couldn't be had back.
@@ -83,31 +79,17 @@ pub(crate) type Home = (usize, RunId, u32);
 pub(crate) struct Fresh {
     pub(crate) id: BlobId,
     pub(crate) node: Bytes,
-    /// The node whose place it took, if whoever reads it will have that one at hand.
+    /// The node whose place it took, if a reader of this one has that one at hand.
     pub(crate) base: Option<(Base, Bytes)>,
     /// Where the ids in it are, if it has a base.
     pub(crate) references: Vec<usize>,
-    /// Its checksum as of when its id was computed, if that was done here.
-    pub(crate) sum: Option<[u8; CHECKSUM]>,
 }
 
 impl Fresh {
-    /// A node of which somebody says that this is its id.
-    pub(crate) fn said(id: BlobId, node: Bytes) -> Self {
-        Self { id, node, base: None, references: Vec::new(), sum: None }
+    /// A node that is stored whole.
+    pub(crate) fn whole(id: BlobId, node: Bytes) -> Self {
+        Self { id, node, base: None, references: Vec::new() }
     }
-
-    /// A node whose id was computed just now.
-    pub(crate) fn made(id: BlobId, node: Bytes) -> Self {
-        Self { sum: Some(checksum(&node)), ..Self::said(id, node) }
-    }
-}
-
-/// What is to be stored of a state, and what the state is called then.
-pub(crate) struct Unsaved {
-    pub(crate) nodes: Vec<Fresh>,
-    pub(crate) root: BlobId,
-    pub(crate) appends: u32,
 }
 
 /// Which nodes were saved last, and are in the packs of the same group of entries as those that come next.
@@ -206,25 +188,6 @@ impl Sink for Desk<'_> {
     }
 }
 
-impl Clone for State {
-    fn clone(&self) -> Self {
-        let (root, fresh) = self.tree();
-        Self {
-            hashing: self.hashing.clone(),
-            root,
-            fresh: fresh.clone(),
-            // Which of its nodes are stored has one answer for a copy and for what it was made from.
-            deferred: None,
-            bases: self.bases.clone(),
-            kept: self.kept.clone(),
-            cache: Arc::clone(&self.cache),
-            source: self.source.clone(),
-            home: self.home.clone(),
-            redaction: self.redaction.clone(),
-        }
-    }
-}
-
 impl State {
     /// A new state, of which nothing is stored.
     ///
@@ -240,7 +203,6 @@ impl State {
             hashing: hashing.clone(),
             root: encoded.root,
             fresh,
-            deferred: None,
             bases: Bases::default(),
             kept: IdMap::default(),
             cache: Arc::default(),
@@ -296,7 +258,6 @@ impl State {
             hashing,
             root,
             fresh: Unstored { limit: SWEEP_MIN, ..Unstored::default() },
-            deferred: None,
             bases: Bases::default(),
             kept: IdMap::default(),
             cache: Arc::default(),
@@ -340,8 +301,8 @@ impl State {
     }
 
     /// The name of the whole value.
-    pub fn root(&self) -> BlobId {
-        self.tree().0
+    pub const fn root(&self) -> BlobId {
+        self.root
     }
 
     /// The value at `path`. Only what is on the way and below is loaded.
@@ -354,7 +315,7 @@ impl State {
 
     /// The whole value.
     pub async fn value(&self) -> Result<Value, StoreError> {
-        load_node(self, self.fetch(self.root()).await?).await.map(|value| self.outgoing(value))
+        load_node(self, self.fetch(self.root).await?).await.map(|value| self.outgoing(value))
     }
 
     /// A value as whoever reads it gets it.
@@ -377,7 +338,6 @@ impl State {
     /// Replaces what is at `path`, or creates it: an entry of a map, or the item behind the last of a
     /// list. What is around it must exist. The empty path replaces the whole state.
     pub async fn set(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
-        self.make_tree();
         let value = self.incoming(Some(path), &value);
         if path.segments().is_empty() {
             let mut encoder = Encoder::new(&self.hashing);
@@ -410,19 +370,12 @@ impl State {
             entries.push_slot(&slot);
         }
         let nodes = encoder.finish();
-        if self.defers(path, Kind::List, &entries) {
-            self.keep(&nodes);
-            self.defer(&entries);
-            return Ok(());
-        }
-        self.make_tree();
         self.keep(&nodes);
         self.edit(path, &Edit::Extend(Cow::Owned(entries))).await.map(drop)
     }
 
     /// Puts an item into a list at the index that ends `path`; those from there on move up.
     pub async fn insert(&mut self, path: &Path, value: Value) -> Result<(), StoreError> {
-        self.make_tree();
         let value = self.incoming(None, &value);
         let slot = self.slot(&value, path.segments().len())?;
         self.edit(path, &Edit::Insert(slot)).await.map(drop)
@@ -431,7 +384,6 @@ impl State {
     /// Takes out an entry of a map, or an item of a list, where those behind it move down. Says whether
     /// there was one.
     pub async fn remove(&mut self, path: &Path) -> Result<bool, StoreError> {
-        self.make_tree();
         self.edit(path, &Edit::Remove).await
     }
 
@@ -443,7 +395,6 @@ impl State {
             // A secret may come in pieces, so the whole is looked at again.
             return self.set(path, Value::from(before + text)).await;
         }
-        self.make_tree();
         self.edit(path, &Edit::AppendText(text)).await.map(drop)
     }
 
@@ -455,13 +406,9 @@ impl State {
     }
 
     /// What is to be stored with an entry of this `group`: nodes with those whose places they took, where those were
-    /// saved in the same one, or a record of what was appended since.
-    pub(crate) fn unsaved_in(&mut self, group: u32) -> Unsaved {
-        if let Some(unsaved) = self.unsaved_appends(group) {
-            return unsaved;
-        }
-        self.make_tree();
-        Unsaved { nodes: self.walk(self.bases.group == group), root: self.root, appends: 0 }
+    /// saved in the same one.
+    pub(crate) fn unsaved_in(&self, group: u32) -> Vec<Fresh> {
+        self.walk(self.bases.group == group)
     }
 
     fn walk(&self, with_bases: bool) -> Vec<Fresh> {
@@ -470,8 +417,8 @@ impl State {
             let place = self.bases.places.get(&old)?;
             Some((*place, lock(&self.cache).get(old)?))
         };
-        let (root, unstored) = self.tree();
-        if !unstored.nodes.contains_key(&root) {
+        let unstored = &self.fresh;
+        if !unstored.nodes.contains_key(&self.root) {
             return Vec::new();
         }
         if unstored.are_in_use() {
@@ -480,12 +427,12 @@ impl State {
         let mut nodes = Vec::with_capacity(unstored.nodes.len());
         let mut seen = IdSet::with_capacity_and_hasher(unstored.nodes.len(), Default::default());
         let mut stack = Vec::with_capacity(unstored.nodes.len() + 1);
-        stack.push((root, None));
+        stack.push((self.root, None));
         while let Some((id, expanded)) = stack.pop() {
             // What a stored node refers to is stored.
             let Some(new) = unstored.nodes.get(&id) else { continue };
             if let Some(references) = expanded {
-                nodes.push(Fresh { id, node: new.node.clone(), base: base(new), references, sum: Some(new.sum) });
+                nodes.push(Fresh { id, node: new.node.clone(), base: base(new), references });
             } else if seen.insert(id) {
                 let offsets = offsets(&new.node);
                 let at = stack.len();
@@ -500,7 +447,6 @@ impl State {
 
     /// What [`unsaved`](Self::unsaved) returns is stored now.
     pub fn saved(&mut self) {
-        self.make_tree();
         if self.source.is_none() {
             // They can't be fetched back, so they stay.
             self.kept.extend(self.unsaved());
@@ -540,7 +486,6 @@ impl State {
             // The copy was made anew for its store: nothing of this one was stored.
             return;
         }
-        self.make_tree();
         if self.home.is_some() && self.home != copy.home {
             // This one was saved elsewhere meanwhile, where nothing of the copy is.
             return;
@@ -568,9 +513,6 @@ impl State {
 
     /// What [`unsaved_in`](Self::unsaved_in) gave is in the pack of entry `seq`, which is one of this `group`.
     pub(crate) fn saved_in(&mut self, group: u32, seq: Seq, place: impl Fn(&BlobId) -> Option<u32>) {
-        if self.saved_appends() {
-            return;
-        }
         if self.bases.group != group {
             self.bases.group = group;
             self.bases.places.clear();
@@ -589,9 +531,8 @@ impl State {
     async fn find(&self, path: &Path) -> Result<Option<Bytes>, StoreError> {
         let mut fetched = IdMap::default();
         loop {
-            let (root, fresh) = self.tree();
-            let view = View { fresh: &fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &fetched };
-            let id = match find(&view, root, path) {
+            let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &fetched };
+            let id = match find(&view, self.root, path) {
                 Ok(node) => return Ok(node),
                 Err(Fail::Missing(id)) => id,
                 Err(Fail::Error(error)) => return Err(error),
@@ -681,8 +622,7 @@ impl State {
 impl NodeSource for State {
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
         let empty = IdMap::default();
-        let fresh = self.tree().1;
-        let view = View { fresh: &fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
+        let view = View { fresh: &self.fresh.nodes, kept: &self.kept, cache: &self.cache, fetched: &empty };
         if let Ok(node) = view.node(id) {
             return Ok(node);
         }
@@ -701,8 +641,8 @@ impl NodeSource for State {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State")
-            .field("root", &self.root())
-            .field("unsaved", &self.tree().1.nodes.len())
+            .field("root", &self.root)
+            .field("unsaved", &self.fresh.nodes.len())
             .finish_non_exhaustive()
     }
 }

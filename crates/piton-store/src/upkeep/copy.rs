@@ -252,7 +252,7 @@ impl Copy<'_> {
         if let Some((_, nodes)) = &sections {
             let opened = SegmentNodes::open(&run, info, nodes)?;
             for (place, id) in (0..).zip(opened.ids(hashing)?) {
-                fresh.push(Fresh::said(*id, opened.canonical(hashing, place)?));
+                fresh.push(Fresh::whole(*id, opened.canonical(hashing, place)?));
             }
         }
         let mut pack = match fresh.is_empty() {

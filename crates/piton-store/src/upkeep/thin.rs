@@ -107,7 +107,7 @@ async fn rewrite(store: &Arc<dyn Store>, pack: PackId, live: &IdSet) -> Result<O
         return Ok(None);
     }
     let ids: Vec<BlobId> = kept.iter().map(|(id, _)| *id).collect();
-    let kept: Vec<Fresh> = kept.into_iter().map(|(id, node)| Fresh::said(id, node)).collect();
+    let kept: Vec<Fresh> = kept.into_iter().map(|(id, node)| Fresh::whole(id, node)).collect();
     let (_, bytes) = Pack::build(store.hashing(), &kept)?;
     store.stage(bytes, &ids).await.map(Some)
 }

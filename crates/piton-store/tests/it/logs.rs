@@ -33,7 +33,7 @@ async fn runs_that_came_from_each_other_are_looked_at_once() {
         let new = NewRun { parent, ..NewRun::new(run.parse().unwrap(), AT) };
         logs.push(RunLog::create(Arc::clone(&store), new).await.unwrap());
     }
-    let unknown = Part { schema: String::new(), version: 1, root: BlobId::new([9; 32]), appends: 0 };
+    let unknown = Part { schema: String::new(), version: 1, root: BlobId::new([9; 32]) };
     let found = logs[0].load(&unknown).await;
     assert!(matches!(found, Err(StoreError::NotFound { .. })), "{found:?}");
 }

@@ -352,7 +352,7 @@ async fn a_thinned_run_keeps_what_is_left_of_it() {
     let id: RunId = "long".parse().unwrap();
     let mut open = RunLog::open(Arc::clone(&store), &id).await.unwrap();
     let old = open.entry(Seq(100)).await.unwrap();
-    let mut state = open.state(&old.parts[&"app".into()]).await.unwrap();
+    let mut state = open.state(&old.parts[&"app".into()]);
     state.push(&"".parse().unwrap(), Value::from("added to what is about to be removed")).await.unwrap();
     let before = store.usage().await.unwrap().bytes;
 

@@ -10,16 +10,12 @@ use super::{State, incoming};
 use crate::state::borrowed::{Borrowed, check_order};
 use crate::state::edit::Edit;
 use crate::state::encode::Encoder;
-use crate::state::grammar::{INLINE_MAX, Kind};
+use crate::state::grammar::INLINE_MAX;
 use crate::state::node::Entries;
 use crate::{Hashing, Redaction, Store, StoreError};
 
 impl State {
     /// Sets entries of the map at `path`, at the cost of one edit. Of two with the same key the later one counts.
-    ///
-    /// In most checkpoints they are stored as what was put in, so a value that a later merge replaces stays for up to 15
-    /// more entries of the log. A value that may have to vanish is replaced by [`set`](Self::set) or taken out by
-    /// [`remove`](Self::remove): the checkpoint after that has nothing of it.
     ///
     /// ```
     /// # use piton_store::{Hashing, StoreError, state::State};
@@ -55,12 +51,6 @@ impl State {
         if entries.entries.is_empty() {
             return Ok(());
         }
-        if self.defers(path, Kind::Map, &entries.entries) {
-            self.keep(&entries.nodes);
-            self.defer(&entries.entries);
-            return Ok(());
-        }
-        self.make_tree();
         self.keep(&entries.nodes);
         self.edit(path, &Edit::Merge(Cow::Borrowed(&entries.entries))).await.map(drop)
     }

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use piton_types::BlobId;
 
 use super::{Fresh, offsets};
-use crate::codec::{CHECKSUM, checksum};
 use crate::difference::Base;
 use crate::state::cache::IdMap;
 
@@ -30,8 +29,6 @@ pub(super) struct Unstored {
 #[derive(Clone)]
 pub(super) struct New {
     pub(super) node: Bytes,
-    /// As of when its id was computed.
-    pub(super) sum: [u8; CHECKSUM],
     pub(super) origin: Origin,
 }
 
@@ -57,8 +54,7 @@ impl New {
 impl Unstored {
     pub(super) fn insert(&mut self, id: BlobId, node: Bytes, origin: Origin) {
         self.bytes += node.len();
-        let sum = checksum(&node);
-        self.nodes.insert(id, New { node, sum, origin });
+        self.nodes.insert(id, New { node, origin });
         self.order.push(id);
     }
 
@@ -69,7 +65,7 @@ impl Unstored {
         all.extend(nodes.map(|(id, new)| {
             let base = base(new);
             let references = base.as_ref().map_or_else(Vec::new, |_| offsets(&new.node));
-            Fresh { id, node: new.node.clone(), base, references, sum: Some(new.sum) }
+            Fresh { id, node: new.node.clone(), base, references }
         }));
         all
     }

@@ -64,7 +64,7 @@ fn feed(node: Bytes, nodes: Vec<Bytes>) {
         assert!(now(load(&again, root)).unwrap() == value);
     }
     let source: Option<std::sync::Arc<dyn NodeSource>> = Some(std::sync::Arc::new(memory));
-    let mut state = State::open(Hashing::PLAIN, id, source.clone());
+    let mut state = State::open(Hashing::PLAIN, id, source);
     let _ = now(state.push(&Path::root(), Value::Null));
     let _ = now(state.set(&path("/a"), Value::Null));
     let _ = now(state.set(&path("/0"), Value::Null));
@@ -73,9 +73,6 @@ fn feed(node: Bytes, nodes: Vec<Bytes>) {
     let _ = now(state.append_text(&Path::root(), "x"));
     let _ = now(state.len(&path("/0")));
     let _ = state.unsaved();
-
-    let mut record = State::open(Hashing::PLAIN, id, source);
-    let _ = now(record.unwind(1));
 
     let mut nodes: Vec<_> = nodes.into_iter().take(5).collect();
     nodes.push(node.clone());
