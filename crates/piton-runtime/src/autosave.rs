@@ -12,7 +12,7 @@ use piton_store::{Bytes, DraftPart};
 use piton_types::{BlobId, CheckpointRecord, CheckpointRef, Trigger};
 use tokio::task::JoinHandle;
 
-use crate::danger::{Classifier, Operation};
+use crate::danger::{Classifier, Operation, Verdict};
 use crate::{Action, Occasion, Run, RunError, TriggerPolicy, TriggerState, decide, next_due};
 
 /// State that can be saved as parts of a run.
@@ -140,9 +140,10 @@ impl Autosave {
     ) -> Result<Option<CheckpointRef>, RunError> {
         let verdict = self.classifier.classify(operation);
         let Some(trigger) = verdict.trigger() else { return Ok(None) };
-        let about = verdict
-            .danger
-            .map_or_else(|| "before a call to the outside".to_owned(), |danger| format!("before: {danger}"));
+        let about = match verdict {
+            Verdict::Dangerous(danger) => format!("before: {danger}"),
+            Verdict::Harmless | Verdict::External => "before a call to the outside".to_owned(),
+        };
         self.happened(trigger, &about, content).await
     }
 

@@ -77,12 +77,12 @@ async fn a_dangerous_operation_comes_after_a_durable_checkpoint() {
     autosave.happened(Trigger::UserInput, "tidy up", &mut agent).await.unwrap();
     say(&mut agent, "I will remove build/").await;
     assert_eq!(autosave.before(Operation::Shell("ls build"), &mut agent).await.unwrap(), None);
-    let checkpoint = autosave.before(Operation::Shell("cd /tmp; sudo rm -rf build"), &mut agent).await.unwrap();
+    let checkpoint = autosave.before(Operation::Shell("rm -rf build"), &mut agent).await.unwrap();
     let checkpoint = checkpoint.unwrap();
     assert_eq!(autosave.newest(), Some(&checkpoint));
     assert_eq!(triggers(&store).await, [Trigger::UserInput, Trigger::BeforeDangerous]);
     let record = records(&store).await.pop().unwrap();
-    assert_eq!((record.kind, record.description.as_str()), (CheckpointKind::PreTool, "before: rm deletes"));
+    assert_eq!((record.kind, record.description.as_str()), (CheckpointKind::PreTool, "before: run rm"));
     assert_eq!(texts(&store).await, ["tidy up", "I will remove build/"]);
 
     // What is dangerous here, others may call harmless, and the other way round.

@@ -62,9 +62,9 @@ async fn report(session: &Session) -> Result<(), Failure> {
     let input = value(&event.tool_input);
     let begins_or_ends_a_tool =
         matches!(event.hook_event_name.as_str(), "PreToolUse" | "PostToolUse" | "PostToolUseFailure");
-    // What only looks needs no checkpoint; most calls are of that kind.
+    // What only reads needs no checkpoint; most calls are of that kind.
     let operation = Operation::Tool { name: &event.tool_name, input: &input };
-    if begins_or_ends_a_tool && Classifier::default().classify(operation).danger.is_none() {
+    if begins_or_ends_a_tool && !Classifier::default().classify(operation).is_dangerous() {
         return Ok(());
     }
     let store = session.store_or_create().await?;
