@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use piton::recovery::{Ask, Choice, Question};
 
-use crate::consent::answer;
 use crate::output::clean;
+use crate::terminal::answer;
 
 /// Asks whoever sits at the terminal; nobody if there is none.
 #[derive(Debug, Default)]

@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use piton::workspace::{RunFiles, SessionOptions, Workspace};
 use piton::{Companion, FlowError, FlowOptions, RunOutcome, SafeStopSignal};
-use piton::{Context, Listener, RunError, Services, listen_for_nudges};
+use piton::{Context, Listener, Services, listen_for_nudges};
 use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus, TokenUsage, Value};
 use serde_json::json;
 
 use crate::arguments::files::DriftWatch;
 use crate::failure::{Exit, Failure};
-use crate::keeping;
 use crate::live::TICK;
-use crate::notices::Notices;
 use crate::output::{Output, clean};
-use crate::outside::Secrecy;
 use crate::questions;
 use crate::session::Session;
 use crate::signals::{Ended, until_ended};
-use crate::usage::usage_json;
 use crate::view;
+use piton_app::documents::notices::Notices;
+use piton_app::documents::outside::Secrecy;
+use piton_app::runs::usage::usage_json;
+use piton_app::store::keeping;
 
 /// A run whose files are checkpointed.
 pub(crate) struct Along {
@@ -97,7 +97,7 @@ where
         session.output.warn(&format!("a checkpoint of the files could not be made: {}", clean(&problem.to_string())));
     }
     if let Some(telling) = telling {
-        telling.finish(&session.output).await;
+        telling.finish(session).await;
     }
     let exit = match ended {
         (Ended::Finished(Ok(mut outcome)), signal) => {
@@ -232,8 +232,10 @@ fn report(session: &Session, outcome: &RunOutcome, signal: Option<Exit>) -> Resu
             if status != RunStatus::Cancelled {
                 failure = failure.hint(format!("what finished is kept. `piton resume {run}` goes on from there."));
             }
-            failure.exit = signal.unwrap_or(failure.exit);
-            Err(failure)
+            match signal {
+                Some(exit) => Ok(output.failure_with(&failure, exit)),
+                None => Err(failure),
+            }
         }
     }
 }
@@ -288,116 +290,4 @@ fn result(outcome: &RunOutcome) -> serde_json::Value {
         });
     }
     object
-}
-
-impl From<FlowError> for Failure {
-    fn from(error: FlowError) -> Self {
-        match error {
-            FlowError::Document(problems) => problems
-                .iter()
-                .fold(Self::fixable("the document is not valid"), |failure, problem| {
-                    failure.cause(clean(&problem.to_string()))
-                })
-                .hint("nothing was run. `piton validate FILE` says how to put it right."),
-            FlowError::Inputs(problems) => problems
-                .iter()
-                .fold(Self::fixable("the inputs are not valid"), |failure, problem| {
-                    failure.cause(clean(&problem.to_string()))
-                })
-                .hint("nothing was run. Inputs are given with `-i NAME=TEXT` or `--inputs FILE`."),
-            FlowError::Run(error) => error.into(),
-            FlowError::Differs { ref run, .. } => {
-                let hint = format!("choose another --id, or go on with its own document: `piton resume {run}`.");
-                Self::refused(error.to_string()).hint(hint)
-            }
-            FlowError::ResumeRejected { run, diagnostic } => diagnostic
-                .changes
-                .iter()
-                .fold(Self::refused(format!("run {run} was begun in other surroundings")), |failure, change| {
-                    failure.cause(clean(&format!("{}: {}: {}", change.severity, change.component, change.description)))
-                })
-                .hint("nothing was changed. The same command with `--force` goes on all the same."),
-            FlowError::PendingNodesGone { ref run, .. } => Self::refused(error.to_string()).hint(format!(
-                "nothing was changed. `piton fork RUN@N --document FILE` branches off before them; `piton log {run}` shows where."
-            )),
-            FlowError::NotNext { ref at, ref step, .. } => {
-                Self::fixable(clean(&error.to_string())).hint(format!(
-                    "nothing was run. `piton log {0}` shows its entries; `piton fork {0}@N --only {1}` tries the step on one \
-                     from which it is next.",
-                    at.run,
-                    clean(step.as_str())
-                ))
-            }
-            FlowError::NotAWorkflow { ref run } => Self::fixable(error.to_string())
-                .hint(format!("the program that started it must go on with it; `piton show {run}` shows what it did.")),
-            error => Self::fixable(error.to_string()).causes_of(&error),
-        }
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        match error {
-            RunError::Store(error) => error.into(),
-            RunError::Held { .. } => Self::refused(error.to_string()).hint(
-                "nothing was changed. `--wait` waits for that process, `piton stop RUN` stops it; a run is driven by one process at a time.",
-            ),
-            RunError::Stopped { ref run, .. } => {
-                let hint = format!("what finished is kept. `piton resume {run}` goes on from there.");
-                Self::fixable(error.to_string()).hint(hint)
-            }
-            RunError::NotAsked { ref run, .. } => {
-                Self::fixable(clean(&error.to_string())).hint(format!("`piton show {run}` shows how it stands."))
-            }
-            RunError::WhichQuestion { .. } => {
-                Self::fixable(clean(&error.to_string())).hint("say which one with `--node STEP`, or by its token.")
-            }
-            RunError::NoSuchStep { ref run, .. } => Self::fixable(clean(&error.to_string()))
-                .hint(format!("nothing was changed. `piton show {run} --steps` shows its steps.")),
-            RunError::Illegal { ref run, cause } => {
-                let hint = match cause.from {
-                    RunStatus::Queued => format!("`piton resume {run}` begins it, `piton cancel {run}` gives it up."),
-                    RunStatus::Failed => {
-                        format!("`piton retry {run}` tries it again, `piton cancel {run}` gives it up.")
-                    }
-                    from if from.is_final() => format!("`piton fork {run}` branches a new run off it."),
-                    _ => format!("`piton show {run}` shows how it stands."),
-                };
-                Self::refused(error.to_string()).causes_of(&error).hint(format!("nothing was changed; {hint}"))
-            }
-            RunError::Changed { .. } => Self::refused(error.to_string())
-                .hint("nothing was run. Go on with the program that began it, or start a new run."),
-            RunError::Broken { ref run, .. } => {
-                let hint = format!("what the log has is safe: `piton resume {run}` goes on from there.");
-                Self::fixable(error.to_string()).hint(hint)
-            }
-            RunError::Name(_) => Self::usage(error.to_string()),
-            error => Self::fixable(error.to_string()).causes_of(&error),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use piton_types::Holder;
-
-    use super::*;
-
-    #[test]
-    fn a_run_that_somebody_drives_is_refused() {
-        let holder = Holder { host: "box".to_owned(), boot: String::new(), pid: 7, started: 0 };
-        let failure = Failure::from(RunError::Held { run: "r".parse().unwrap(), holder, since: None });
-        assert_eq!(failure.exit, Exit::Refused);
-        insta::assert_snapshot!(failure.render(str::to_owned), @r"
-        error: run r is being driven by process 7 on box
-
-        hint: nothing was changed. `--wait` waits for that process, `piton stop RUN` stops it; a run is driven by one process at a time.
-        ");
-    }
-
-    #[test]
-    fn a_run_with_another_document_is_refused() {
-        let failure = Failure::from(FlowError::Differs { run: "r".parse().unwrap(), what: "a document" });
-        assert_eq!(failure.exit, Exit::Refused);
-    }
 }

@@ -5,34 +5,17 @@
 
 mod arguments;
 mod ask;
-mod back;
-mod cases;
 mod commands;
 mod consent;
-mod documents;
-mod drift_watch;
 mod drive;
 mod failure;
-mod files;
-mod ignored;
-mod keeping;
-mod keys;
 mod live;
-mod notices;
 mod output;
-mod outside;
-mod place;
-mod progress;
 mod questions;
-mod reference;
-mod resolve;
-mod runs;
 mod session;
 mod signals;
 mod table;
-mod texts;
-mod usage;
-mod view;
+mod terminal;
 
 use std::env;
 use std::ffi::OsString;
@@ -46,10 +29,10 @@ use clap::error::ErrorKind;
 
 use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
-use keys::KeySources;
 use output::{Output, Verbosity};
+use piton_app::views as view;
+use piton_app::{KeySources, Surroundings};
 use piton_store::SecretFiles;
-use place::Surroundings;
 use session::Session;
 
 /// A save makes and drops some fifty small things; this one takes a third less time for them than the system's.
@@ -81,10 +64,11 @@ fn refuse(error: &clap::Error) {
     // Nothing was parsed; behind `--` are the words of another program.
     let is_json = env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
     if is_json && error.use_stderr() {
-        let _ = Output::new(true, Verbosity::Quiet, true).object(&wrong_usage(error.kind(), &text).json());
+        let _ = Output::new(true, Verbosity::Quiet, true)
+            .object(&failure::json(&wrong_usage(error.kind(), &text), Exit::Usage));
     }
     let shown = text.trim_end().lines().map(output::clean).collect::<Vec<_>>().join("\n");
-    // If nobody reads it, nobody needs to know. Help and version go to stdout and are no error.
+    // If it can't be written there is no reader. Help and version go to stdout and are no error.
     let _ = if shown == text.trim_end() {
         error.print()
     } else {
@@ -106,7 +90,7 @@ fn wrong_usage(kind: ErrorKind, text: &str) -> Failure {
     if hint.is_empty() { failure } else { failure.hint(hint.join("\n")) }
 }
 
-/// Whatever panics is a fault of ours, and the exit code says so.
+/// A panic is a fault of ours, and the exit code says so.
 fn guarded(work: impl FnOnce() -> Exit) -> Exit {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -120,8 +104,7 @@ fn start(output: Output, arguments: Arguments) -> Exit {
     let surroundings = match surroundings(arguments.global) {
         Ok(surroundings) => surroundings,
         Err(failure) => {
-            output.failure(&failure);
-            return failure.exit;
+            return output.failure(&failure);
         }
     };
     let session = Session::new(output, surroundings, |name| env::var_os(name));
@@ -130,15 +113,13 @@ fn start(output: Output, arguments: Arguments) -> Exit {
         Ok(runtime) => runtime,
         Err(error) => {
             let failure = Failure::fixable("the system gives no threads").because(&error);
-            session.output.failure(&failure);
-            return failure.exit;
+            return session.output.failure(&failure);
         }
     };
-    let exit = runtime.block_on(commands::execute(&session, arguments.verb)).unwrap_or_else(|failure| {
-        session.output.failure(&failure);
-        failure.exit
-    });
-    // Whatever still runs was given up by the command; nobody waits for it.
+    let exit = runtime
+        .block_on(commands::execute(&session, arguments.verb))
+        .unwrap_or_else(|failure| session.output.failure(&failure));
+    // What still runs was given up by the command, which doesn't wait for it.
     runtime.shutdown_background();
     exit
 }

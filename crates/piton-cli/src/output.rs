@@ -6,11 +6,15 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub(crate) use piton_app::words::clean;
+use piton_app::{Level, Shell};
 use piton_types::Event;
+use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure, json, render};
 use crate::live::Live;
+use crate::terminal::ask_hidden;
 
 /// How much to say on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,13 +153,26 @@ impl Output {
     }
 
     /// The last word of a verb that failed. A program that reads along gets it as an object too, unless the verb has
-    /// already given its own.
-    pub(crate) fn failure(&self, failure: &Failure) {
+    /// already given its own. Returns the exit code of the failure.
+    pub(crate) fn failure(&self, failure: &Failure) -> Exit {
+        self.failure_with(failure, failure.into())
+    }
+
+    /// The same where a verb ends with an exit code of its own.
+    pub(crate) fn failure_with(&self, failure: &Failure, exit: Exit) -> Exit {
         if self.json && !self.told.load(Ordering::Relaxed) {
             // If stdout can't be written to, stderr says so next.
-            let _ = self.object(&failure.json());
+            let _ = self.object(&json(failure, exit));
         }
-        self.complain(&failure.render(|word| self.paint(word)));
+        self.complain(&render(failure, |word| self.paint(word)));
+        exit
+    }
+
+    /// Data for programs: a view as one object on one line.
+    pub(crate) fn view(&self, view: &impl Serialize) -> Result<(), Failure> {
+        let object =
+            serde_json::to_value(view).map_err(|error| Failure::internal("a view has no JSON form").because(&error))?;
+        self.object(&object)
     }
 
     /// A line on stderr. If nobody reads it there is nobody to tell.
@@ -177,6 +194,29 @@ impl Output {
     }
 }
 
+impl Shell for Output {
+    fn tell(&self, level: Level, text: &str) {
+        match level {
+            Level::Detail => self.detail(text),
+            Level::Note => self.note(text),
+            Level::Warning => self.warn(text),
+        }
+    }
+
+    fn passphrase(&self, prompt: &str) -> Result<Option<Vec<u8>>, Failure> {
+        ask_hidden(prompt)
+    }
+
+    /// Nothing is shown to a program, to a user who wants it quiet, or beside data.
+    fn shows_progress(&self) -> bool {
+        !self.json && self.is_chatty() && io::stderr().is_terminal()
+    }
+
+    fn progress(&self, words: Option<&str>) {
+        let _ = write!(io::stderr(), "\r\x1b[K{}", words.unwrap_or_default());
+    }
+}
+
 fn terminal_width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
@@ -184,26 +224,4 @@ fn terminal_width() -> Option<usize> {
     }
     let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
-}
-
-/// Text from a store, safe for a terminal: control characters (and those that turn the direction of
-/// writing) become visible escapes.
-pub(crate) fn clean(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if c.is_control() || turns { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_never_reach_the_terminal() {
-        assert_eq!(clean("a\x1b[31mb\r\n\u{9b}c\u{202e}d"), r"a\u{1b}[31mb\r\n\u{9b}c\u{202e}d");
-        assert_eq!(clean("Über 日本"), "Über 日本");
-    }
 }

@@ -1,222 +1,40 @@
-//! What every verb works with: the output, the clock, and the way to the store.
+//! One call of the program: the app of its folder, and the way to the user.
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::ops::Deref;
+use std::sync::Arc;
 
-use piton::SystemClock;
-use piton::recovery::SystemEnvironment;
-use piton::{SqliteDriver, SystemRandom};
-use piton_store::{
-    EncryptedStore, FileDriver, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store, StoreError,
-};
-use piton_types::{Clock as _, Timestamp};
+use piton_app::{App, Surroundings};
+use piton_types::Timestamp;
 
-use crate::failure::Failure;
-use crate::keys::KeySources;
 use crate::output::Output;
-use crate::outside::no_secrets;
-use crate::place::{Found, Origin, Place, Residence, Surroundings};
 use crate::table;
 
 /// One call of the program.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Shared with whoever is told what a run does.
+    /// Shared with the listener that is told what a run does.
     pub(crate) output: Arc<Output>,
-    pub(crate) surroundings: Surroundings,
-    clock: SystemClock,
-    /// How to look environment variables up.
-    lookup: fn(&str) -> Option<OsString>,
-    /// What the stores that were opened have done.
-    metrics: Mutex<Vec<Arc<Metrics>>>,
-    /// Where the folder has been, as its store knows it.
-    residence: OnceLock<Residence>,
+    app: App,
 }
 
 impl Session {
     pub(crate) fn new(output: Output, surroundings: Surroundings, lookup: fn(&str) -> Option<OsString>) -> Self {
-        Self {
-            output: Arc::new(output),
-            surroundings,
-            clock: SystemClock::new(),
-            lookup,
-            metrics: Mutex::default(),
-            residence: OnceLock::new(),
-        }
-    }
-
-    /// What is around a run. Programs are looked for but not run, and no host is called: what a checkpoint names
-    /// must not decide that.
-    pub(crate) fn environment(&self) -> SystemEnvironment {
-        SystemEnvironment::new(self.lookup)
-    }
-
-    /// How environment variables are looked up.
-    pub(crate) fn lookup(&self) -> fn(&str) -> Option<OsString> {
-        self.lookup
-    }
-
-    /// An environment variable, if it is a text.
-    pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        (self.lookup)(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
-    }
-
-    /// Who does this, for the log.
-    pub(crate) fn user(&self) -> String {
-        let named = ["USER", "LOGNAME"].into_iter().find_map(|name| self.variable(name));
-        named.unwrap_or_else(|| "command line".to_owned())
-    }
-
-    /// The clock.
-    pub(crate) fn clock(&self) -> &SystemClock {
-        &self.clock
-    }
-
-    /// What time it is.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+        let output = Arc::new(output);
+        let app = App::new(Arc::clone(&output) as _, surroundings, lookup);
+        Self { output, app }
     }
 
     /// How long ago that was, as people say it.
     pub(crate) fn age(&self, at: Timestamp) -> String {
         table::age(self.now().since(at))
     }
-
-    /// Opens the store of the folder for a verb that only looks: nothing is made.
-    pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
-        match self.surroundings.find()? {
-            Found::Place(place) => self.open_own(&place, false).await,
-            Found::Nothing { above, unreadable } => {
-                for subfolder in unreadable {
-                    self.output.warn(&format!("{}/folder.json can't be read", subfolder.display()));
-                }
-                let failure = no_store(&self.surroundings.folder);
-                Err(match above {
-                    Some(above) => failure.hint(format!(
-                        "{0} has one: `piton -C {0} …` uses it, `piton init` makes one for this folder.",
-                        above.display()
-                    )),
-                    None => failure,
-                })
-            }
-        }
-    }
-
-    /// Opens the store of the folder, and makes it if there is none.
-    pub(crate) async fn store_or_create(&self) -> Result<Arc<dyn Store>, Failure> {
-        self.wants_none_in_clear().await?;
-        let place = self.surroundings.find_or_create(&self.now().to_string())?;
-        self.open_own(&place, true).await
-    }
-
-    /// Opens the store of the folder, which says where the folder has been.
-    async fn open_own(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let store = self.open(place, create).await?;
-        self.residence.get_or_init(|| self.surroundings.residence(place));
-        Ok(store)
-    }
-
-    /// Where the folder is and was, once its store is open.
-    pub(crate) fn residence(&self) -> Residence {
-        self.residence.get().cloned().unwrap_or_else(|| Residence::only(&self.surroundings.folder))
-    }
-
-    /// Whoever gives a key doesn't want what he keeps in clear: then only a store that is there will do.
-    pub(crate) async fn wants_none_in_clear(&self) -> Result<(), Failure> {
-        if self.surroundings.keys.option.is_none() {
-            return Ok(());
-        }
-        match self.surroundings.find()? {
-            Found::Place(place) => self.open_below(&place, false).await.map(drop),
-            Found::Nothing { .. } => Err(self.no_store_for_a_key()),
-        }
-    }
-
-    /// Opens the store at `place`, with its key if it is encrypted.
-    pub(crate) async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let below = self.open_below(place, create).await?;
-        if self.surroundings.keys.option.is_some() && !piton_store::is_encrypted(&*below).await? {
-            self.output
-                .warn("this store isn't encrypted, and the key isn't used; `piton init --encrypt` makes one that is");
-        }
-        let store = self.unlock(below, &self.surroundings.keys).await?;
-        let redaction = Redaction::new(&no_secrets())
-            .map_err(|error| Failure::internal("a policy without secrets is refused").because(&error))?;
-        Ok(Arc::new(RedactedStore::new(store, Arc::new(redaction))))
-    }
-
-    /// The same store as its user sees it: with its key if it is encrypted, and measured.
-    pub(crate) async fn unlock(&self, store: Arc<dyn Store>, keys: &KeySources) -> Result<Arc<dyn Store>, Failure> {
-        let key = match piton_store::is_encrypted(&*store).await? {
-            true => Some(keys.key()?),
-            false => None,
-        };
-        self.unlock_with(store, key.as_ref()).await
-    }
-
-    /// The same with its key, if it has one.
-    pub(crate) async fn unlock_with(
-        &self,
-        store: Arc<dyn Store>,
-        key: Option<&Key>,
-    ) -> Result<Arc<dyn Store>, Failure> {
-        let store = match key {
-            Some(key) => Arc::new(EncryptedStore::open(store, key, Arc::new(SystemRandom)).await?),
-            None => store,
-        };
-        let store = MeteredStore::new(store);
-        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).push(store.metrics());
-        Ok(Arc::new(store))
-    }
-
-    /// What the stores that were opened have done so far.
-    pub(crate) fn metrics(&self) -> Vec<Arc<Metrics>> {
-        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Opens the store at `place` as it is, encrypted or not.
-    pub(crate) async fn open_below(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        self.output.detail(&format!("store {}", place.url));
-        let registry = Registry::default().with("file", FileDriver { create }).with("sqlite", SqliteDriver { create });
-        registry.open(&place.url).await.map_err(|error| match error {
-            StoreError::Invalid { ref what, .. } if what.starts_with("store URL") => Failure::usage(error.to_string())
-                .hint(match place.origin {
-                    Origin::Variable => {
-                        "PITON_STORE names it; a store is written as sqlite:/path/to/store.db or file:/path/to/folder."
-                    }
-                    _ => "a store is written as sqlite:/path/to/store.db or file:/path/to/folder.",
-                }),
-            StoreError::NotFound { .. } if !create => match place.origin {
-                Origin::Here | Origin::State => no_store(&self.surroundings.folder),
-                Origin::Option | Origin::Variable => Failure::fixable(format!("there is no store at {}", place.url))
-                    .hint(
-                        "make one with `piton init --store URL`, an encrypted one with `piton init --store URL --encrypt \
-                         --key-file FILE`, or look where it really is.",
-                    ),
-            },
-            StoreError::Invalid { .. } => {
-                Failure::fixable(error.to_string()).hint("nothing was changed; name another file with `--store URL`.")
-            }
-            error => Failure::from(error),
-        })
-    }
 }
 
-impl Session {
-    /// There is none, and whoever gives a key doesn't mean one in clear.
-    pub(crate) fn no_store_for_a_key(&self) -> Failure {
-        let hint = "with a key none is made in clear: `piton init --encrypt --key-file FILE` makes an encrypted one.";
-        self.no_store().hint(hint)
-    }
+impl Deref for Session {
+    type Target = App;
 
-    /// There is no store for the folder.
-    pub(crate) fn no_store(&self) -> Failure {
-        no_store(&self.surroundings.folder)
+    fn deref(&self) -> &App {
+        &self.app
     }
-}
-
-fn no_store(folder: &Path) -> Failure {
-    Failure::fixable(format!("there is no store for {} yet", folder.display()))
-        .hint("it is made by `piton init`, or by the first `piton guard -- PROGRAM`, `piton save` or `piton run DOC`.")
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::reference::Reference;
+use piton_app::references::Reference;
 
 /// What a snapshot takes in.
 #[derive(Debug, Args, Clone, Copy, Default)]
@@ -16,6 +16,12 @@ pub(crate) struct Capture {
     /// Accept the home folder or the root of the file system
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+impl From<Capture> for piton_app::files::Capture {
+    fn from(Capture { include_ignored, force }: Capture) -> Self {
+        Self { include_ignored, force }
+    }
 }
 
 /// Checkpoint the files of this folder now

@@ -15,11 +15,11 @@ use clap::{Args, Parser, Subcommand};
 use piton::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy};
 use piton_types::{RunId, StepPath, Value, from_json, from_value};
 
-use crate::reference::{InvalidReference, Reference};
 use agents::{Drift, Lease};
 use files::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use first_use::{Demo, Doctor, ReferenceBook};
 use hook::Hook;
+use piton_app::references::{InvalidReference, Reference};
 use store::{Check, Copy, Export, Gc, Import};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.

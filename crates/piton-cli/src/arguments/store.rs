@@ -8,7 +8,7 @@ use piton::Retention;
 use piton_types::RunId;
 
 use crate::arguments::Consent;
-use crate::reference::Reference;
+use piton_app::references::Reference;
 
 /// Give back the space of what needn't be kept
 ///

@@ -5,8 +5,7 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use piton::{
-    AnswerError, Context, Liveness, OpenQuestion, RunError, answer_question, choose, liveness, open_questions,
-    this_process, yes_or_no,
+    Context, Liveness, OpenQuestion, answer_question, choose, liveness, open_questions, this_process, yes_or_no,
 };
 use piton_types::{RunId, RunKind, Value, from_json};
 use serde_json::json;
@@ -14,12 +13,12 @@ use serde_json::json;
 use crate::arguments::files::DriftWatch;
 use crate::arguments::{Answer, ChangeFlags, Resume};
 use crate::commands::resume;
-use crate::consent::answer as say;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::questions::lines;
-use crate::resolve::run_id;
 use crate::session::Session;
+use crate::terminal::answer as say;
+use piton_app::references::run_id;
 
 pub(crate) async fn execute(session: &Session, arguments: Answer) -> Result<Exit, Failure> {
     let nothing = || Failure::usage("nothing was answered").hint("say it with `--set NAME=VALUE` or `--value VALUE`.");
@@ -131,19 +130,6 @@ fn ask(question: &OpenQuestion) -> Option<Value> {
         match question.check(&Value::map(answer.clone())) {
             Ok(_) => return Some(Value::map(answer)),
             Err(wrong) => about = format!("{}\n", clean(&wrong)),
-        }
-    }
-}
-
-impl From<AnswerError> for Failure {
-    fn from(error: AnswerError) -> Self {
-        match error {
-            AnswerError::Run(RunError::Unanswered { step }) => {
-                Self::refused(format!("the time for an answer to {} is over", clean(step.as_str())))
-                    .hint("nothing was changed. `piton resume RUN` does what the document says for that.")
-            }
-            AnswerError::Run(error) => error.into(),
-            error => Self::fixable(clean(&error.to_string())).hint("nothing was changed; the question is still open."),
         }
     }
 }

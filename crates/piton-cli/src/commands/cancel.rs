@@ -6,12 +6,13 @@ use piton::{Context, History, Requested, RunError, cancel};
 use piton_types::{IllegalMove, RunStatus};
 
 use crate::arguments::Cancel;
-use crate::back::finished;
 use crate::commands::stop::told;
-use crate::consent::Plan;
+use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
-use crate::resolve::run_id;
 use crate::session::Session;
+use piton_app::Plan;
+use piton_app::references::run_id;
+use piton_app::runs::back::finished;
 
 pub(crate) async fn execute(session: &Session, arguments: &Cancel) -> Result<Exit, Failure> {
     let store = session.store().await?;
@@ -34,7 +35,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Cancel) -> Result<Exi
     if finished > 0 {
         plan.line(format!("{finished} finished {steps} in its log"));
     }
-    if !plan.agreed(session, arguments.consent)? {
+    if !agreed(&plan, session, arguments.consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }

@@ -13,15 +13,15 @@ use piton_types::{CheckpointRef, Timestamp};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::store::Check;
-use crate::consent::Plan;
+use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
-use crate::place::Found;
-use crate::progress::through_stores;
-use crate::reference::Reference;
-use crate::resolve::run_id;
 use crate::session::Session;
 use crate::{table, view};
+use piton_app::Plan;
+use piton_app::place::Found;
+use piton_app::references::Reference;
+use piton_app::references::run_id;
 
 /// How many of a kind are named.
 const NAMED: usize = 20;
@@ -34,7 +34,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
     let exit = match &arguments.reference {
         None => {
             let checking = check(&store, &SnapshotReach, arguments.deep);
-            let report = through_stores(session, "checking", checking).await?;
+            let report = session.through_stores("checking", checking).await?;
             note_sizes(session, &store, &report).await?;
             show(session, &report)?;
             if report.is_whole() { Exit::Done } else { Exit::UserFixable }
@@ -42,7 +42,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
         Some(Reference::Run(prefix)) => {
             let run = run_id(&store, prefix).await?;
             let checking = check_run(&store, &run, &SnapshotReach);
-            let report = through_stores(session, "checking", checking).await?;
+            let report = session.through_stores("checking", checking).await?;
             let whole = report.is_whole();
             show(session, &CheckReport { runs: vec![report], ..CheckReport::default() })?;
             if whole { Exit::Done } else { Exit::UserFixable }
@@ -105,7 +105,7 @@ async fn checkpoint(
     if let Reference::Entry { run, seq } = reference {
         return Ok(CheckpointRef { run: run_id(store, run).await?, seq: *seq });
     }
-    let (log, entry) = crate::resolve::resolve_checkpoint(session, store, reference).await?;
+    let (log, entry) = piton_app::references::resolve_checkpoint(session, store, reference).await?;
     Ok(CheckpointRef { run: log.run().clone(), seq: entry.seq })
 }
 
@@ -192,7 +192,7 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
                 found.tell(session)?;
                 return Ok(Exit::UserFixable);
             }
-            if !found.plan(session)?.agreed(session, arguments.consent)? {
+            if !agreed(&found.plan(session)?, session, arguments.consent)? {
                 return Ok(Exit::Done);
             }
             let opened = damaged.open_or_gather(DamagedWal::KeepPrefix).await?;
@@ -208,12 +208,12 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         Opened::Log(log) => return Err(log.error().into()),
     };
     let key = match piton_store::is_encrypted(&*below).await? {
-        true => Some(session.surroundings.keys.key()?),
+        true => Some(session.surroundings.keys.key(session.shell())?),
         false => None,
     };
     let store = session.unlock_with(Arc::clone(&below), key.as_ref()).await?;
     let checking = check(&store, &SnapshotReach, arguments.deep);
-    let report = through_stores(session, "checking", checking).await?;
+    let report = session.through_stores("checking", checking).await?;
     if report.is_whole() && !is_gathered {
         store.close().await?;
         match &log {
@@ -236,7 +236,7 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
     let mut plan = Plan::new("keep what is whole in a new store");
     plan.line(format!("{} becomes the store", new.display()));
     plan.line(format!("{} and its log are kept beside it as .damaged-N", path.display()));
-    if !plan.agreed(session, arguments.consent)? {
+    if !agreed(&plan, session, arguments.consent)? {
         store.close().await?;
         drop((store, below));
         damaged.clear(&damaged.beside("-gathered"))?;
@@ -257,7 +257,7 @@ async fn repair(session: &Session, arguments: &Check) -> Result<Exit, Failure> {
         }
         Ok::<_, StoreError>(())
     };
-    through_stores(session, "keeping what is whole", salvaging).await?;
+    session.through_stores("keeping what is whole", salvaging).await?;
     match rules(&*store).await {
         Ok(rules) => set_rules(&*target, &rules).await?,
         Err(_) => said.push("the rules for what is kept are lost: the usual ones hold (`piton gc --help`)".to_owned()),

@@ -3,22 +3,20 @@
 use piton::workspace::{Goal, Record, RestoreOptions};
 use serde_json::json;
 
-use crate::arguments::files::{Capture, Change, Checkpoint, CheckpointAction, Conflict};
+use crate::arguments::files::{Change, Checkpoint, CheckpointAction, Conflict};
 use crate::commands::{restore, save};
 use crate::failure::{Exit, Failure};
-use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;
 use crate::table::Table;
 use crate::view;
-
-const CAPTURE: Capture = Capture { include_ignored: false, force: false };
+use piton_app::files::{Capture, open, watched};
 
 pub(crate) async fn execute(session: &Session, arguments: Checkpoint) -> Result<Exit, Failure> {
     match arguments.action {
         CheckpointAction::Create { description } => {
             let store = session.store_or_create().await?;
-            let workspace = open(session, &store, CAPTURE).await?;
+            let workspace = open(session, &store, Capture::default()).await?;
             let record = Record::manual(description.join(" "));
             let saved = watched(session, async |progress| workspace.save(record, &progress).await).await?;
             store.close().await?;
@@ -28,7 +26,7 @@ pub(crate) async fn execute(session: &Session, arguments: Checkpoint) -> Result<
         CheckpointAction::List => list(session).await,
         CheckpointAction::Restore { id } => {
             let store = session.store().await?;
-            let workspace = open(session, &store, CAPTURE).await?;
+            let workspace = open(session, &store, Capture::default()).await?;
             let timeline = workspace.timeline().await?;
             let checkpoint =
                 timeline.find_short(&id).map_err(|error| Failure::fixable(clean(&error.to_string())))?.clone();
@@ -38,7 +36,7 @@ pub(crate) async fn execute(session: &Session, arguments: Checkpoint) -> Result<
                 conflict: Some(Conflict::Merge),
                 model: None,
                 config: None,
-                capture: CAPTURE,
+                capture: crate::arguments::files::Capture::default(),
             };
             let goal = Goal::Checkpoint(checkpoint);
             let exit =
@@ -51,7 +49,7 @@ pub(crate) async fn execute(session: &Session, arguments: Checkpoint) -> Result<
 
 async fn list(session: &Session) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let workspace = open(session, &store, CAPTURE).await?;
+    let workspace = open(session, &store, Capture::default()).await?;
     let timeline = workspace.timeline().await?;
     store.close().await?;
     let output = &session.output;

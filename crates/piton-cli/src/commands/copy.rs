@@ -12,12 +12,11 @@ use serde_json::json;
 
 use crate::arguments::store::Copy;
 use crate::failure::{Exit, Failure};
-use crate::keys::KeySources;
-use crate::place::{Origin, Place};
-use crate::progress::through_stores;
-use crate::resolve::run_id;
 use crate::session::Session;
 use crate::table;
+use piton_app::place::keys::KeySources;
+use piton_app::place::{Origin, Place};
+use piton_app::references::run_id;
 
 pub(crate) async fn execute(session: &Session, arguments: &Copy) -> Result<Exit, Failure> {
     let place = |url: &String| Place { url: url.clone(), origin: Origin::Option };
@@ -111,7 +110,7 @@ pub(crate) async fn copy_all(
         }
         Ok::<_, Failure>(())
     };
-    through_stores(session, "copying", copying).await?;
+    session.through_stores("copying", copying).await?;
     if session.output.is_json() {
         session.output.object(&json!({
             "runs": runs.iter().map(RunId::as_str).collect::<Vec<_>>(),

@@ -14,11 +14,11 @@ use crate::arguments::Diff;
 use crate::commands::{file_diff, run_diff};
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
-use crate::reference::Reference;
-use crate::resolve::{resolve_checkpoint, run_id};
 use crate::session::Session;
 use crate::table::cut;
 use crate::view;
+use piton_app::references::Reference;
+use piton_app::references::{resolve_checkpoint, run_id};
 
 pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit, Failure> {
     let (from, to) = match (&arguments.from, &arguments.to) {

@@ -13,9 +13,9 @@ use serde_json::{Value as Json, json};
 
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
-use crate::place::Found;
 use crate::session::Session;
 use crate::table;
+use piton_app::place::Found;
 
 /// Less free space than this is too little for comfort.
 const LITTLE_SPACE: u64 = 1 << 30;
@@ -111,7 +111,7 @@ async fn store(session: &Session) -> Vec<Finding> {
             findings.extend(disk(&session.surroundings.folder));
             return findings;
         }
-        Err(failure) => return vec![Finding::problem("store", failure.message(), failure.advice())],
+        Err(failure) => return vec![Finding::problem("store", failure.message(), advice(&failure))],
     };
     let path = place.url.split_once(':').map(|(_, path)| PathBuf::from(path)).filter(|path| path.exists());
     // Before it is opened, which would put it right.
@@ -129,13 +129,18 @@ async fn store(session: &Session) -> Vec<Finding> {
                 findings.push(Finding::problem("store", error, "`piton check` says what is damaged and what is whole"));
             }
         }
-        Err(failure) => findings.push(Finding::problem("store", failure.message(), failure.advice())),
+        Err(failure) => findings.push(Finding::problem("store", failure.message(), advice(&failure))),
     }
     if let Some(path) = path {
         findings.extend(network(&path));
         findings.extend(disk(&path));
     }
     findings
+}
+
+/// What to do about a failure.
+fn advice(failure: &Failure) -> String {
+    failure.advice().map_or_else(|| "see what it says, and try again".to_owned(), ToString::to_string)
 }
 
 /// Promise 28: nobody else can read it.

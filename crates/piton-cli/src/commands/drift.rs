@@ -3,27 +3,28 @@
 use std::sync::Arc;
 
 use piton::workspace::{
-    Advice, Contested, DriftError, DriftEvent, DriftOptions, DriftReport, Preference, Rebased, Record, Resolution,
-    Workspace, advise,
+    Advice, Contested, DriftEvent, DriftOptions, DriftReport, Preference, Rebased, Record, Resolution, Workspace,
+    advise,
 };
 use piton_types::RunId;
 use serde_json::json;
 
 use crate::arguments::agents::{Drift, Prefer, Resolve};
-use crate::arguments::files::Capture;
-use crate::consent::Plan;
+use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
-use crate::files::open;
 use crate::output::clean;
-use crate::resolve::run_id;
 use crate::session::Session;
+use piton_app::Plan;
+use piton_app::files::Capture;
+use piton_app::files::open;
+use piton_app::references::run_id;
 
 /// How many files are named.
 const NAMED: usize = 20;
 
 pub(crate) async fn execute(session: &Session, arguments: Drift) -> Result<Exit, Failure> {
     let store = session.store_or_create().await?;
-    let workspace = open(session, &store, Capture { include_ignored: false, force: true }).await?;
+    let workspace = open(session, &store, Capture::ACCEPTED).await?;
     let run = match &arguments.run {
         Some(run) => run_id(&store, run).await?,
         None => workspace.run(),
@@ -138,7 +139,7 @@ async fn rebase(session: &Session, workspace: &Workspace, run: &RunId, arguments
         None => "no test command is given, so nothing checks what comes out".to_owned(),
     });
     plan.line("`piton drift --undo-rebase` takes it back");
-    if !plan.agreed(session, arguments.consent)? {
+    if !agreed(&plan, session, arguments.consent)? {
         return Ok(Exit::Done);
     }
     let record = Record::manual("before a rebase");
@@ -152,7 +153,7 @@ async fn rebase(session: &Session, workspace: &Workspace, run: &RunId, arguments
 async fn undo_rebase(session: &Session, workspace: &Workspace, arguments: &Drift) -> Result<Exit, Failure> {
     let mut plan = Plan::new("the last rebase is taken back");
     plan.line("your git is written: branch, index and objects become what they were");
-    if !plan.agreed(session, arguments.consent)? {
+    if !agreed(&plan, session, arguments.consent)? {
         return Ok(Exit::Done);
     }
     let done = workspace.undo_rebase().await?;
@@ -167,20 +168,4 @@ fn say(session: &Session, done: &Rebased) -> Result<Exit, Failure> {
         session.output.data(&format!("{} moved from {old} to {new}", clean(branch)))?;
     }
     Ok(Exit::Done)
-}
-
-impl From<DriftError> for Failure {
-    fn from(error: DriftError) -> Self {
-        let text = clean(&error.to_string());
-        match error {
-            DriftError::Workspace(error) => error.into(),
-            DriftError::Refused { .. } => Self::refused(text).hint("nothing was changed."),
-            DriftError::TestFailed { .. } => Self::refused(text).hint("put right what it found, then try again."),
-            DriftError::NoRepository { .. } => {
-                Self::fixable(text).hint("`piton status` tells what changed in a folder without git.")
-            }
-            DriftError::NoGit => Self::fixable(text).hint("install git; everything but drift works without it."),
-            error => Self::fixable(text).causes_of(&error),
-        }
-    }
 }

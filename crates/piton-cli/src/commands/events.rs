@@ -10,11 +10,11 @@ use serde_json::Value as Json;
 use crate::arguments::Events;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
-use crate::resolve::run_id;
 use crate::session::Session;
 use crate::signals::{Ended, until_stopped};
 use crate::table::{cut, took};
 use crate::view;
+use piton_app::references::run_id;
 
 /// How often a followed log is looked at.
 const LOOK: Duration = Duration::from_millis(200);

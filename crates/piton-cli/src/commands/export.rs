@@ -12,10 +12,9 @@ use piton::workspace::SnapshotReach;
 
 use crate::arguments::store::Export;
 use crate::failure::{Exit, Failure};
-use crate::place::{Origin, Place};
-use crate::progress::through_stores;
-use crate::resolve::run_id;
 use crate::session::Session;
+use piton_app::place::{Origin, Place};
+use piton_app::references::run_id;
 
 /// A private folder that goes away with the value. What is in it isn't encrypted, so it goes away with the process too,
 /// however that ends: somebody waits for that.
@@ -84,7 +83,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Export) -> Result<Exi
         }
         Ok::<_, Failure>(())
     };
-    through_stores(session, "exporting", exporting).await?;
+    session.through_stores("exporting", exporting).await?;
     if store.hashing().is_keyed() {
         session.output.note("What was exported isn't encrypted: whoever has the file can read it.");
     }

@@ -5,14 +5,14 @@ use piton_store::{RunLog, SealedEntry};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Diff;
-use crate::arguments::files::Capture;
 use crate::commands::status::{change_json, change_line};
 use crate::failure::{Exit, Failure};
-use crate::files::{open, watched};
 use crate::output::clean;
-use crate::reference::Reference;
-use crate::resolve::resolve_checkpoint;
 use crate::session::Session;
+use piton_app::files::Capture;
+use piton_app::files::{open, watched};
+use piton_app::references::Reference;
+use piton_app::references::resolve_checkpoint;
 
 /// The largest file whose lines are compared.
 const MAX_TEXT: u64 = 16 << 20;

@@ -15,19 +15,19 @@ use piton_types::{Clock as _, PartName, RunId, RunKind, StepPath, Value, from_va
 use serde_json::json;
 
 use crate::arguments::Fork;
-use crate::arguments::files::Capture;
-use crate::documents;
 use crate::failure::{Exit, Failure};
-use crate::files::open;
 use crate::output::{Output, Verbosity, clean};
-use crate::outside::{services, without_secrets};
-use crate::place::Surroundings;
-use crate::resolve::{Target, resolve};
 use crate::session::Session;
 use crate::view;
+use piton_app::documents;
+use piton_app::documents::outside::{services, without_secrets};
+use piton_app::files::Capture;
+use piton_app::files::open;
+use piton_app::place::Surroundings;
+use piton_app::references::{Target, resolve};
 
 pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, Failure> {
-    let store = without_secrets(session.store().await?, arguments.config.as_deref())?;
+    let store = without_secrets(session, session.store().await?, arguments.config.as_deref())?;
     let (log, entry) = match resolve(session, &store, &arguments.reference).await? {
         Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
         Target::Run(log) => {
@@ -159,7 +159,7 @@ async fn fork_into_folder(
     into: &Path,
     include_ignored: bool,
 ) -> Result<Exit, Failure> {
-    let workspace = open(session, store, Capture { include_ignored: false, force: true }).await?;
+    let workspace = open(session, store, Capture::ACCEPTED).await?;
     let timeline = workspace.timeline().await?;
     // The files as they were then: of the run itself, or else of the folder.
     let own = |moment: &&Moment| moment.checkpoint.run == at.run && moment.checkpoint.seq <= at.seq;

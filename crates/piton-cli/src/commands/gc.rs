@@ -6,15 +6,16 @@ use piton::Retention;
 use piton::retention::{Bounds, GRACE, Keeper, Plan as Retained, Why, rules, set_rules};
 use serde_json::json;
 
-use crate::arguments::files::Capture;
 use crate::arguments::store::Gc;
-use crate::consent::Plan;
+use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
-use crate::keeping::{self, with_keeper};
 use crate::output::clean;
-use crate::progress::through_stores;
 use crate::session::Session;
-use crate::{files, table};
+use crate::table;
+use piton_app::Plan;
+use piton_app::files;
+use piton_app::files::Capture;
+use piton_app::store::keeping::{self, with_keeper};
 
 /// How many of a kind are named.
 const NAMED: usize = 20;
@@ -31,7 +32,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
     let plan_for = async |keeper: &Keeper<'_>| if over { keeper.plan_for_space().await } else { keeper.plan().await };
     let rules = arguments.rules(rules(&*store).await?);
     let planning = with_keeper(&store, workspace.as_ref(), rules.clone(), grace, async |keeper| plan_for(keeper).await);
-    let retained = through_stores(session, "looking for what needn't be kept", planning).await?;
+    let retained = session.through_stores("looking for what needn't be kept", planning).await?;
     let mut plan = show(&retained, grace, over);
     if rules != Retention::default() {
         plan.line(words(&rules));
@@ -39,7 +40,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
     if arguments.remember {
         plan.line("these are the store's rules from now on");
     }
-    if !plan.agreed(session, arguments.consent)? {
+    if !agreed(&plan, session, arguments.consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }
@@ -51,7 +52,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Gc) -> Result<Exit, F
         // As it is now: a run that went on since the plan was shown stays.
         keeper.carry_out(&retained, Bounds::NONE).await
     });
-    let kept = through_stores(session, "giving space back", carrying_out).await?;
+    let kept = session.through_stores("giving space back", carrying_out).await?;
     let budget = match &workspace {
         Some(workspace) => Some(workspace.budget().await?),
         None => None,

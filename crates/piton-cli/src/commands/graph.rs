@@ -3,10 +3,10 @@
 use piton::{Document, NodeSpec};
 
 use crate::arguments::{Drawing, Graph};
-use crate::documents;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
+use piton_app::documents;
 
 pub(crate) async fn execute(session: &Session, arguments: Graph) -> Result<Exit, Failure> {
     let (_, document) = documents::read_valid(&arguments.document)?;

@@ -18,19 +18,19 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::files::Guard;
 use crate::commands::status::{change_json, change_line};
-use crate::drift_watch::watch;
 use crate::failure::{Exit, Failure};
-use crate::files::{open, watched};
-use crate::keeping;
 use crate::output::clean;
 use crate::session::Session;
+use piton_app::files::drift_watch::watch;
+use piton_app::files::{open, watched};
+use piton_app::store::keeping;
 
 /// How many changes are named at the end.
 const NAMED: usize = 20;
 
 pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit, Failure> {
     let store = session.store_or_create().await?;
-    let workspace = open(session, &store, arguments.capture).await?;
+    let workspace = open(session, &store, arguments.capture.into()).await?;
     let run = RunId::generate(session.now(), &SystemRandom);
     let command: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let name = command.join(" ");
@@ -63,7 +63,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     let workspace = match workspace.standing() {
         Standing::There => workspace,
         Standing::Replaced if is_there(&store.url()) => {
-            let anew = open(session, &store, arguments.capture).await?;
+            let anew = open(session, &store, arguments.capture.into()).await?;
             guarded.move_to(&anew);
             anew
         }

@@ -8,13 +8,13 @@ use serde_json::json;
 
 use crate::arguments::Init;
 use crate::failure::{Exit, Failure};
-use crate::keys::read_or_make;
-use crate::place::{Found, Origin, Place};
 use crate::session::Session;
 use crate::table;
+use piton_app::place::keys::read_or_make;
+use piton_app::place::{Found, Origin, Place};
 
 pub(crate) async fn execute(session: &Session, arguments: &Init) -> Result<Exit, Failure> {
-    let Session { output, surroundings, .. } = session;
+    let (output, surroundings) = (&session.output, &session.surroundings);
     if !arguments.encrypt {
         session.wants_none_in_clear().await?;
         if arguments.here && surroundings.keys.option.is_some() && !surroundings.has_store_here() {
@@ -90,7 +90,7 @@ async fn encrypt(session: &Session, arguments: &Init, place: &Place) -> Result<O
             }
             key
         }
-        _ => keys.new_passphrase()?,
+        _ => keys.new_passphrase(session.shell())?,
     };
     let below = session.open_below(place, true).await?;
     Ok(Some(Arc::new(EncryptedStore::create(below, &key, Arc::new(SystemRandom)).await?)))

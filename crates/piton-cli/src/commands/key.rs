@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::arguments::{KeyArguments, KeyVerb};
 use crate::failure::{Exit, Failure};
-use crate::keys::read_or_make;
-use crate::place::Found;
 use crate::session::Session;
+use piton_app::place::Found;
+use piton_app::place::keys::read_or_make;
 
 pub(crate) async fn execute(session: &Session, arguments: &KeyArguments) -> Result<Exit, Failure> {
     let KeyVerb::Rotate(arguments) = &arguments.verb;
@@ -19,10 +19,10 @@ pub(crate) async fn execute(session: &Session, arguments: &KeyArguments) -> Resu
         return Err(Failure::fixable(format!("{} isn't encrypted", store.url()))
             .hint("`piton init --encrypt` makes a new store that is."));
     }
-    let old = session.surroundings.keys.key()?;
+    let old = session.surroundings.keys.key(session.shell())?;
     let (new, made) = match &arguments.new_key_file {
         Some(path) => read_or_make(path)?,
-        None => (session.surroundings.keys.new_passphrase()?, false),
+        None => (session.surroundings.keys.new_passphrase(session.shell())?, false),
     };
     if !made {
         // Whatever opens the store before it is rotated would still open it afterwards.

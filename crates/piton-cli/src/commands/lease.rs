@@ -4,22 +4,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::workspace::{RelPath, Reservation, ReservationError, Reservations, ReserveMode, Take};
+use piton::workspace::{RelPath, Reservation, Reservations, ReserveMode, Take};
 use piton::{Liveness, liveness, process, this_process};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::agents::{Lease, LeaseAction, Owner};
-use crate::arguments::files::Capture;
 use crate::commands::restore::inside;
 use crate::failure::{Exit, Failure};
-use crate::files::open;
 use crate::output::clean;
 use crate::session::Session;
 use crate::table::Table;
+use piton_app::files::Capture;
+use piton_app::files::open;
 
 pub(crate) async fn execute(session: &Session, arguments: Lease) -> Result<Exit, Failure> {
     let store = session.store_or_create().await?;
-    let capture = Capture { include_ignored: false, force: true };
+    let capture = Capture::ACCEPTED;
     let workspace = open(session, &store, capture).await?;
     let me = this_process();
     let book = {
@@ -115,20 +115,4 @@ fn reservation_json(held: &Reservation) -> Json {
         "expires_at": held.expires_at.to_string(),
         "pid": held.holder.as_ref().map(|holder| holder.pid),
     })
-}
-
-impl From<ReservationError> for Failure {
-    fn from(error: ReservationError) -> Self {
-        match error {
-            ReservationError::Workspace(error) => error.into(),
-            ReservationError::Held { ref held } => {
-                let until = held.iter().map(|held| held.expires_at).max().map(|at| at.to_string()).unwrap_or_default();
-                Self::refused(clean(&error.to_string()))
-                    .hint(format!("it ends at {until} unless it is renewed; `--wait SECONDS` waits for it."))
-            }
-            ReservationError::OutOfOrder { .. } => Self::refused(clean(&error.to_string()))
-                .hint("take all at once, or drop what you have first; without `--wait` it is only tried."),
-            error => Self::refused(clean(&error.to_string())),
-        }
-    }
 }

@@ -13,11 +13,11 @@ use crate::arguments::{Log, Subject};
 use crate::commands::path_log;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
-use crate::resolve::{Target, resolve};
-use crate::runs::Runs;
 use crate::session::Session;
 use crate::table::Table;
 use crate::view;
+use piton_app::references::Runs;
+use piton_app::references::{Target, resolve};
 
 /// How many entries are read at a time when not all of them count.
 const PAGE: usize = 64;

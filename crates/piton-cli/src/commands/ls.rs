@@ -17,8 +17,8 @@ use crate::output::clean;
 use crate::questions;
 use crate::session::Session;
 use crate::table::{Table, took};
-use crate::usage::{self, cost_text, usage_json};
 use crate::view;
+use piton_app::runs::usage::{self, cost_text, usage_json};
 
 /// A run as it is listed.
 struct Row {

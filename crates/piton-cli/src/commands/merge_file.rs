@@ -18,12 +18,15 @@ const MOST: usize = 127;
 /// What git ends with when files can't be merged at all.
 const UNMERGEABLE: Exit = Exit::Of(255);
 
-pub(crate) fn execute(session: &Session, arguments: &MergeFile) -> Result<Exit, Failure> {
+pub(crate) fn execute(session: &Session, arguments: &MergeFile) -> Exit {
+    merge_files(session, arguments).unwrap_or_else(|failure| session.output.failure_with(&failure, UNMERGEABLE))
+}
+
+fn merge_files(session: &Session, arguments: &MergeFile) -> Result<Exit, Failure> {
     let (base, ours, theirs) =
         (read_or_nothing(&arguments.base)?, read(&arguments.ours)?, read_or_nothing(&arguments.theirs)?);
-    let merged = merge(&base, &ours, &theirs, &options(arguments)).map_err(|error| {
-        Failure::new(UNMERGEABLE, format!("can't merge {}", shown(&arguments.ours))).because(&error)
-    })?;
+    let merged = merge(&base, &ours, &theirs, &options(arguments))
+        .map_err(|error| Failure::fixable(format!("can't merge {}", shown(&arguments.ours))).because(&error))?;
     if session.output.is_json() {
         session.output.object(&json!({
             "conflicts": merged.conflicts,
@@ -35,7 +38,7 @@ pub(crate) fn execute(session: &Session, arguments: &MergeFile) -> Result<Exit, 
         match written {
             // Whoever reads has seen enough.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            written => written.map_err(|error| Failure::new(UNMERGEABLE, "can't write to stdout").because(&error))?,
+            written => written.map_err(|error| Failure::fixable("can't write to stdout").because(&error))?,
         }
     }
     if !arguments.stdout {
@@ -81,19 +84,18 @@ fn read_or_nothing(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let fail = |error| Failure::new(UNMERGEABLE, format!("can't read {}", shown(path))).because(&error);
+    let fail = |error| Failure::fixable(format!("can't read {}", shown(path))).because(&error);
     let about = std::fs::metadata(path).map_err(fail)?;
     if !about.is_file() {
         // A pipe would be waited for.
-        return Err(Failure::new(UNMERGEABLE, format!("{} is no regular file", shown(path))));
+        return Err(Failure::fixable(format!("{} is no regular file", shown(path))));
     }
     std::fs::read(path).map_err(fail)
 }
 
 /// Whole or not at all: the text waits beside the file and takes its place.
 fn write(path: &Path, text: &[u8]) -> Result<(), Failure> {
-    let fail =
-        |error: std::io::Error| Failure::new(UNMERGEABLE, format!("can't write {}", shown(path))).because(&error);
+    let fail = |error: std::io::Error| Failure::fixable(format!("can't write {}", shown(path))).because(&error);
     // A link stays one: what it leads to is what is merged.
     let path = path.canonicalize().map_err(fail)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -59,7 +59,7 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Restore(arguments) => restore::execute(session, &arguments).await,
         Verb::Drift(arguments) => drift::execute(session, arguments).await,
         Verb::Lease(arguments) => lease::execute(session, arguments).await,
-        Verb::MergeFile(arguments) => merge_file::execute(session, &arguments),
+        Verb::MergeFile(arguments) => Ok(merge_file::execute(session, &arguments)),
         Verb::Checkpoint(arguments) => checkpoint::execute(session, arguments).await,
         Verb::Init(arguments) => init::execute(session, &arguments).await,
         Verb::Key(arguments) => key::execute(session, &arguments).await,

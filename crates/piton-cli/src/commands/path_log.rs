@@ -9,15 +9,15 @@ use piton_types::Seq;
 use serde_json::json;
 
 use crate::arguments::Log;
-use crate::arguments::files::Capture;
 use crate::commands::restore::inside;
 use crate::commands::status::{change_json, change_line};
 use crate::failure::{Exit, Failure};
-use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;
 use crate::table::Table;
 use crate::view;
+use piton_app::files::Capture;
+use piton_app::files::{open, watched};
 
 /// How many changed paths of a checkpoint are named in the table.
 const NAMED: usize = 2;
@@ -30,7 +30,7 @@ pub(crate) async fn execute(
     of: Option<(RunLog, Seq)>,
     paths: &[PathBuf],
 ) -> Result<Exit, Failure> {
-    let workspace = open(session, store, Capture { include_ignored: false, force: true }).await?;
+    let workspace = open(session, store, Capture::ACCEPTED).await?;
     let paths = paths.iter().map(|path| inside(workspace.root(), path)).collect::<Result<Vec<_>, _>>()?;
     let mut history = watched(session, async |_| workspace.history_of(paths).await).await?;
     store.close().await?;

@@ -15,15 +15,15 @@ use serde_json::{Value as Json, json};
 
 use crate::arguments::Consent;
 use crate::arguments::files::{Change, Conflict, Restore};
-use crate::consent::answer;
 use crate::failure::{Exit, Failure};
-use crate::files::{open, watched};
-use crate::keeping;
 use crate::output::clean;
-use crate::outside::chosen_model;
-use crate::reference::Reference;
-use crate::resolve::resolve_checkpoint;
 use crate::session::Session;
+use crate::terminal::answer;
+use piton_app::documents::outside::chosen_model;
+use piton_app::files::{open, watched};
+use piton_app::references::Reference;
+use piton_app::references::resolve_checkpoint;
+use piton_app::store::keeping;
 
 /// How many paths of a plan are named before it is asked about.
 const NAMED: usize = 40;
@@ -32,7 +32,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
     let store = session.store().await?;
     let (log, entry) = resolve_checkpoint(session, &store, &arguments.reference).await?;
     let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
-    let workspace = open(session, &store, arguments.change.capture).await?;
+    let workspace = open(session, &store, arguments.change.capture.into()).await?;
     let root = workspace.root().to_owned();
     let paths = |paths: &[PathBuf]| paths.iter().map(|path| inside(&root, path)).collect::<Result<Vec<_>, _>>();
     let only = paths(&arguments.paths)?;
@@ -52,7 +52,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
         selection: Selection { only, not: paths(&arguments.not)? },
         exact: arguments.exact,
         times: arguments.times,
-        ..options(&arguments.change)?
+        ..options(session, &arguments.change)?
     };
     let at = checkpoint.clone();
     let goal = Goal::Checkpoint(checkpoint);
@@ -69,7 +69,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Ex
 }
 
 /// What the options that all three verbs have mean.
-pub(crate) fn options(change: &Change) -> Result<RestoreOptions, Failure> {
+pub(crate) fn options(session: &Session, change: &Change) -> Result<RestoreOptions, Failure> {
     let asks = !change.yes && !change.dry_run && has_terminal();
     let conflict = change.conflict.unwrap_or(if asks { Conflict::Ask } else { Conflict::Merge });
     let resolution = match conflict {
@@ -87,7 +87,7 @@ pub(crate) fn options(change: &Change) -> Result<RestoreOptions, Failure> {
             return Err(Failure::usage("`--conflict resolve` needs `--config FILE` with a provider of models"));
         }
         (Conflict::Resolve | Conflict::Ask, Some(config)) => {
-            let (provider, model) = chosen_model(config, change.model.as_deref())?;
+            let (provider, model) = chosen_model(session, config, change.model.as_deref())?;
             let options = ModelResolverOptions { model, ..ModelResolverOptions::default() };
             let resolver = ModelResolver::new(provider, options)
                 .map_err(|error| Failure::fixable("the network can't be set up").because(&error))?;

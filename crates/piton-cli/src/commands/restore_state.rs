@@ -8,13 +8,14 @@ use serde_json::json;
 
 use crate::arguments::Consent;
 use crate::arguments::files::Restore;
-use crate::back::{entails, put_back};
-use crate::consent::Plan;
+use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
-use crate::reference::Reference;
-use crate::resolve::{Target, resolve};
 use crate::session::Session;
 use crate::view;
+use piton_app::Plan;
+use piton_app::references::Reference;
+use piton_app::references::{Target, resolve};
+use piton_app::runs::back::{entails, put_back};
 
 pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Exit, Failure> {
     let consent = Consent { yes: arguments.change.yes, dry_run: arguments.change.dry_run };
@@ -48,7 +49,7 @@ pub(crate) async fn put_state_back(
     if usage_back {
         plan.line("what it had used by then is what it has used");
     }
-    if !plan.agreed(session, consent)? {
+    if !agreed(&plan, session, consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::recovery::{
-    ChangePolicies, Changes, Examined, Recovery, RecoveryError, RequiredFiles, Severity, UpstreamPolicy,
-};
+use piton::recovery::{ChangePolicies, Changes, Examined, Recovery, RequiredFiles, Severity, UpstreamPolicy};
 use piton::workspace::{DriftOptions, FileChanges, UpstreamChanges, Workspace};
 use piton::{
     Bundle, Context, FlowOptions, Kinds, LeaseOptions, Limits, OpenRun, ResumePolicy, Run, RunError, Setting,
@@ -17,16 +15,17 @@ use piton_types::{PartName, RunId, RunKind};
 use serde_json::json;
 
 use crate::arguments::Resume;
-use crate::arguments::files::{Capture, DriftWatch};
+use crate::arguments::files::DriftWatch;
 use crate::ask::AskTerminal;
-use crate::documents;
 use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
-use crate::files;
 use crate::output::clean;
-use crate::outside::{self, services};
-use crate::resolve::run_id;
 use crate::session::Session;
+use piton_app::documents;
+use piton_app::documents::outside::{self, services};
+use piton_app::files;
+use piton_app::files::Capture;
+use piton_app::references::run_id;
 
 pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exit, Failure> {
     let store = session.store().await?;
@@ -193,7 +192,7 @@ async fn workspace_of(session: &Session, store: &Arc<dyn Store>, run: &RunId) ->
     };
     match log.entries(Span::ALL).await {
         Ok(entries) if entries.iter().any(|entry| entry.parts.contains_key(&part)) => {
-            let capture = Capture { include_ignored: false, force: true };
+            let capture = Capture::ACCEPTED;
             Ok(Some(files::open(session, store, capture).await?))
         }
         Ok(_) | Err(StoreError::Corrupt { .. }) => Ok(None),
@@ -223,27 +222,4 @@ pub(crate) async fn wait_for(
     }
     drop(Run::open(&context, open(Some(Duration::from_secs(seconds)))).await?);
     Ok(())
-}
-
-impl From<RecoveryError> for Failure {
-    fn from(error: RecoveryError) -> Self {
-        match error {
-            RecoveryError::Stopped(stopped) => {
-                let report = stopped.to_string();
-                let mut lines = report.lines().map(clean);
-                let first = lines.next().unwrap_or_default();
-                lines.fold(Self::refused(first), Self::cause).hint(match report.contains("integrity:") {
-                    true => {
-                        "nothing was done. Make a copy of the store before anything else; `piton check` says what is \
-                         damaged, `piton check --repair` keeps what is whole."
-                    }
-                    false => {
-                        "nothing was done. On a terminal this is asked; otherwise put right what is listed, then try again."
-                    }
-                })
-            }
-            RecoveryError::Store(error) => error.into(),
-            error => Self::fixable(error.to_string()).causes_of(&error),
-        }
-    }
 }

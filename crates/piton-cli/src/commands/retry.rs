@@ -9,15 +9,16 @@ use serde_json::json;
 
 use crate::arguments::Retry;
 use crate::arguments::files::DriftWatch;
-use crate::back::{entails, put_back, tries_again};
 use crate::commands::fork::changes;
 use crate::commands::resume::along;
-use crate::consent::Plan;
+use crate::consent::agreed;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
-use crate::outside::{services, without_secrets};
-use crate::resolve::run_id;
 use crate::session::Session;
+use piton_app::Plan;
+use piton_app::documents::outside::{services, without_secrets};
+use piton_app::references::run_id;
+use piton_app::runs::back::{entails, put_back, tries_again};
 
 /// What is recorded never changes: a new run branches off before the step, with the changes, and is driven.
 async fn with_changes(
@@ -35,7 +36,7 @@ async fn with_changes(
     let at = CheckpointRef { run: run.clone(), seq: Seq(first.0.saturating_sub(1)) };
     let mut plan = Plan::new(format!("branch a new run off {at} with the changes, and go on with it from {step}"));
     plan.line(format!("run {run} stays as it is"));
-    if !plan.agreed(session, arguments.consent)? {
+    if !agreed(&plan, session, arguments.consent)? {
         store.close().await?;
         return Ok(Exit::Done);
     }
@@ -61,7 +62,7 @@ async fn with_changes(
 }
 
 pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit, Failure> {
-    let store = without_secrets(session.store().await?, arguments.config.as_deref())?;
+    let store = without_secrets(session, session.store().await?, arguments.config.as_deref())?;
     let run = run_id(&store, &arguments.run).await?;
     let context = Context::system(Arc::clone(&store));
     let history = History::of(&context, &run).await?;
@@ -78,7 +79,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
             history.first_entry(step).ok_or_else(|| RunError::NoSuchStep { run: run.clone(), step: step.clone() })?;
         let at = StartAt::Step(step.clone());
         entails(&mut plan, &context, &run, &at, Seq(first.0.saturating_sub(1))).await?;
-        if !plan.agreed(session, arguments.consent)? {
+        if !agreed(&plan, session, arguments.consent)? {
             store.close().await?;
             return Ok(Exit::Done);
         }
@@ -95,7 +96,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
         }
         if arguments.consent.dry_run {
             tries_again(&mut plan, &history);
-            plan.agreed(session, arguments.consent)?;
+            agreed(&plan, session, arguments.consent)?;
             store.close().await?;
             return Ok(Exit::Done);
         }

@@ -8,15 +8,15 @@ use piton::{Bundle, FlowError, FlowOptions, Inputs, ResumePolicy, StartFlow, fil
 use piton_types::{RunId, Value, from_json};
 
 use crate::arguments::Run;
-use crate::arguments::files::Capture;
 use crate::commands::resume::{along, wait_for};
-use crate::documents;
 use crate::drive::{Along, drive};
 use crate::failure::{Exit, Failure};
-use crate::files;
-use crate::outside::services;
 use crate::session::Session;
-use crate::texts::{read_bytes, read_text};
+use piton_app::documents;
+use piton_app::documents::outside::services;
+use piton_app::documents::texts::{read_bytes, read_text};
+use piton_app::files;
+use piton_app::files::Capture;
 
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
     let bundle = documents::read(&arguments.document)?.map_err(FlowError::Document)?;

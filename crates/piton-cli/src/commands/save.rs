@@ -5,14 +5,15 @@ use serde_json::json;
 
 use crate::arguments::files::Save;
 use crate::failure::{Exit, Failure};
-use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;
-use crate::{keeping, table, view};
+use crate::{table, view};
+use piton_app::files::{open, watched};
+use piton_app::store::keeping;
 
 pub(crate) async fn execute(session: &Session, arguments: &Save) -> Result<Exit, Failure> {
     let store = session.store_or_create().await?;
-    let workspace = open(session, &store, arguments.capture).await?;
+    let workspace = open(session, &store, arguments.capture.into()).await?;
     keeping::make_room(session, &store, &workspace).await;
     let record = Record::manual(arguments.message.clone());
     let saved = watched(session, async |progress| workspace.save(record, &progress).await).await?;

@@ -8,11 +8,11 @@ use serde_json::{Map, Value as Json, json};
 use crate::arguments::Show;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
-use crate::resolve::{Target, resolve};
 use crate::session::Session;
 use crate::table::{Table, cut, took};
-use crate::usage::{self, cost_text, usage_json};
 use crate::view;
+use piton_app::references::{Target, resolve};
+use piton_app::runs::usage::{self, cost_text, usage_json};
 
 pub(crate) async fn execute(session: &Session, arguments: &Show) -> Result<Exit, Failure> {
     let store = session.store().await?;

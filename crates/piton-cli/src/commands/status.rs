@@ -11,17 +11,17 @@ use serde_json::{Value as Json, json};
 use crate::arguments::files::Status;
 use crate::commands::check::SIZES;
 use crate::failure::{Exit, Failure};
-use crate::files::{open, watched};
 use crate::output::clean;
 use crate::session::Session;
 use crate::{table, view};
+use piton_app::files::{open, watched};
 
 /// How many changes are named.
 const NAMED: usize = 50;
 
 pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let workspace = open(session, &store, arguments.capture).await?;
+    let workspace = open(session, &store, arguments.capture.into()).await?;
     let newest = workspace.newest().await?;
     let changes = match &newest {
         Some(moment) => {

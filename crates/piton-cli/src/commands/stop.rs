@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::arguments::Stop;
 use crate::failure::{Exit, Failure};
-use crate::resolve::run_id;
 use crate::session::Session;
+use piton_app::references::run_id;
 
 pub(crate) async fn execute(session: &Session, arguments: &Stop) -> Result<Exit, Failure> {
     let store = session.store().await?;

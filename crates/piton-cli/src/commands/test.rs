@@ -10,10 +10,12 @@ use futures_util::StreamExt as _;
 use serde_json::json;
 
 use crate::arguments::Test;
-use crate::cases::{Case, Counts, Death, Outcome, Plan, Verdict, find, junit, kill_everywhere, run, run_and_die};
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
+use piton_app::cases::{
+    Campaign, Case, Counts, Death, Outcome, Verdict, Victim, find, junit, kill_everywhere, run, run_and_die,
+};
 
 pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, Failure> {
     let mut folders = Vec::new();
@@ -36,9 +38,9 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
     let kill = arguments.kill_everywhere.then(|| {
         // Each case has its share of the budget; as many as there are jobs use theirs at once.
         let share = |seconds| Duration::from_secs(seconds) * u32::try_from(jobs).unwrap_or(1) / folders.len() as u32;
-        Plan { budget: arguments.budget.map(share), seed: arguments.seed }
+        Campaign { budget: arguments.budget.map(share), seed: arguments.seed, victim: victim() }
     });
-    let work = |folder| one(folder, kill.map(|plan| (plan, Arc::clone(&counts))));
+    let work = |folder| one(folder, kill.clone().map(|plan| (plan, Arc::clone(&counts))));
     let mut ended = futures_util::stream::iter(folders).map(work).buffered(jobs.max(1));
     let mut outcomes = Vec::new();
     while let Some(outcome) = ended.next().await {
@@ -57,12 +59,12 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
 }
 
 /// One case, on a task of its own: what it computes doesn't hold up the others.
-async fn one(folder: PathBuf, kill: Option<(Plan, Arc<Counts>)>) -> Outcome {
+async fn one(folder: PathBuf, kill: Option<(Campaign, Arc<Counts>)>) -> Outcome {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let work = tokio::spawn(async move {
         match Case::load(&folder) {
             Ok(case) => Ok(match kill {
-                Some((plan, counts)) => kill_everywhere(case, plan, &counts).await,
+                Some((plan, counts)) => kill_everywhere(case, &plan, &counts).await,
                 None => run(case).await,
             }),
             Err(message) => Err(message),
@@ -80,11 +82,33 @@ async fn one(folder: PathBuf, kill: Option<(Plan, Arc<Counts>)>) -> Outcome {
     }
 }
 
+/// This program, which kills itself.
+fn victim() -> Victim {
+    Arc::new(|doomed| {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = std::process::Command::new(program);
+        command.arg("test").arg(doomed.case).arg("--die-in").arg(doomed.place);
+        command.arg("--die-at").arg(doomed.death.call.to_string());
+        if doomed.death.after {
+            command.arg("--die-after");
+        }
+        if let Some(base) = doomed.base {
+            command.arg("--base-url").arg(base);
+        }
+        Ok(command)
+    })
+}
+
 /// What the process does that is to be killed.
 async fn die(folders: &[PathBuf], place: &Path, death: Death, base: Option<&str>) -> Result<Exit, Failure> {
     let [folder] = folders else { return Err(Failure::usage("one case dies at a time")) };
     let case = Case::load(folder).map_err(Failure::fixable)?;
-    run_and_die(&case, place, death, base).await.map_err(Failure::fixable)?;
+    let finished = |step: &str| {
+        let mut out = std::io::stdout().lock();
+        // If it can't be written, the parent that listened is gone.
+        let _ = writeln!(out, "{step}").and_then(|()| out.flush());
+    };
+    run_and_die(&case, place, death, base, finished).await.map_err(Failure::fixable)?;
     Ok(Exit::Done)
 }
 

@@ -9,11 +9,11 @@ use piton_types::{CheckpointRef, Seq, from_value};
 use crate::arguments::files::{Redo, Undo};
 use crate::commands::restore::{carry_out, options};
 use crate::failure::{Exit, Failure};
-use crate::files::open;
-use crate::keeping;
-use crate::reference::Reference;
-use crate::resolve::{Target, resolve};
 use crate::session::Session;
+use piton_app::files::open;
+use piton_app::references::Reference;
+use piton_app::references::{Target, resolve};
+use piton_app::store::keeping;
 
 pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Failure> {
     let store = session.store().await?;
@@ -21,7 +21,7 @@ pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Fa
         None => None,
         Some(reference) => Some(target(session, &store, reference).await?),
     };
-    let workspace = open(session, &store, arguments.change.capture).await?;
+    let workspace = open(session, &store, arguments.change.capture.into()).await?;
     let timeline = workspace.timeline().await?;
     let operation = match target {
         None => newest(&workspace, &timeline).await?,
@@ -38,7 +38,7 @@ pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Fa
         ));
     }
     let change = &arguments.change;
-    let exit = carry_out(session, &workspace, &Goal::Undo(operation), options(change)?, change, false).await?;
+    let exit = carry_out(session, &workspace, &Goal::Undo(operation), options(session, change)?, change, false).await?;
     keeping::in_passing(session, &store, Some(&workspace)).await;
     store.close().await?;
     Ok(exit)
@@ -46,9 +46,9 @@ pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Fa
 
 pub(crate) async fn redo(session: &Session, arguments: &Redo) -> Result<Exit, Failure> {
     let store = session.store().await?;
-    let workspace = open(session, &store, arguments.change.capture).await?;
+    let workspace = open(session, &store, arguments.change.capture.into()).await?;
     let change = &arguments.change;
-    let exit = carry_out(session, &workspace, &Goal::Redo, options(change)?, change, false).await?;
+    let exit = carry_out(session, &workspace, &Goal::Redo, options(session, change)?, change, false).await?;
     keeping::in_passing(session, &store, Some(&workspace)).await;
     store.close().await?;
     Ok(exit)

@@ -6,10 +6,10 @@ use piton::{Kinds, Problem, Report, Severity};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::Validate;
-use crate::documents;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
+use piton_app::documents;
 
 pub(crate) async fn execute(session: &Session, arguments: Validate) -> Result<Exit, Failure> {
     let mut exit = Exit::Done;
@@ -20,7 +20,7 @@ pub(crate) async fn execute(session: &Session, arguments: Validate) -> Result<Ex
             // The others are looked at all the same.
             Err(failure) => {
                 unread(session, path, &failure)?;
-                exit = worse(exit, failure.exit);
+                exit = worse(exit, Exit::from(&failure));
                 continue;
             }
         };
@@ -47,14 +47,14 @@ fn unread(session: &Session, path: &Path, failure: &Failure) -> Result<(), Failu
         let mut object = as_json(path, &Report::default());
         object["valid"] = json!(false);
         object["errors"] = json!([{
-            "place": null, "line": null, "node": null, "message": failure.message(), "hint": failure.json()["hint"],
+            "place": null, "line": null, "node": null, "message": failure.message(), "hint": failure.advice(),
         }]);
         return session.output.object(&object);
     }
     let file = clean(&path.display().to_string());
     let mut lines = vec![format!("{file}: error: {}", clean(&failure.message()))];
-    if let Some(hint) = failure.json()["hint"].as_str() {
-        lines.push(format!("  hint: {}", clean(hint)));
+    if let Some(hint) = failure.advice().map(ToString::to_string) {
+        lines.push(format!("  hint: {}", clean(&hint)));
     }
     lines.push(format!("{file}: not valid, 1 error"));
     session.output.data(&lines.join("\n"))

@@ -9,7 +9,7 @@ use crate::world::World;
 
 #[test]
 fn our_own_cases_pass() {
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-app/tests/cases");
     let count = std::fs::read_dir(&cases).unwrap().count();
     assert!(count >= 40, "{count}");
     let said = World::new().piton(["test".as_ref(), cases.as_os_str()]);
@@ -26,7 +26,7 @@ fn the_examples_pass() {
 /// Promise 15: killed at moments that the seed chooses, in process and by SIGKILL, our own cases come to the same.
 #[test]
 fn our_own_cases_survive_being_killed_everywhere() {
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-app/tests/cases");
     let (budget, seed) = by_level((Some("25"), "7"), (Some("25"), "7"), (None, "1"));
     let mut arguments = vec!["test", cases.to_str().unwrap(), "--kill-everywhere", "--seed", seed];
     arguments.extend(budget.iter().flat_map(|budget| ["--budget", budget]));
@@ -39,7 +39,7 @@ fn our_own_cases_survive_being_killed_everywhere() {
 /// F1, promise 21: documents as other tools export them are valid, and say what they need of the machine.
 #[test]
 fn exports_are_valid_and_say_what_they_need() {
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-app/tests/cases");
     let folders = std::fs::read_dir(&cases).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = folders
         .filter(|folder| folder.file_name().unwrap().to_string_lossy().starts_with("export_"))

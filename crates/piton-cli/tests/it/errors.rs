@@ -357,7 +357,7 @@ fn wrong_usage_is_an_object_for_programs() {
         assert!(json["error"].as_str().is_some_and(|error| !error.is_empty()), "{json}");
         assert!(!said.stderr.is_empty() && !said.stderr.contains('\u{1b}'), "{arguments:?}");
     }
-    insta::assert_snapshot!(world.piton(["restore", "--json"]).stdout, @r#"{"causes":[],"error":"the following required arguments were not provided: <REF>","exit_code":2,"hint":"Usage: piton restore --json <REF> [PATH]...\nFor more information, try '--help'."}"#);
+    insta::assert_snapshot!(world.piton(["restore", "--json"]).stdout, @r#"{"causes":[],"error":"the following required arguments were not provided: <REF>","exit_code":2,"hint":"Usage: piton restore --json <REF> [PATH]...\nFor more information, try '--help'.","kind":"usage"}"#);
     for asked in [["--help", "--json"], ["--json", "--version"]] {
         let said = world.piton(asked);
         assert!(said.code == Some(0) && said.stdout.contains("piton") && !said.stdout.contains("exit_code"));

@@ -149,7 +149,7 @@ pub(crate) fn told() -> String {
         `folder`, `store`, `created_at`. A checkpoint or entry is named `RUN@NUMBER`, a step `RUN/STEP`.\n\
         - Times are RFC 3339 in UTC, fields that hold one end with `_at`; lengths of time are in milliseconds and end with \
         `_ms`; sizes are in bytes.\n\
-        - A verb that fails before it has said anything gives `{error, causes, hint, exit_code}`; a command that can't be read (exit code 2) is told on stderr alone.\n\n\
+        - A verb that fails before it has said anything gives `{error, kind, causes, hint, exit_code}`; a command that can't be read (exit code 2) is told on stderr alone.\n\n\
         `doctor` and `demo` say what they find on a machine, so they aren't here.\n"
         .to_owned();
     for line in STORY.lines().filter(|line| !line.is_empty()) {

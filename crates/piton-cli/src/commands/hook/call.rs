@@ -10,11 +10,11 @@ use piton::workspace::{Reports, ToolFailure, Workspace};
 use piton_types::{RunId, Value, from_json};
 use serde_json::{Value as Json, json};
 
-use crate::arguments::files::Capture;
-use crate::failure::{Exit, Failure};
-use crate::files::open;
-use crate::keeping;
+use crate::failure::{Exit, Failure, render};
 use crate::session::Session;
+use piton_app::files::Capture;
+use piton_app::files::open;
+use piton_app::store::keeping;
 
 /// The largest event that is read.
 const MAX_EVENT: u64 = 64 << 20;
@@ -42,7 +42,7 @@ struct Event {
 
 pub(crate) async fn execute(session: &Session) -> Exit {
     if let Err(failure) = report(session).await {
-        let message = format!("piton made no checkpoint\n{}", failure.render(str::to_owned));
+        let message = format!("piton made no checkpoint\n{}", render(&failure, str::to_owned));
         session.output.note(&message);
         // The agent shows this to its user. If nobody reads it there is nobody to tell.
         let _ = session.output.object(&json!({ "systemMessage": message }));

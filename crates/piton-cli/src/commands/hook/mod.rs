@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::arguments::hook::{Agent, Hook, HookAction};
-use crate::consent::Plan;
+use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
+use piton_app::Plan;
 use settings::{EVENTS, Hooks};
 
 /// Where Claude Code looks in a folder: what the project shares, and what is the user's alone.
@@ -80,7 +81,7 @@ fn change(
         }
         return Ok(Exit::Done);
     }
-    if !plan.agreed(session, consent)? {
+    if !agreed(plan, session, consent)? {
         return Ok(Exit::Done);
     }
     for (path, before, after) in &edits {

@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
-use crate::outside::Config;
+use piton_app::documents::outside::Config;
 
 /// The JSON schema of the file.
 pub(super) fn schema() -> Json {

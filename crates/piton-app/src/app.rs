@@ -1,0 +1,298 @@
+//! What every verb works with: the folder, the clock, and the way to the store.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use piton::SystemClock;
+use piton::recovery::SystemEnvironment;
+use piton::{SqliteDriver, SystemRandom};
+use piton_store::{
+    Call, EncryptedStore, FileDriver, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store, StoreError,
+};
+use piton_types::{Clock as _, Timestamp};
+
+use crate::documents::outside::no_secrets;
+use crate::failure::Failure;
+use crate::place::keys::KeySources;
+use crate::place::{Found, Origin, Place, Residence, Surroundings};
+use crate::shell::{Level, Shell};
+use crate::words;
+
+/// How long nothing is said of long work, and how long between two words.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is said of a key that isn't needed.
+const UNUSED_KEY: &str = "this store isn't encrypted, and the key isn't used; `piton init --encrypt` makes one that is";
+
+/// A folder with its store, and what the shell gave to work with it.
+pub struct App {
+    /// All that decides where the store is.
+    pub surroundings: Surroundings,
+    shell: Arc<dyn Shell>,
+    clock: SystemClock,
+    /// How to look environment variables up.
+    lookup: fn(&str) -> Option<OsString>,
+    /// What the stores that were opened have done.
+    metrics: Mutex<Vec<Arc<Metrics>>>,
+    /// Where the folder has been, as its store knows it.
+    residence: OnceLock<Residence>,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("surroundings", &self.surroundings).finish_non_exhaustive()
+    }
+}
+
+impl App {
+    /// An app for a folder. `lookup` is how environment variables are looked up; nothing else reads them.
+    pub fn new(shell: Arc<dyn Shell>, surroundings: Surroundings, lookup: fn(&str) -> Option<OsString>) -> Self {
+        Self {
+            surroundings,
+            shell,
+            clock: SystemClock::new(),
+            lookup,
+            metrics: Mutex::default(),
+            residence: OnceLock::new(),
+        }
+    }
+
+    /// The same for another folder, with its own store.
+    pub fn at(&self, folder: PathBuf) -> Self {
+        let surroundings = Surroundings { folder, option: None, variable: None, ..self.surroundings.clone() };
+        Self::new(Arc::clone(&self.shell), surroundings, self.lookup)
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.surroundings.folder
+    }
+
+    /// The port to the shell.
+    pub fn shell(&self) -> &dyn Shell {
+        &*self.shell
+    }
+
+    /// Says something that only a user who wants to know more is shown.
+    pub fn detail(&self, text: &str) {
+        self.shell.tell(Level::Detail, text);
+    }
+
+    /// Says how it goes.
+    pub fn note(&self, text: &str) {
+        self.shell.tell(Level::Note, text);
+    }
+
+    /// Says something that the user should know though it isn't an error.
+    pub fn warn(&self, text: &str) {
+        self.shell.tell(Level::Warning, text);
+    }
+
+    /// Waits for `work`, and shows `words` while it takes long.
+    pub async fn showing<T>(&self, words: impl Fn() -> String, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        if !self.shell.shows_progress() {
+            return work.await;
+        }
+        let mut shown = false;
+        loop {
+            match tokio::time::timeout(PATIENCE, work.as_mut()).await {
+                Ok(done) => {
+                    if shown {
+                        self.shell.progress(None);
+                    }
+                    return done;
+                }
+                Err(_) => {
+                    self.shell.progress(Some(&words()));
+                    shown = true;
+                }
+            }
+        }
+    }
+
+    /// The same for work that goes through a store: what was read and written so far.
+    pub async fn through_stores<T>(&self, doing: &str, work: impl Future<Output = T>) -> T {
+        let words = || {
+            let (mut read, mut written) = (0, 0);
+            for metrics in self.metrics() {
+                read += [Call::Read, Call::Section, Call::Pack].map(|call| metrics.of(call).bytes).iter().sum::<u64>();
+                written += metrics.written();
+            }
+            format!("{doing}: {} read, {} written", words::size(read), words::size(written))
+        };
+        self.showing(words, work).await
+    }
+
+    /// What is around a run. Programs are looked for but not run, and no host is called: what a checkpoint names
+    /// must not decide that.
+    pub fn environment(&self) -> SystemEnvironment {
+        SystemEnvironment::new(self.lookup)
+    }
+
+    /// How environment variables are looked up.
+    pub fn lookup(&self) -> fn(&str) -> Option<OsString> {
+        self.lookup
+    }
+
+    /// An environment variable, if it is a text.
+    pub fn text_of(&self, name: &str) -> Option<String> {
+        (self.lookup)(name).and_then(|value| value.into_string().ok())
+    }
+
+    /// An environment variable, if it is a text and not empty.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        self.text_of(name).filter(|value| !value.is_empty())
+    }
+
+    /// The user who does this, for the log of a run.
+    pub fn user(&self) -> String {
+        let named = ["USER", "LOGNAME"].into_iter().find_map(|name| self.variable(name));
+        named.unwrap_or_else(|| "command line".to_owned())
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &SystemClock {
+        &self.clock
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Opens the store of the folder for a verb that only looks: nothing is made.
+    pub async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
+        match self.surroundings.find()? {
+            Found::Place(place) => self.open_own(&place, false).await,
+            Found::Nothing { above, unreadable } => {
+                for subfolder in unreadable {
+                    self.warn(&format!("{}/folder.json can't be read", subfolder.display()));
+                }
+                let failure = no_store(&self.surroundings.folder);
+                Err(match above {
+                    Some(above) => failure.hint(format!(
+                        "{0} has one: `piton -C {0} …` uses it, `piton init` makes one for this folder.",
+                        above.display()
+                    )),
+                    None => failure,
+                })
+            }
+        }
+    }
+
+    /// Opens the store of the folder, and makes it if there is none.
+    pub async fn store_or_create(&self) -> Result<Arc<dyn Store>, Failure> {
+        self.wants_none_in_clear().await?;
+        let place = self.surroundings.find_or_create(&self.now().to_string())?;
+        self.open_own(&place, true).await
+    }
+
+    /// Opens the store of the folder, which says where the folder has been.
+    async fn open_own(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
+        let store = self.open(place, create).await?;
+        self.residence.get_or_init(|| self.surroundings.residence(place));
+        Ok(store)
+    }
+
+    /// Where the folder is and was, once its store is open.
+    pub fn residence(&self) -> Residence {
+        self.residence.get().cloned().unwrap_or_else(|| Residence::only(&self.surroundings.folder))
+    }
+
+    /// A user who gives a key doesn't want what is kept in clear: then only a store that is there will do.
+    pub async fn wants_none_in_clear(&self) -> Result<(), Failure> {
+        if self.surroundings.keys.option.is_none() {
+            return Ok(());
+        }
+        match self.surroundings.find()? {
+            Found::Place(place) => self.open_below(&place, false).await.map(drop),
+            Found::Nothing { .. } => Err(self.no_store_for_a_key()),
+        }
+    }
+
+    /// Opens the store at `place`, with its key if it is encrypted.
+    pub async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
+        let below = self.open_below(place, create).await?;
+        if self.surroundings.keys.option.is_some() && !piton_store::is_encrypted(&*below).await? {
+            self.warn(UNUSED_KEY);
+        }
+        let store = self.unlock(below, &self.surroundings.keys).await?;
+        let redaction = Redaction::new(&no_secrets())
+            .map_err(|error| Failure::internal("a policy without secrets is refused").because(&error))?;
+        Ok(Arc::new(RedactedStore::new(store, Arc::new(redaction))))
+    }
+
+    /// The same store as its user sees it: with its key if it is encrypted, and measured.
+    pub async fn unlock(&self, store: Arc<dyn Store>, keys: &KeySources) -> Result<Arc<dyn Store>, Failure> {
+        let key = match piton_store::is_encrypted(&*store).await? {
+            true => Some(keys.key(&*self.shell)?),
+            false => None,
+        };
+        self.unlock_with(store, key.as_ref()).await
+    }
+
+    /// The same with its key, if it has one.
+    pub async fn unlock_with(&self, store: Arc<dyn Store>, key: Option<&Key>) -> Result<Arc<dyn Store>, Failure> {
+        let store = match key {
+            Some(key) => Arc::new(EncryptedStore::open(store, key, Arc::new(SystemRandom)).await?),
+            None => store,
+        };
+        let store = MeteredStore::new(store);
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).push(store.metrics());
+        Ok(Arc::new(store))
+    }
+
+    /// What the stores that were opened have done so far.
+    pub fn metrics(&self) -> Vec<Arc<Metrics>> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens the store at `place` as it is, encrypted or not.
+    pub async fn open_below(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
+        self.detail(&format!("store {}", place.url));
+        let registry = Registry::default().with("file", FileDriver { create }).with("sqlite", SqliteDriver { create });
+        registry.open(&place.url).await.map_err(|error| match error {
+            StoreError::Invalid { ref what, .. } if what.starts_with("store URL") => Failure::usage(error.to_string())
+                .hint(match place.origin {
+                    Origin::Variable => {
+                        "PITON_STORE names it; a store is written as sqlite:/path/to/store.db or file:/path/to/folder."
+                    }
+                    _ => "a store is written as sqlite:/path/to/store.db or file:/path/to/folder.",
+                }),
+            StoreError::NotFound { .. } if !create => match place.origin {
+                Origin::Here | Origin::State => no_store(&self.surroundings.folder),
+                Origin::Option | Origin::Variable => Failure::not_found(format!("there is no store at {}", place.url))
+                    .hint(
+                        "make one with `piton init --store URL`, an encrypted one with `piton init --store URL --encrypt \
+                         --key-file FILE`, or look where it really is.",
+                    ),
+            },
+            StoreError::Invalid { .. } => {
+                Failure::fixable(error.to_string()).hint("nothing was changed; name another file with `--store URL`.")
+            }
+            error => Failure::from(error),
+        })
+    }
+}
+
+impl App {
+    /// There is none, and a user who gives a key doesn't mean one in clear.
+    pub fn no_store_for_a_key(&self) -> Failure {
+        let hint = "with a key none is made in clear: `piton init --encrypt --key-file FILE` makes an encrypted one.";
+        self.no_store().hint(hint)
+    }
+
+    /// There is no store for the folder.
+    pub fn no_store(&self) -> Failure {
+        no_store(&self.surroundings.folder)
+    }
+}
+
+fn no_store(folder: &Path) -> Failure {
+    Failure::not_found(format!("there is no store for {} yet", folder.display()))
+        .hint("it is made by `piton init`, or by the first `piton guard -- PROGRAM`, `piton save` or `piton run DOC`.")
+}

@@ -1,0 +1,28 @@
+//! What every shell of Piton does, with no printing, no argument parsing and no terminal: a command line, a server or a
+//! binding parses, calls this, and shows the view that it gets.
+//!
+//! [`App`] is opened once for a folder: it knows where the store is, opens it, and has the clock and the variables that
+//! the shell gave it. [`references`] find what a user means; [`runs`], [`files`], [`documents`] and [`store`] are what
+//! can be done; [`views`] is the one place for the JSON of every verb; [`failure`] says why something couldn't be done
+//! and what to do about it. What needs a person goes through the [`Shell`] port or comes back as a [`Plan`].
+
+pub mod app;
+pub mod cases;
+pub mod documents;
+pub mod failure;
+pub mod files;
+pub mod place;
+pub mod plan;
+pub mod references;
+pub mod runs;
+pub mod shell;
+pub mod store;
+pub mod views;
+pub mod words;
+
+pub use app::App;
+pub use failure::{Failure, FailureKind, Hint};
+pub use place::{Surroundings, keys::KeySources};
+pub use plan::Plan;
+pub use references::Reference;
+pub use shell::{Level, Shell, Silent};

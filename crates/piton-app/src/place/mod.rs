@@ -1,0 +1,337 @@
+//! Where the store of a folder is.
+//!
+//! In this order: `--store URL`, `PITON_STORE`, `.piton/` in the folder or above it, the user's state
+//! directory. The last is the default because an agent that runs `git clean -fdx` or `rm -rf` must not
+//! take its own safety net away. Looking never makes anything.
+
+mod identity;
+pub mod keys;
+mod private;
+mod records;
+mod residence;
+
+use std::path::{Path, PathBuf};
+
+use piton_store::SecretFiles;
+
+use crate::failure::Failure;
+use crate::place::keys::KeySources;
+use records::Records;
+pub use residence::Residence;
+
+/// The folder that `init --here` makes.
+const HERE: &str = ".piton";
+/// The database inside a folder of ours.
+const DATABASE: &str = "store.db";
+
+/// All that decides where the store is. Read once, at the start.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// `--store`.
+    pub option: Option<String>,
+    /// `PITON_STORE`.
+    pub variable: Option<String>,
+    /// `XDG_STATE_HOME`.
+    pub state_home: Option<PathBuf>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+    /// The working folder, canonical.
+    pub folder: PathBuf,
+    /// `PITON_BUDGET`: how many bytes the store may take.
+    pub budget: Option<u64>,
+    /// Where the key of an encrypted store comes from.
+    pub keys: KeySources,
+    /// `PITON_SECRETS`: what becomes of files with keys and tokens in them.
+    pub secrets: Option<SecretFiles>,
+}
+
+/// Why the store is where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// `--store`.
+    Option,
+    /// `PITON_STORE`.
+    Variable,
+    /// `.piton/` in the folder or above it.
+    Here,
+    /// The user's state directory.
+    State,
+}
+
+/// Where a store is, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its URL.
+    pub url: String,
+    /// Why it is there.
+    pub origin: Origin,
+}
+
+impl Place {
+    fn inside(folder: &Path, origin: Origin) -> Result<Self, Failure> {
+        let path = folder.join(DATABASE);
+        let text = path.to_str().ok_or_else(|| {
+            Failure::fixable(format!("{} has a name that isn't Unicode", path.display()))
+                .hint("name a store elsewhere with `--store URL`.")
+        })?;
+        Ok(Self { url: format!("sqlite:{text}"), origin })
+    }
+}
+
+/// What there is for a folder.
+#[derive(Debug)]
+pub enum Found {
+    /// A store, or the place that the user named for one.
+    Place(Place),
+    /// No store yet.
+    Nothing {
+        /// The nearest folder above that has one.
+        above: Option<PathBuf>,
+        /// Subfolders of the state directory whose record can't be read.
+        unreadable: Vec<PathBuf>,
+    },
+}
+
+impl Surroundings {
+    /// Finds the store of the folder.
+    pub fn find(&self) -> Result<Found, Failure> {
+        if let Some(place) = self.named() {
+            return Ok(Found::Place(place));
+        }
+        if let Some(folder) = self.here()? {
+            return Ok(Found::Place(Place::inside(&folder, Origin::Here)?));
+        }
+        let mut records = Records::read(&self.state()?)?;
+        if let Some(subfolder) = records.find(&self.folder) {
+            private::check(&subfolder)?;
+            return Ok(Found::Place(Place::inside(&subfolder, Origin::State)?));
+        }
+        if let Some(subfolder) = records.obscured(&self.folder) {
+            let shown = subfolder.display();
+            return Err(Failure::refused(format!("{shown}/folder.json can't be read, and it should be this folder's"))
+                .hint(format!("the store itself may be whole: use it with `--store sqlite:{shown}/{DATABASE}`.")));
+        }
+        let above = records.above(&self.folder);
+        Ok(Found::Nothing { above, unreadable: records.unreadable })
+    }
+
+    /// The stores of all folders that have one in the state directory, and this folder's, wherever it is.
+    pub fn find_all(&self) -> Result<Vec<Place>, Failure> {
+        let mut places = Vec::new();
+        if let Found::Place(place) = self.find()? {
+            places.push(place);
+        }
+        for subfolder in Records::read(&self.state()?)?.subfolders() {
+            private::check(subfolder)?;
+            let place = Place::inside(subfolder, Origin::State)?;
+            if subfolder.join(DATABASE).exists() && places.iter().all(|known| known.url != place.url) {
+                places.push(place);
+            }
+        }
+        Ok(places)
+    }
+
+    /// Finds the store of the folder, or makes a place for one outside the folder.
+    pub fn find_or_create(&self, now: &str) -> Result<Place, Failure> {
+        match self.find()? {
+            Found::Place(place) => Ok(place),
+            Found::Nothing { .. } => {
+                let subfolder = Records::read(&self.state()?)?.create(&self.folder, now.to_owned())?;
+                Place::inside(&subfolder, Origin::State)
+            }
+        }
+    }
+
+    /// Makes `.piton/` inside the folder, where git ignores it.
+    pub fn create_here(&self) -> Result<Place, Failure> {
+        if self.variable.is_some() {
+            return Err(Failure::fixable("PITON_STORE is set, and would be used instead of a store inside the folder")
+                .hint("unset PITON_STORE, then run `piton init --here` again."));
+        }
+        let folder = self.folder.join(HERE);
+        if !private::check(&folder)? {
+            private::create(&folder)?;
+        }
+        let ignore = folder.join(".gitignore");
+        if !ignore.exists() {
+            private::write(&ignore, b"*\n").map_err(|error| private::cant_write(&ignore, &error))?;
+        }
+        Place::inside(&folder, Origin::Here)
+    }
+
+    /// Whether there is a store inside the folder itself.
+    pub fn has_store_here(&self) -> bool {
+        self.folder.join(HERE).join(DATABASE).exists()
+    }
+
+    /// Where the working folder has been, as the store at `place` knows it. A store that several folders share by name
+    /// says nothing of that.
+    pub fn residence(&self, place: &Place) -> Residence {
+        let own = match place.origin {
+            Origin::Here | Origin::State => Some(place.clone()),
+            // It may be the folder's own all the same.
+            Origin::Option | Origin::Variable => {
+                let unnamed = Self { option: None, variable: None, ..self.clone() };
+                match unnamed.find() {
+                    Ok(Found::Place(own)) if own.url == place.url => Some(own),
+                    _ => None,
+                }
+            }
+        };
+        let beside = own.as_ref().and_then(|own| Path::new(own.url.strip_prefix("sqlite:")?).parent());
+        match (own.as_ref().map(|own| own.origin), beside) {
+            (Some(Origin::State), Some(beside)) => Residence::find(beside, &self.folder, &self.folder),
+            (Some(Origin::Here), Some(beside)) => match beside.parent() {
+                Some(owner) => Residence::find(beside, owner, &self.folder),
+                None => Residence::only(&self.folder),
+            },
+            _ => Residence::only(&self.folder),
+        }
+    }
+
+    fn named(&self) -> Option<Place> {
+        let place = |url: &String, origin| Place { url: url.clone(), origin };
+        let option = self.option.as_ref().map(|url| place(url, Origin::Option));
+        // An empty variable is how a shell takes it back.
+        option.or_else(|| self.variable.as_ref().filter(|url| !url.is_empty()).map(|url| place(url, Origin::Variable)))
+    }
+
+    /// The `.piton/` of the folder or of one above it.
+    fn here(&self) -> Result<Option<PathBuf>, Failure> {
+        for ancestor in self.folder.ancestors() {
+            let folder = ancestor.join(HERE);
+            if private::check(&folder)? {
+                return Ok(Some(folder));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Piton's part of the user's state directory.
+    fn state(&self) -> Result<PathBuf, Failure> {
+        // Relative paths are to be ignored, says the XDG specification.
+        let absolute = |path: &Option<PathBuf>| path.clone().filter(|path| path.is_absolute());
+        let state = absolute(&self.state_home).or_else(|| absolute(&self.home).map(|home| home.join(".local/state")));
+        state.map(|state| state.join("piton")).ok_or_else(|| {
+            Failure::fixable("neither XDG_STATE_HOME nor HOME says where your state directory is")
+                .hint("set HOME, or name a store with `--store URL` or PITON_STORE.")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::FailureKind;
+
+    struct World(tempfile::TempDir);
+
+    impl World {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn at(&self, folder: &str) -> Surroundings {
+            let folder = self.0.path().join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            let home = Some(self.0.path().canonicalize().unwrap().join("home"));
+            Surroundings { folder: folder.canonicalize().unwrap(), home, ..Surroundings::default() }
+        }
+    }
+
+    fn url(surroundings: &Surroundings) -> Option<String> {
+        match surroundings.find().unwrap() {
+            Found::Place(place) => Some(place.url),
+            Found::Nothing { .. } => None,
+        }
+    }
+
+    #[test]
+    fn the_option_beats_the_variable_and_both_beat_the_folder() {
+        let world = World::new();
+        let mut around = world.at("a");
+        around.create_here().unwrap();
+        assert!(url(&around).unwrap().ends_with("/a/.piton/store.db"));
+        around.variable = Some(String::new());
+        assert!(url(&around).unwrap().ends_with("/a/.piton/store.db"), "an empty variable is none");
+        around.variable = Some("sqlite:/v".to_owned());
+        assert_eq!(url(&around).unwrap(), "sqlite:/v");
+        around.option = Some("sqlite:/o".to_owned());
+        assert_eq!(url(&around).unwrap(), "sqlite:/o");
+    }
+
+    #[test]
+    fn looking_makes_nothing() {
+        let world = World::new();
+        let around = world.at("a");
+        assert_eq!(url(&around), None);
+        assert!(!world.0.path().join("home").exists());
+        assert_eq!(std::fs::read_dir(&around.folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_default_is_outside_the_folder() {
+        let world = World::new();
+        let mut around = world.at("a");
+        let place = around.find_or_create("now").unwrap();
+        assert_eq!(place.origin, Origin::State);
+        assert!(place.url.contains("/home/.local/state/piton/a-"), "{}", place.url);
+        assert_eq!(url(&around), Some(place.url.clone()));
+        assert_eq!(around.find_or_create("later").unwrap(), place);
+        assert_eq!(std::fs::read_dir(&around.folder).unwrap().count(), 0);
+
+        around.state_home = Some("relative".into());
+        assert_eq!(url(&around), Some(place.url), "a relative XDG_STATE_HOME is ignored");
+        around.state_home = Some(world.0.path().join("xdg"));
+        assert_eq!(url(&around), None);
+    }
+
+    #[test]
+    fn a_store_above_is_used_only_if_it_is_inside_the_folder_there() {
+        let world = World::new();
+        let outer = world.at("a");
+        outer.find_or_create("now").unwrap();
+        let inner = world.at("a/b/c");
+        let Found::Nothing { above, .. } = inner.find().unwrap() else { panic!("it has no store of its own") };
+        assert_eq!(above, Some(outer.folder.clone()));
+        outer.create_here().unwrap();
+        assert!(url(&inner).unwrap().ends_with("/a/.piton/store.db"));
+    }
+
+    #[test]
+    fn what_is_not_a_folder_of_ours_is_refused() {
+        let world = World::new();
+        let around = world.at("a");
+        std::os::unix::fs::symlink("/tmp", around.folder.join(HERE)).unwrap();
+        assert_eq!(around.find().unwrap_err().kind(), FailureKind::Refused);
+        let mut around = world.at("b");
+        std::fs::write(world.0.path().join("piton"), "").unwrap();
+        around.state_home = Some(world.0.path().to_owned());
+        assert_eq!(around.find().unwrap_err().kind(), FailureKind::Refused);
+        around = Surroundings { home: None, state_home: None, ..around };
+        assert_eq!(around.find().unwrap_err().kind(), FailureKind::Fixable);
+    }
+
+    #[test]
+    fn a_damaged_record_is_not_passed_over() {
+        let world = World::new();
+        let around = world.at("a");
+        let place = around.find_or_create("now").unwrap();
+        let record = place.url.strip_prefix("sqlite:").unwrap().replace(DATABASE, "folder.json");
+        std::fs::write(record, "{").unwrap();
+        assert_eq!(around.find().unwrap_err().kind(), FailureKind::Refused);
+        assert_eq!(around.find_or_create("now").unwrap_err().kind(), FailureKind::Refused);
+    }
+
+    #[test]
+    fn a_store_inside_the_folder_is_ignored_by_git_and_refused_beside_a_variable() {
+        let world = World::new();
+        let mut around = world.at("a");
+        around.variable = Some("sqlite:/v".to_owned());
+        assert_eq!(around.create_here().unwrap_err().kind(), FailureKind::Fixable);
+        around.variable = None;
+        around.create_here().unwrap();
+        around.create_here().unwrap();
+        assert_eq!(std::fs::read_to_string(around.folder.join(".piton/.gitignore")).unwrap(), "*\n");
+    }
+}

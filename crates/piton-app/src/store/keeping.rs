@@ -1,0 +1,123 @@
+//! Retention from the command line: by hand, and what is due done in passing by commands that write, within a fraction of
+//! a second.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past, rules};
+use piton::workspace::{SnapshotReach, Workspace};
+use piton::{Context, Retention};
+use piton_store::{Store, StoreError};
+use piton_types::RunId;
+
+use crate::app::App;
+use crate::files::Capture;
+use crate::{files, words};
+
+/// How long a command that was asked for something else may take for it.
+const IN_PASSING: Duration = Duration::from_millis(300);
+/// How long it may take if nothing can be stored otherwise.
+const FOR_SPACE: Duration = Duration::from_secs(20);
+/// A disk that is fuller than this, in hundredths, is a reason to give space back at once.
+const FULL: u64 = 80;
+/// And if it stays so, to look again after this.
+const WHILE_FULL: Duration = Duration::from_secs(60 * 60);
+
+/// Whether the disk that holds `path` is nearly full.
+pub fn disk_is_full(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|disk| {
+        let used = disk.f_blocks.saturating_sub(disk.f_bfree);
+        let usable = used + disk.f_bavail;
+        usable > 0 && used.saturating_mul(100) / usable > FULL
+    })
+}
+
+/// Does something with a keeper of the store, by these rules.
+pub async fn with_keeper<T>(
+    store: &Arc<dyn Store>,
+    workspace: Option<&Workspace>,
+    policy: Retention,
+    grace: Duration,
+    work: impl AsyncFnOnce(&Keeper<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let context = Context::system(Arc::clone(store));
+    let is_live = |run: &RunId| workspace.is_some_and(|workspace| workspace.is_live(run));
+    work(&Keeper { context: &context, policy, grace, reach: &SnapshotReach, is_live: &is_live }).await
+}
+
+/// Whether the disk that holds a store is nearly full.
+pub fn disk_of_is_full(store: &dyn Store) -> bool {
+    store.url().split_once(':').is_some_and(|(_, path)| disk_is_full(Path::new(path)))
+}
+
+/// Does what is due, after a command that wrote something. Whatever goes wrong is said and no reason to fail.
+pub async fn in_passing(app: &App, store: &Arc<dyn Store>, workspace: Option<&Workspace>) {
+    let due = async || -> Result<Option<Kept>, StoreError> {
+        if !store.capabilities().upkeep {
+            return Ok(None);
+        }
+        let full = disk_of_is_full(&**store) && is_past(&**store, app.now(), WHILE_FULL).await?;
+        if !full && !is_due(&**store, app.now()).await? {
+            return Ok(None);
+        }
+        // Who knows the folder knows which of its sessions are at work.
+        let opened = match workspace {
+            Some(_) => None,
+            None => files::open(app, store, Capture::default()).await.ok(),
+        };
+        let bounds = Bounds { time: IN_PASSING, bytes: 64 << 20 };
+        let grace = if full { Duration::ZERO } else { GRACE };
+        let kept = with_keeper(store, workspace.or(opened.as_ref()), rules(&**store).await?, grace, async |keeper| {
+            keeper.carry_out(&keeper.plan().await?, bounds).await
+        });
+        kept.await.map(Some)
+    };
+    match due().await {
+        Ok(Some(kept)) if kept != Kept::default() => app.detail(&words(&kept)),
+        Ok(_) => {}
+        Err(error) => app.warn(&format!("space could not be given back: {error}")),
+    }
+}
+
+/// Makes room if the store has reached its budget, before something is stored: what ended goes, and what would wait
+/// goes at once.
+pub async fn make_room(app: &App, store: &Arc<dyn Store>, workspace: &Workspace) {
+    let room = async || -> Result<Option<Kept>, StoreError> {
+        let used = store.usage().await?.bytes;
+        if !store.capabilities().upkeep || workspace.budget().await.is_ok_and(|budget| used <= budget) {
+            return Ok(None);
+        }
+        let bounds = Bounds { time: FOR_SPACE, ..Bounds::NONE };
+        let kept = with_keeper(store, Some(workspace), rules(&**store).await?, Duration::ZERO, async |keeper| {
+            let kept = keeper.carry_out(&keeper.plan().await?, bounds).await?;
+            if store.usage().await?.bytes + kept.bytes <= used {
+                return Ok(kept);
+            }
+            keeper.carry_out(&keeper.plan_for_space().await?, bounds).await
+        });
+        kept.await.map(Some)
+    };
+    match room().await {
+        Ok(Some(kept)) => app.warn(&format!("the store had reached its budget: {}", words(&kept))),
+        Ok(None) => {}
+        Err(error) => app.warn(&format!("space could not be given back: {error}")),
+    }
+}
+
+/// What was done, for people.
+pub fn words(kept: &Kept) -> String {
+    let mut words = format!(
+        "{} runs and {} checkpoints of others removed, {} deleted",
+        kept.runs,
+        kept.checkpoints,
+        words::size(kept.bytes)
+    );
+    if kept.condemned > 0 {
+        words.push_str(&format!(", {} packs condemned", kept.condemned));
+    }
+    if kept.more {
+        words.push_str("; more is left for the next time");
+    }
+    words
+}

@@ -1,0 +1,3 @@
+//! What is done with a store as a whole.
+
+pub mod keeping;
