@@ -152,8 +152,6 @@ async fn time(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
             }
         }
         log.close().await?;
-        // What closing leaves to the store's own thread is no part of the next one.
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         let mine = &ours.0[round * STEPS..];
         growth.push(quantile(&mine[STEPS - 100..], 0.5) / quantile(&mine[100..200], 0.5));
     }
@@ -180,7 +178,6 @@ async fn time(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
     report(&line("bare commit, median"), &format!("{:.0} us", theirs.quantile(0.5)), "");
     report(&line("save / bare commit, medians"), &ratio(ours.quantile(0.5), theirs.quantile(0.5)), "1.25 x");
     report(&line("last 100 saves / steps 100-200, medians"), &ratio(middle(growth), 1.0), "1.15 x");
-    report(&line("commits on the calling thread"), &format!("{}", after.inline - before.inline), "");
     report(
         &line("whole value of up to 2,000 messages / bare commit"),
         &ratio(whole.quantile(0.5), theirs.quantile(0.5)),
@@ -196,7 +193,7 @@ async fn time(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fills the log of the database until it has been grown and has wrapped at least once.
+/// Fills the WAL of the database until SQLite has begun it again at least once.
 async fn warm(store: &Arc<SqliteStore>, text: &str) -> anyhow::Result<()> {
     let mut log = create(store, "warm-up", Durability::Relaxed).await?;
     let mut state = State::new(store.hashing(), &empty())?;
@@ -207,6 +204,6 @@ async fn warm(store: &Arc<SqliteStore>, text: &str) -> anyhow::Result<()> {
     }
     log.close().await?;
     let counters = store.counters();
-    ensure!(counters.wal_grown > 0 && counters.checkpoints > 0, "the log has not wrapped yet: {counters:?}");
+    ensure!(counters.checkpoints > 0, "the WAL has not been moved yet: {counters:?}");
     Ok(())
 }

@@ -12,15 +12,16 @@ use piton_types::Durability;
 use support::{Line, block_on, open};
 
 const ROUNDS: usize = 15;
+const COMMITS: usize = 100;
 
-/// A plain database with the log grown to the same size.
-fn plain(folder: &tempfile::TempDir, synchronous: &str) -> rusqlite::Connection {
+/// A plain database whose WAL has as many pages.
+fn plain(folder: &tempfile::TempDir) -> rusqlite::Connection {
     let conn = rusqlite::Connection::open(folder.path().join("plain.db")).unwrap();
-    conn.execute_batch(&format!(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous};
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
          CREATE TABLE t(key INTEGER PRIMARY KEY, entry BLOB, pack BLOB);
-         INSERT INTO t(entry, pack) VALUES ('', zeroblob(4000000)); DELETE FROM t; PRAGMA wal_checkpoint(RESTART);"
-    ))
+         INSERT INTO t(entry, pack) VALUES ('', zeroblob(4000000)); DELETE FROM t; PRAGMA wal_checkpoint(RESTART);",
+    )
     .unwrap();
     conn
 }
@@ -31,46 +32,36 @@ fn median(times: &mut [Duration]) -> f64 {
 }
 
 fn main() {
-    for (durability, synchronous, count) in [(Durability::Durable, "FULL", 100), (Durability::Relaxed, "NORMAL", 3000)]
-    {
-        for size in [300, 3000] {
-            let folder = tempfile::tempdir().unwrap();
-            let store = open(&folder);
-            let mut line = Line::new("run");
-            (line.durability, line.size) = (durability, size);
-            // Past the point where the log is grown, and once round it.
-            block_on(line.grow(&store, 100));
-            std::thread::sleep(Duration::from_millis(200));
-            line.durability = Durability::Relaxed;
-            block_on(line.grow(&store, 1500));
-            line.durability = durability;
-            let conn = plain(&folder, synchronous);
-            let (mut ours, mut bare) = (Vec::new(), Vec::new());
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            for _ in 0..ROUNDS {
-                for _ in 0..count {
-                    let commit = line.next();
-                    line.advance(&commit);
-                    let started = Instant::now();
-                    runtime.block_on(piton_store::Log::append(&store, commit)).unwrap();
-                    ours.push(started.elapsed());
-                }
-                for _ in 0..count {
-                    let commit = line.next();
-                    let started = Instant::now();
-                    conn.prepare_cached("INSERT INTO t(entry, pack) VALUES (?1, ?2)")
-                        .unwrap()
-                        .execute(rusqlite::params![&commit.entry[..], &commit.pack[..]])
-                        .unwrap();
-                    bare.push(started.elapsed());
-                }
+    for size in [300, 3000] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let mut line = Line { size, ..Line::new("run") };
+        // Until SQLite has begun the WAL again.
+        block_on(line.grow(&store, 1500));
+        line.durability = Durability::Durable;
+        let conn = plain(&folder);
+        let (mut ours, mut bare) = (Vec::new(), Vec::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..ROUNDS {
+            for _ in 0..COMMITS {
+                let commit = line.next();
+                line.advance(&commit);
+                let started = Instant::now();
+                runtime.block_on(piton_store::Log::append(&store, commit)).unwrap();
+                ours.push(started.elapsed());
             }
-            let (ours, bare) = (median(&mut ours), median(&mut bare));
-            println!(
-                "{synchronous:6} {size:5} bytes: append {ours:8.1} µs, bare insert {bare:8.1} µs, {:.2} x",
-                ours / bare
-            );
-            println!("       {:?}", store.counters());
+            for _ in 0..COMMITS {
+                let commit = line.next();
+                let started = Instant::now();
+                conn.prepare_cached("INSERT INTO t(entry, pack) VALUES (?1, ?2)")
+                    .unwrap()
+                    .execute(rusqlite::params![&commit.entry[..], &commit.pack[..]])
+                    .unwrap();
+                bare.push(started.elapsed());
+            }
         }
+        let (ours, bare) = (median(&mut ours), median(&mut bare));
+        println!("{size:5} bytes: append {ours:8.1} µs, bare insert {bare:8.1} µs, {:.2} x", ours / bare);
+        println!("       {:?}", store.counters());
     }
 }

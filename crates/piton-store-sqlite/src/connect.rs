@@ -116,11 +116,11 @@ fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch("PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY; PRAGMA cache_spill = OFF;")
 }
 
-/// Leaves the log alone when the connection is closed. After a failed sync its pages in memory and on
+/// Leaves the WAL alone when the connection is closed. After a failed sync its pages in memory and on
 /// disk may differ, and only the checks of a recovery tell which are good.
-pub(crate) fn keep_log(conn: &Connection) {
+pub(crate) fn keep_wal(conn: &Connection) {
     if let Err(error) = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-        tracing::warn!(%error, "the log can't be kept");
+        tracing::warn!(%error, "the WAL can't be kept");
     }
 }
 

@@ -27,17 +27,6 @@ fn is_damage(extended: i32) -> bool {
     matches!(extended, ffi::SQLITE_IOERR_DATA | ffi::SQLITE_IOERR_CORRUPTFS)
 }
 
-/// The same for preparing the statements of a writer. They are fixed: one that doesn't fit the tables found others than
-/// those that were made.
-pub(crate) fn translate_unfit(error: &rusqlite::Error, path: &Path) -> StoreError {
-    match error.sqlite_error() {
-        Some(failure) if failure.extended_code == ffi::SQLITE_ERROR => {
-            StoreError::corrupt(path.display().to_string(), error.to_string())
-        }
-        _ => translate(error, path),
-    }
-}
-
 /// The store's error for one of SQLite's.
 pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
     let what = || path.display().to_string();
@@ -48,6 +37,8 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
     let detail = error.to_string();
     match failure.code {
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::corrupt(what(), detail),
+        // The statements are fixed: one that SQLite can't compile has met tables that Piton didn't make.
+        ErrorCode::Unknown if failure.extended_code == ffi::SQLITE_ERROR => StoreError::corrupt(what(), detail),
         ErrorCode::SystemIoFailure if is_damage(failure.extended_code) => {
             StoreError::corrupt(what(), "a page doesn't match its checksum")
         }

@@ -53,11 +53,6 @@ impl Files {
         Ok(Self { database: folder.join(name), folder })
     }
 
-    /// The log, to sync it.
-    pub(crate) fn open_log(&self) -> io::Result<File> {
-        options().read(true).open(self.wal())
-    }
-
     /// The file with this suffix to the database's name.
     pub(crate) fn beside(&self, suffix: &str) -> PathBuf {
         let mut name = OsString::from(self.database.as_os_str());

@@ -19,7 +19,7 @@ use crate::files::{self, Files};
 use crate::open::lock_alone;
 use crate::pages::{Pages, Row, Value};
 use crate::schema::pack_state;
-use crate::{SqliteOptions, SqliteStore, blobs, log_origin, vfs, wal_scan};
+use crate::{SqliteOptions, SqliteStore, blobs, vfs, wal_origin, wal_scan};
 
 /// Rows between two commits.
 const BATCH: u64 = 1000;
@@ -39,7 +39,7 @@ pub fn gather(path: &Path, into: &Path) -> Result<u64, StoreError> {
     };
     let newer = match &log {
         Some(_) => {
-            log_origin::check(&files, &SqliteOptions::default(), false)?;
+            wal_origin::check(&files, &SqliteOptions::default(), false)?;
             let open = || Ok(io::BufReader::new(files::options().read(true).open(files.wal())?));
             wal_scan::committed(open).map_err(|error| from_io(&error, &files.wal()))?.pages
         }
@@ -106,21 +106,16 @@ impl<'a> Gathering<'a> {
             self.conn.prepare_cached(sql)?.execute(&values[..])
         };
         let added = match (key, &row.columns[..]) {
-            (
-                Some(_),
-                [Null, Integer(at), Integer(fence), Blob(hash), Blob(entry), pack @ (Blob(_) | Integer(_)), _],
-            ) => put(
-                "INSERT OR IGNORE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, NULL)",
-                &[at, fence, hash, entry, pack],
-            )?,
-            (Some(_), [Null, Blob(bytes)]) => put("INSERT OR IGNORE INTO tail VALUES (?1, ?2)", &[bytes])?,
+            (Some(_), [Null, Integer(at), Integer(fence), Blob(hash), Blob(entry), Blob(pack)]) => {
+                put("INSERT OR IGNORE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6)", &[at, fence, hash, entry, pack])?
+            }
             (Some(_), [Null, Integer(last), Blob(entries), Blob(index), Blob(nodes)]) => {
                 put("INSERT OR IGNORE INTO segment VALUES (?1, ?2, ?3, ?4, ?5)", &[last, entries, index, nodes])?
             }
             (Some(number), [Null, Blob(ids), Blob(bytes)]) => {
                 let added = put("INSERT OR IGNORE INTO pack VALUES (?1, ?2, ?3)", &[ids, bytes])?;
                 if added > 0 {
-                    blobs::list(self.conn, [(number, &ids[..])].into_iter())?;
+                    blobs::list(self.conn, number, ids)?;
                 }
                 added
             }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use piton_store::{Lease, RunIndex, RunQuery, StoreError};
-use piton_types::{Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp};
+use piton_types::{Durability, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -34,7 +34,7 @@ impl RunIndex for SqliteStore {
         let run = run.clone();
         let holder = serde_json::to_string(holder)
             .map_err(|error| StoreError::Invalid { what: "a holder".to_owned(), detail: error.to_string() })?;
-        self.core.write(move |conn| beat(conn, &run, fence, &holder)).await
+        self.core.write(Durability::Relaxed, move |conn| beat(conn, &run, fence, &holder)).await
     }
 
     async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
@@ -47,7 +47,7 @@ impl RunIndex for SqliteStore {
             }
             Ok(())
         };
-        self.core.write(release).await
+        self.core.write(Durability::Relaxed, release).await
     }
 }
 
@@ -88,9 +88,7 @@ pub(crate) fn summary_of(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<R
     if summary.status == RunStatus::InProgress {
         let (number, as_of): (i64, u32) = (row.get(9)?, row.get(3)?);
         let newest = conn
-            .prepare_cached(
-                "SELECT at FROM entry WHERE key BETWEEN ?1 AND ?2 AND hash IS NOT NULL ORDER BY key DESC LIMIT 1",
-            )?
+            .prepare_cached("SELECT at FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1")?
             .query_row([key(number, Seq(as_of)) + 1, key(number, Seq(u32::MAX))], |row| row.get(0))
             .optional()?;
         if let Some(at) = newest {

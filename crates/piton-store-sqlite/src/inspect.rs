@@ -16,12 +16,7 @@ const AT_ONCE: usize = 128 << 10;
 const MOST: usize = 1000;
 
 /// Rows that lead nowhere, or to which nothing leads.
-const LOOSE: [(&str, &str); 9] = [
-    (
-        "SELECT 'entry ' || (key & 4294967295) || ' of run ' || coalesce((SELECT id FROM run WHERE no = key >> 32), key >> 32)
-         FROM entry WHERE typeof(pack) = 'integer' AND NOT EXISTS (SELECT 1 FROM tail WHERE no = pack)",
-        "its pack is missing",
-    ),
+const LOOSE: [(&str, &str); 7] = [
     (
         "SELECT 'entry ' || (key & 4294967295) || ' of run number ' || (key >> 32) FROM entry
          WHERE NOT EXISTS (SELECT 1 FROM run WHERE no = key >> 32) AND NOT EXISTS (SELECT 1 FROM removed WHERE run = key >> 32)",
@@ -34,12 +29,11 @@ const LOOSE: [(&str, &str); 9] = [
     ),
     (
         "SELECT 'run ' || id FROM run WHERE NOT EXISTS
-         (SELECT 1 FROM entry WHERE key BETWEEN run.no << 32 AND (run.no << 32) + 4294967295 AND hash IS NOT NULL)",
+         (SELECT 1 FROM entry WHERE key BETWEEN run.no << 32 AND (run.no << 32) + 4294967295)",
         "it has no newest entry",
     ),
     ("SELECT 'staged pack ' || pack FROM pack_run WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
     ("SELECT 'staged pack ' || pack FROM blob WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
-    ("SELECT 'staged pack ' || pack FROM unlisted WHERE pack NOT IN (SELECT no FROM pack)", "it is missing"),
     ("SELECT 'staged pack ' || no FROM pack_state WHERE no NOT IN (SELECT no FROM pack)", "it is missing"),
     ("SELECT 'staged pack ' || no FROM pack WHERE no NOT IN (SELECT no FROM pack_state)", "nothing says whether it is needed"),
 ];

@@ -1,18 +1,16 @@
 //! Piton's default store: one SQLite database, no server.
 //!
-//! - An append is one row, and most often one page (`places`). It commits on the calling thread if the writer is free, and
-//!   otherwise together with whatever else is waiting, at the price of one sync.
-//! - Every page carries a checksum (`vfs`), and a log that a crash left behind is checked before
-//!   SQLite recovers it (`wal_scan`): what was damaged is an error, never a wrong or missing row.
-//! - Checkpoints, growing the log and giving space back are done by a thread of their own
-//!   (`maintenance`), never by an append.
+//! - An append is one transaction with one row for each entry, on the calling thread (`writer`). The commit that leaves
+//!   SQLite's WAL long moves it into the database (`wal`).
+//! - Every page carries a checksum (`vfs`), and a WAL that a crash left behind is checked before SQLite recovers it
+//!   (`wal_scan`): what was damaged is an error, never a wrong or missing row.
 //!
 //! Beside the database `PATH` there are `PATH-wal` and `PATH-shm` while it is open (they are SQLite's),
 //! and `PATH-lock`, which every open handle holds a shared lock on. All are readable by their owner only.
 //!
-//! What is *not* promised: the newest commit of a log that a crash left can't be told from a torn one
+//! What is *not* promised: the newest commit of a WAL that a crash left can't be told from a torn one
 //! if it is damaged, so it is dropped (its bytes are kept in `PATH-wal.damaged-N`); and pages that are
-//! still in the log of a running process are protected by the hashes of the records alone.
+//! still in the WAL of a running process are protected by the hashes of the records alone.
 
 mod append;
 mod blobs;
@@ -25,31 +23,25 @@ mod errors;
 mod fault_tests;
 mod files;
 mod gather;
-mod group;
-mod helper;
-mod hot;
 mod index;
 mod inspect;
 mod list;
 mod log;
-mod log_origin;
-mod maintenance;
 mod mark;
-mod marks;
 mod open;
 mod options;
 mod pages;
-mod places;
 mod pool;
 mod replace;
 mod schema;
 mod set_aside;
 mod store;
-mod syncs;
 mod upgrade;
 mod upkeep;
 mod version;
 mod vfs;
+mod wal;
+mod wal_origin;
 mod wal_scan;
 mod writer;
 

@@ -3,12 +3,11 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{Commit, Head, Log, Record, Section, Segment, SegmentInfo, Span, StoreError};
-use piton_types::{RunId, Seq};
-use rusqlite::types::ValueRef;
+use piton_types::{Durability, RunId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::SqliteStore;
-use crate::append::{fence, hash, head, run_number};
+use crate::append::{self, fence, hash, head, run_number};
 use crate::counters::Tally;
 use crate::inspect::is_damage;
 use crate::schema::{MAX_ROW, key, seq_of};
@@ -17,15 +16,24 @@ use crate::writer::Failure;
 #[async_trait]
 impl Log for SqliteStore {
     async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        self.core.append(commit).await
+        self.append_all(vec![commit]).await
     }
 
     async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        self.core.append_chain(chain).await
+        Commit::check_chain(&chain)?;
+        self.append_all(chain).await
     }
 
+    /// A durable commit of a row that says nothing: it makes all commits before it durable.
     async fn sync(&self) -> Result<(), StoreError> {
-        self.core.sync().await
+        let work = |conn: &Connection| {
+            conn.prepare_cached(
+                "INSERT INTO meta(key, value) VALUES ('synced', 1) ON CONFLICT(key) DO UPDATE SET value = value + 1",
+            )?
+            .execute(())?;
+            Ok(())
+        };
+        self.core.write(Durability::Durable, work).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
@@ -82,9 +90,27 @@ impl Log for SqliteStore {
             return Err(StoreError::TooLarge { what: what(), size, limit: MAX_ROW });
         }
         let run = run.clone();
-        self.core.write(move |conn| fold(conn, &run, &segment)).await?;
-        Tally::add(&self.core.tally.folds, 1);
-        self.core.after_fold();
+        self.core.write(Durability::Relaxed, move |conn| fold(conn, &run, &segment)).await?;
+        self.core.vacuum(false).await;
+        Ok(())
+    }
+}
+
+impl SqliteStore {
+    /// Appends in one transaction: all of them, or none.
+    async fn append_all(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        commits.iter().try_for_each(append::check)?;
+        if commits.is_empty() {
+            return Ok(());
+        }
+        let durable = commits.iter().any(|commit| commit.durability == Durability::Durable);
+        let durability = if durable { Durability::Durable } else { Durability::Relaxed };
+        let bytes: usize = commits.iter().map(|commit| commit.entry.len() + commit.pack.len()).sum();
+        let count = commits.len();
+        let work = move |conn: &Connection| commits.iter().try_for_each(|commit| append::append(conn, commit));
+        self.core.write(durability, work).await?;
+        Tally::add(&self.core.tally.commits, count as u64);
+        Tally::add(&self.core.tally.bytes, bytes as u64);
         Ok(())
     }
 }
@@ -102,7 +128,7 @@ fn read(conn: &Connection, run: &RunId, span: Span) -> rusqlite::Result<Vec<Reco
                 "SELECT key, fence, hash, entry",
                 $columns,
                 " FROM entry WHERE key BETWEEN ((SELECT no FROM run WHERE id = ?1) << 32) | ?2
-                 AND ((SELECT no FROM run WHERE id = ?1) << 32) | ?3 AND hash IS NOT NULL ORDER BY key ",
+                 AND ((SELECT no FROM run WHERE id = ?1) << 32) | ?3 ORDER BY key ",
                 $order,
                 " LIMIT ?4"
             )
@@ -135,16 +161,10 @@ fn read_by(conn: &Connection, sql: &str, run: &RunId, span: Span) -> rusqlite::R
             fence: fence(row, 1)?,
             hash: hash(row, 2)?,
             entry: bytes(row, 3)?,
-            pack: if span.packs { pack(conn, row, 4)? } else { Bytes::new() },
+            pack: if span.packs { bytes(row, 4)? } else { Bytes::new() },
         })
     })?;
     rows.collect()
-}
-
-/// The pack of an entry: in its row, or in the row of `tail` whose number stands there.
-fn pack(conn: &Connection, row: &Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
-    let ValueRef::Integer(number) = row.get_ref(column)? else { return bytes(row, column) };
-    conn.prepare_cached("SELECT bytes FROM tail WHERE no = ?1")?.query_row([number], |row| bytes(row, 0))
 }
 
 /// The segments that begin from `from` to `to`.
@@ -172,10 +192,6 @@ fn fold(conn: &Connection, run: &RunId, segment: &Segment) -> Result<(), Failure
     if !exact || covered.iter().any(|info| info.last > last) || head.is_none_or(|head| head.seq <= last) {
         return Err(StoreError::Conflict { run: run.clone(), wanted: first, head }.into());
     }
-    conn.prepare_cached(
-        "DELETE FROM tail WHERE no IN (SELECT pack FROM entry WHERE key BETWEEN ?1 AND ?2 AND typeof(pack) = 'integer')",
-    )?
-    .execute([from, to])?;
     conn.prepare_cached("DELETE FROM entry WHERE key BETWEEN ?1 AND ?2")?.execute([from, to])?;
     conn.prepare_cached("DELETE FROM segment WHERE key BETWEEN ?1 AND ?2")?.execute([from, to])?;
     conn.prepare_cached("INSERT INTO segment(key, last, entries, idx, nodes) VALUES (?1, ?2, ?3, ?4, ?5)")?

@@ -16,8 +16,6 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::wal_scan::{FRAME, FRAME_SALTS, LOG_HEADER, LOG_SALTS};
-
 /// How often it is noted how far the log was synced. The note isn't synced itself, so the disk has it seconds later
 /// at best; to write it with every commit made each sync of the log a fifth longer.
 pub(crate) const NOTED_EVERY: Duration = Duration::from_millis(100);
@@ -39,19 +37,6 @@ impl Mark {
     /// A mark of this boot.
     pub(crate) fn new(salts: [u8; 8], synced: u64) -> Self {
         Self { boot: boot().unwrap_or_default(), salts, synced }
-    }
-
-    /// The mark that a log of so many frames will deserve when it is synced; `None` if it has been begun again meanwhile.
-    ///
-    /// Frames are written in order. So if that one is of this log, all before it are there by now, and a sync that begins
-    /// after this makes them durable.
-    pub(crate) fn of_log(log: &File, frames: u64) -> Option<Self> {
-        let end = LOG_HEADER as u64 + frames * FRAME as u64;
-        let (mut salts, mut of_frame) = ([0; 8], [0; 8]);
-        let newest = end.checked_sub(FRAME as u64).filter(|_| frames > 0)?;
-        log.read_exact_at(&mut salts, LOG_SALTS as u64).ok()?;
-        log.read_exact_at(&mut of_frame, newest + FRAME_SALTS as u64).ok()?;
-        (salts == of_frame).then(|| Self::new(salts, end))
     }
 
     /// The mark in the file, if there is one.
@@ -99,19 +84,6 @@ pub(crate) fn boot() -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_log_is_marked_as_far_as_its_own_frames_go() {
-        let log = tempfile::tempfile().unwrap();
-        assert_eq!(Mark::of_log(&log, 1), None, "it is empty");
-        let frame = |salts: [u8; 8]| [&[0; FRAME_SALTS][..], &salts, &vec![0; FRAME - FRAME_SALTS - 8]].concat();
-        let header = [&[0; LOG_SALTS][..], &[7; 8], &[0; LOG_HEADER - LOG_SALTS - 8]].concat();
-        log.write_all_at(&[header, frame([7; 8]), frame([7; 8]), frame([6; 8])].concat(), 0).unwrap();
-        assert_eq!(Mark::of_log(&log, 0), None);
-        assert_eq!(Mark::of_log(&log, 2), Some(Mark::new([7; 8], 32 + 2 * 4120)));
-        assert_eq!(Mark::of_log(&log, 3), None, "that one is left from before the log was begun again");
-        assert_eq!(Mark::of_log(&log, 4), None, "there is none");
-    }
 
     #[test]
     fn a_mark_comes_back_and_knows_its_boot() {

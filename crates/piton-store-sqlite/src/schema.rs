@@ -14,12 +14,6 @@ pub(crate) const RESERVED: u8 = 8;
 /// SQLite's limit on a row, less some room for the other columns.
 pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 
-/// Packs up to this size stand in the row of their entry.
-pub(crate) const INLINE_PACK: usize = 512;
-
-/// The same for the newest run. Its rows are the last of their table, where a large one splits nothing.
-pub(crate) const INLINE_PACK_OF_NEWEST: usize = 3800;
-
 /// States of a staged pack.
 pub(crate) mod pack_state {
     /// Staged by a process that has not committed it yet; if no process has the store open, nobody will.
@@ -34,16 +28,8 @@ pub(crate) mod pack_state {
 ///
 /// `run.updated_at` is exact unless the run is in progress: then an append doesn't touch the row, and
 /// the time is that of the newest entry, or the row's own if that entry (`as_of`) wrote it.
-/// `entry.pack` is the pack, or if that is large (`INLINE_PACK`) the number of its row in `tail`. Those rows
-/// stand in the order in which they came, so that a commit fills the last page whatever runs are at work;
-/// among the entries, which are ordered by run, large rows would split a page in the middle every other
-/// time and write its neighbours too.
 ///
-/// A row of `entry` without a hash is a place for an entry to come (`places`), which is as large as the entry will be
-/// with its `pad`.
-///
-/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. Those of the newest
-/// packs aren't in it yet (`unlisted`): each would change a page of its own, so many are added at once. `pack_run` says
+/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. `pack_run` says
 /// which runs named the pack in a commit. What becomes of a pack is in `pack_state`, a row for each, because SQLite
 /// reads a row as a whole to change any of it; `since` is when it was condemned.
 ///
@@ -68,11 +54,9 @@ const TABLES: &str = "
         key INTEGER PRIMARY KEY,
         at INTEGER NOT NULL,
         fence INTEGER NOT NULL,
-        hash BLOB,
+        hash BLOB NOT NULL,
         entry BLOB NOT NULL,
-        pack NOT NULL,
-        pad BLOB);
-    CREATE TABLE tail(no INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
+        pack BLOB NOT NULL);
     CREATE TABLE segment(
         key INTEGER PRIMARY KEY,
         last INTEGER NOT NULL,
@@ -89,7 +73,6 @@ const TABLES: &str = "
     CREATE TABLE pack_run(pack INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY(pack, run)) WITHOUT ROWID;
     CREATE INDEX pack_of_run ON pack_run(run);
     CREATE TABLE blob(prefix INTEGER NOT NULL, pack INTEGER NOT NULL, PRIMARY KEY(prefix, pack)) WITHOUT ROWID;
-    CREATE TABLE unlisted(pack INTEGER PRIMARY KEY, blobs INTEGER NOT NULL);
     CREATE TABLE removed(run INTEGER PRIMARY KEY);
     CREATE TABLE lease(
         run INTEGER PRIMARY KEY,

@@ -11,7 +11,7 @@ use crate::errors::from_io;
 use crate::files::{self, Files};
 use crate::mark::Mark;
 use crate::wal_scan::{self, Finding};
-use crate::{DamagedWal, SqliteOptions, log_origin};
+use crate::{DamagedWal, SqliteOptions, wal_origin};
 
 /// Checks the log before SQLite sees it. Only to be called while nobody else has the store open.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn check(
     }
     let open = || Ok(BufReader::with_capacity(1 << 16, files::options().read(true).open(&path)?));
     let found = wal_scan::scan(open).map_err(fail)?;
-    log_origin::check(files, options, found == Finding::Whole)?;
+    wal_origin::check(files, options, found == Finding::Whole)?;
     let (keep, damage) = match found {
         Finding::Whole => return Ok(()),
         Finding::Torn { keep } => (keep, None),

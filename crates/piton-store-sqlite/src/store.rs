@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use piton_store::{Capabilities, Hashing, Store, StoreError, Usage};
-use rusqlite::Connection;
-use rusqlite::hooks::Wal;
 
+use crate::SqliteOptions;
 use crate::counters::{Counters, Tally};
+use crate::errors::translate;
 use crate::open::{self, Opened};
 use crate::pool::Pool;
 use crate::writer::{Core, Writer, locked};
-use crate::{SqliteOptions, connect, maintenance};
 
 /// A store in one SQLite database.
 ///
@@ -46,15 +45,13 @@ impl SqliteStore {
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let Opened { files, target, writer, lock, full } = open::open(path.as_ref(), &options)?;
         let tally = Arc::new(Tally::default());
-        let writer = writer.map(|conn| watch_log(conn, &tally).and_then(Writer::new)).transpose();
-        let writer = writer.map_err(|error| crate::errors::translate_unfit(&error, &files.database))?;
+        let writer = writer.map(|conn| Writer::new(conn, &tally)).transpose();
+        let writer = writer.map_err(|error| translate(&error, &files.database))?;
         let core = Core::new(files, options, writer, Pool::new(target), tally);
         if let Some(full) = full {
             core.poison.get_or_init(|| full);
         }
-        // If there is no log yet, the first sync finds it.
-        drop(core.syncs.open(&core.files));
-        Ok(Self { core, lock: Mutex::new(lock) })
+        Ok(Self { core: Arc::new(core), lock: Mutex::new(lock) })
     }
 
     /// The version of SQLite that is built in.
@@ -67,47 +64,20 @@ impl SqliteStore {
         self.core.tally.read()
     }
 
-    /// Work that waits is done first. Readers go before the writer, which then is the last connection
-    /// of this handle: SQLite moves the log into the database and removes it when it is the last of all.
+    /// Closes the readers first, so that the writer is the last connection of this handle: SQLite moves the WAL into
+    /// the database and removes it when the last connection of all handles closes.
     fn shut(&self) -> Result<(), StoreError> {
-        self.core.queue.stop();
-        self.core.chores.stop();
-        self.core.serving.join();
-        self.core.doing_chores.join();
-        self.core.syncs.end();
+        self.core.vacuum_before_closing();
         self.core.pool.close();
         let closed = match locked(&self.core.writer).take() {
-            Some(mut writer) => {
-                if self.core.poison.get().is_none()
-                    && let Err(error) = writer.clear_places()
-                {
-                    tracing::debug!(%error, "places for entries to come stay in the file");
-                }
-                writer.let_go();
-                let Writer { conn, hot, .. } = writer;
-                drop(hot);
-                if self.core.poison.get().is_some() {
-                    connect::keep_log(&conn);
-                } else {
-                    maintenance::before_closing(&conn, &self.core.tally);
-                }
-                conn.close().map_err(|(_, error)| crate::errors::translate(&error, &self.core.files.database))
+            Some(Writer { conn, .. }) => {
+                conn.close().map_err(|(_, error)| translate(&error, &self.core.files.database))
             }
             None => Ok(()),
         };
         drop(locked(&self.lock).take());
         closed
     }
-}
-
-/// Counts the pages of the log as commits add them.
-fn watch_log(mut conn: Connection, tally: &Arc<Tally>) -> rusqlite::Result<Connection> {
-    let tally = Arc::clone(tally);
-    conn.wal_hook(Some(move |_: &mut Wal, pages: i32| {
-        tally.wal_pages.store(u64::try_from(pages).unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
-        Ok(())
-    }))?;
-    Ok(conn)
 }
 
 impl Drop for SqliteStore {

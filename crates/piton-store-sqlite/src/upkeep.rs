@@ -9,12 +9,11 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{Defect, Era, Head, PackId, PackInfo, PackState, Reliance, StoreError, Sweep, Swept, Totals, Upkeep};
-use piton_types::{BlobId, RunId, Seq, Timestamp};
+use piton_types::{BlobId, Durability, RunId, Seq, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::append::{head, run_number};
-use crate::counters::Tally;
 use crate::log::bytes;
 use crate::open::{A_MOMENT, let_others_write};
 use crate::schema::{key, pack_state};
@@ -34,9 +33,7 @@ const NOTE: &str = "note:";
 impl Upkeep for SqliteStore {
     async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
         let id = run.clone();
-        self.core.write(move |conn| remove(conn, &id, head)).await?;
-        self.core.forget_run(run);
-        Ok(())
+        self.core.write(Durability::Relaxed, move |conn| remove(conn, &id, head)).await
     }
 
     async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
@@ -85,7 +82,7 @@ impl Upkeep for SqliteStore {
             }
             Ok(())
         };
-        self.core.write(change).await
+        self.core.write(Durability::Relaxed, change).await
     }
 
     async fn next_era(&self) -> Result<Era, StoreError> {
@@ -96,7 +93,7 @@ impl Upkeep for SqliteStore {
             .execute([ERA])?;
             Ok(era(conn)?)
         };
-        self.core.write(next).await
+        self.core.write(Durability::Relaxed, next).await
     }
 
     async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
@@ -115,7 +112,7 @@ impl Upkeep for SqliteStore {
                 }
                 Ok(changed)
             };
-            condemned += self.core.write(condemn).await?;
+            condemned += self.core.write(Durability::Relaxed, condemn).await?;
         }
         Ok(condemned)
     }
@@ -128,7 +125,8 @@ impl Upkeep for SqliteStore {
                 swept.more = self.core.read(|conn| Ok(is_due(conn, sweep.before)?))?;
                 break;
             }
-            let (packs, bytes) = self.core.write(move |conn| Ok(step(conn, sweep.before, left.min(STEP))?)).await?;
+            let step = move |conn: &Connection| Ok(step(conn, sweep.before, left.min(STEP))?);
+            let (packs, bytes) = self.core.write(Durability::Relaxed, step).await?;
             if packs == 0 && bytes == 0 {
                 break;
             }
@@ -138,8 +136,7 @@ impl Upkeep for SqliteStore {
             tokio::task::yield_now().await;
         }
         if swept.bytes > 0 {
-            Tally::add(&self.core.tally.swept, swept.bytes);
-            self.core.after_fold();
+            self.core.vacuum(true).await;
         }
         Ok(swept)
     }
@@ -164,7 +161,7 @@ impl Upkeep for SqliteStore {
             };
             Ok(())
         };
-        self.core.write(set).await
+        self.core.write(Durability::Relaxed, set).await
     }
 
     async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
@@ -198,16 +195,13 @@ impl Upkeep for SqliteStore {
             })
         };
         self.core.read(|conn| {
-            let inline =
-                "SELECT count(*), coalesce(sum(length(entry) + iif(typeof(pack) = 'integer', 0, length(pack))), 0)
-                 FROM entry WHERE hash IS NOT NULL";
-            let (entries, inline) = sums(conn, inline)?;
-            let (_, tail) = sums(conn, "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM tail")?;
+            let (entries, entry_bytes) =
+                sums(conn, "SELECT count(*), coalesce(sum(length(entry) + length(pack)), 0) FROM entry")?;
             let lengths =
                 "SELECT count(*), coalesce(sum(length(entries) + length(idx) + length(nodes)), 0) FROM segment";
             let (segments, segment_bytes) = sums(conn, lengths)?;
             let (packs, pack_bytes) = sums(conn, "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM pack")?;
-            Ok(Totals { entries, entry_bytes: inline + tail, segments, segment_bytes, packs, pack_bytes })
+            Ok(Totals { entries, entry_bytes, segments, segment_bytes, packs, pack_bytes })
         })
     }
 
@@ -324,29 +318,24 @@ fn step_of_run(conn: &Connection, run: i64, most: u64) -> rusqlite::Result<u64> 
     let (first, last) = (key(run, Seq(0)), key(run, Seq(u32::MAX)));
     let started = Instant::now();
     let mut freed = 0;
-    let sizes = [
-        "SELECT key, length(entry) + iif(typeof(pack) = 'integer',
-             (SELECT length(bytes) FROM tail WHERE no = pack), length(pack))
-         FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3",
-        "SELECT key, length(entries) + length(idx) + length(nodes)
-         FROM segment WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3",
-    ];
-    for (sql, deletes) in sizes.into_iter().zip([
-        &[
-            "DELETE FROM tail WHERE no = (SELECT pack FROM entry WHERE key = ?1 AND typeof(pack) = 'integer')",
+    for (sizes, delete) in [
+        (
+            "SELECT key, length(entry) + length(pack) FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3",
             "DELETE FROM entry WHERE key = ?1",
-        ][..],
-        &["DELETE FROM segment WHERE key = ?1"][..],
-    ]) {
-        let mut statement = conn.prepare_cached(sql)?;
+        ),
+        (
+            "SELECT key, length(entries) + length(idx) + length(nodes)
+             FROM segment WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3",
+            "DELETE FROM segment WHERE key = ?1",
+        ),
+    ] {
+        let mut statement = conn.prepare_cached(sizes)?;
         let rows = statement.query_map(params![first, last, ROWS as i64], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?.unwrap_or(0).cast_unsigned()))
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
         })?;
         let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         for (key, size) in rows {
-            for sql in deletes {
-                conn.prepare_cached(sql)?.execute([key])?;
-            }
+            conn.prepare_cached(delete)?.execute([key])?;
             freed += size.max(1);
             if freed >= most || started.elapsed() >= A_MOMENT {
                 return Ok(freed);

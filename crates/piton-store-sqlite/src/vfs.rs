@@ -4,10 +4,9 @@
 //!   that SQLite leaves free at its end. It is written with the page and compared when the page is
 //!   read; a page that doesn't fit is `SQLITE_IOERR_DATA`. Without it SQLite returns wrong or missing
 //!   rows after a flipped bit.
-//! - The log is synced with `fdatasync`, which doesn't write the file's times. SQLite as it is built
+//! - The WAL is synced with `fdatasync`, which doesn't write the file's times. SQLite as it is built
 //!   for Rust uses `fsync`, and then every durable commit waits for the file system's journal too.
-//! - The frames of a commit are written to the log in one call instead of two for each frame.
-//! - A connection that writes spares most of the locks that tell how far the log was when it began; see [`marks`].
+//! - After a sync of the WAL it is noted how far that is on disk (see [`mark`](crate::mark)).
 //!
 //! Frames of the log are not changed: their own checksums protect them, and the checkpoint that moves
 //! a page from the log to the database goes through here. All other files are handed to SQLite's own
@@ -18,9 +17,8 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -28,9 +26,8 @@ use rusqlite::{Connection, ffi};
 use twox_hash::XxHash3_64;
 
 use crate::mark::{Mark, NOTED_EVERY};
-use crate::marks::{self, Answer, Marks};
 use crate::schema::{PAGE, RESERVED};
-use crate::wal_scan::{FRAME_SALTS, LOG_SALTS};
+use crate::wal_scan::{FRAME, FRAME_SALTS};
 
 /// The layer's name for SQLite.
 pub(crate) const CHECKED: &CStr = c"piton";
@@ -41,11 +38,6 @@ const CONTENT: usize = PAGE - RESERVED as usize;
 const PAGE_LENGTH: c_int = PAGE as c_int;
 /// What SQLite writes before each page of the log.
 const FRAME_HEADER: c_int = 24;
-/// How many bytes of a commit are collected before they are written. SQLite's own layer takes less than 128 KiB.
-const COLLECTED: usize = 96 << 10;
-/// How many bytes of a large value are read at once.
-const AHEAD: usize = 64 << 10;
-const NOWHERE: i64 = i64::MIN;
 /// The part of the first page that SQLite reads before it knows the size of a page.
 pub(crate) const HEADER: usize = 100;
 
@@ -67,62 +59,12 @@ struct Layered {
     twin: Option<File>,
     /// The log's folder, to sync its name.
     folder: Option<File>,
-    /// Where it is noted how far the log was synced.
+    /// `PATH-lock`, where it is noted how far the WAL is on disk.
     lock: Option<File>,
-    /// What was noted there last, and when: the log's salts.
+    /// What was noted there last, and when: the WAL's salts.
     noted: Option<([u8; 8], Instant)>,
-    /// The newest frame that was written through here: the log's salts, and where it ends.
+    /// The newest frame that was written through here: the WAL's salts, and where it ends.
     newest: ([u8; 8], u64),
-    /// The newest frame when the log was last synced through here.
-    synced: ([u8; 8], u64),
-    /// Whether the newest frame ends a commit.
-    commits: bool,
-    /// Frames of the commit that is being written.
-    collected: Vec<u8>,
-    /// Where they belong in the log.
-    collected_at: i64,
-    /// Pages of the database that were read ahead.
-    ahead: Vec<u8>,
-    /// Where they are in the file.
-    ahead_at: i64,
-    /// Where the next page of a large value would be.
-    follows: i64,
-    marks: Marks,
-}
-
-/// The marks of an open connection, which must outlive this.
-pub(crate) struct MarksOf(NonNull<Layered>);
-
-// SAFETY: it is used by whoever has the connection, one thread at a time.
-unsafe impl Send for MarksOf {}
-
-impl MarksOf {
-    pub(crate) fn new(conn: &Connection) -> rusqlite::Result<Self> {
-        NonNull::new(file_of(conn)?.cast()).map(Self).ok_or(rusqlite::Error::InvalidQuery)
-    }
-
-    fn marks(&mut self) -> &mut Marks {
-        // SAFETY: the file is one of this layer, it lives as long as the connection, and nobody else uses that now.
-        unsafe { &mut self.0.as_mut().marks }
-    }
-
-    /// Lets the connection do with older marks, or not; says whether it did so far.
-    pub(crate) fn spare(&mut self, spared: bool) -> bool {
-        std::mem::replace(&mut self.marks().spared, spared)
-    }
-
-    /// Lets the connection keep its mark when the transaction that is open now ends, or not.
-    pub(crate) fn keep(&mut self, keeps: bool) {
-        self.marks().keeps = keeps;
-    }
-
-    /// Drops the mark that is kept, if one is. Not inside a transaction.
-    pub(crate) fn let_go(&mut self) {
-        if let Some(kept) = self.marks().let_go() {
-            // SAFETY: as above.
-            unsafe { own_shm_lock(self.0.as_ptr().cast(), kept, 1, marks::UNLOCK_SHARED) };
-        }
-    }
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -205,7 +147,7 @@ unsafe extern "C" fn open(
         let Some(own_open) = own.as_ref().and_then(|own| own.xOpen) else { return ffi::SQLITE_CANTOPEN };
         let methods = match flags & (ffi::SQLITE_OPEN_MAIN_DB | ffi::SQLITE_OPEN_WAL) {
             ffi::SQLITE_OPEN_MAIN_DB => &DATABASE,
-            ffi::SQLITE_OPEN_WAL => &LOG,
+            ffi::SQLITE_OPEN_WAL => &WAL,
             _ => return own_open(own, name, file, flags, out),
         };
         let base = ffi::sqlite3_file { pMethods: std::ptr::null() };
@@ -219,14 +161,6 @@ unsafe extern "C" fn open(
             lock: None,
             noted: None,
             newest: ([0; 8], 0),
-            synced: ([0; 8], 0),
-            commits: false,
-            collected: Vec::new(),
-            collected_at: 0,
-            ahead: Vec::new(),
-            ahead_at: NOWHERE,
-            follows: NOWHERE,
-            marks: Marks::default(),
         });
         let code = own_open(own, name, inner(file), flags, out);
         if code != ffi::SQLITE_OK {
@@ -301,30 +235,8 @@ handed_on! {
     sector: xSectorSize(),
     characteristics: xDeviceCharacteristics(),
     shm_map: xShmMap(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void),
-    own_shm_lock: xShmLock(offset: c_int, count: c_int, flags: c_int),
+    shm_lock: xShmLock(offset: c_int, count: c_int, flags: c_int),
     shm_unmap: xShmUnmap(delete: c_int),
-}
-
-/// Every reading and writing of the database begins and ends here, and what was read ahead lives no longer than that:
-/// while somebody reads, pages that he finds in the database file are changed by nobody, and those that may be changed
-/// are the ones that he finds in the log.
-unsafe extern "C" fn shm_lock(file: *mut ffi::sqlite3_file, offset: c_int, count: c_int, flags: c_int) -> c_int {
-    // SAFETY: `file` is from `open`, and SQLite doesn't use it from two threads at once.
-    unsafe {
-        let ours = &mut *file.cast::<Layered>();
-        ours.ahead_at = NOWHERE;
-        ours.follows = NOWHERE;
-        match ours.marks.answer(offset, count, flags) {
-            Answer::Ask => {}
-            Answer::Granted => return ffi::SQLITE_OK,
-            Answer::Refused => return ffi::SQLITE_BUSY,
-            Answer::DropFirst(mark) => match own_shm_lock(file, mark, 1, marks::UNLOCK_SHARED) {
-                ffi::SQLITE_OK => {}
-                code => return code,
-            },
-        }
-        own_shm_lock(file, offset, count, flags)
-    }
 }
 
 unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
@@ -386,7 +298,7 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, buffer: *mut c_void
 }
 
 /// Reads the first bytes of a page, all of which is read for its checksum. SQLite does so with the pages of large
-/// values, past its cache; where these lie in a row, many are read at once.
+/// values, past its cache.
 unsafe fn read_start(
     file: *mut ffi::sqlite3_file,
     buffer: *mut c_void,
@@ -394,55 +306,19 @@ unsafe fn read_start(
     offset: i64,
     number: u64,
 ) -> c_int {
-    // SAFETY: `file` is from `open`, and SQLite doesn't use it from two threads at once.
-    let ours = unsafe { &mut *file.cast::<Layered>() };
-    let is_next = ours.follows == offset;
-    ours.follows = offset + PAGE as i64;
-    if is_next && ours.page_ahead(offset).is_none() {
-        ours.ahead.resize(AHEAD, 0);
-        ours.ahead_at = offset;
-        // SAFETY: the buffer has so many bytes. Behind the end of the file they are zeros, which is no page.
-        let code = unsafe { own_read(file, ours.ahead.as_mut_ptr().cast(), AHEAD as c_int, offset) };
-        if code != ffi::SQLITE_OK && code != ffi::SQLITE_IOERR_SHORT_READ {
-            ours.ahead_at = NOWHERE;
+    let mut page = [0; PAGE];
+    // SAFETY: `file` is from `open`, the page has its size, and `buffer` has at least `length` bytes, which are fewer
+    // than those of a page.
+    unsafe {
+        match own_read(file, page.as_mut_ptr().cast(), PAGE_LENGTH, offset) {
+            ffi::SQLITE_OK if fits(number, &page) => {
+                std::ptr::copy_nonoverlapping(page.as_ptr(), buffer.cast(), length);
+                ffi::SQLITE_OK
+            }
+            // What a value goes on in is there as a whole, or lost.
+            ffi::SQLITE_OK | ffi::SQLITE_IOERR_SHORT_READ => ffi::SQLITE_IOERR_DATA,
+            code => code,
         }
-    }
-    // SAFETY: `buffer` has at least `length` bytes, which are fewer than those of a page.
-    let give = |page: &[u8]| unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), buffer.cast(), length) };
-    if let Some(page) = ours.page_ahead(offset).filter(|page| fits(number, page)) {
-        give(page);
-        return ffi::SQLITE_OK;
-    }
-    let mut alone = [0; PAGE];
-    // SAFETY: `file` is from `open`, and the page has its size.
-    let code = unsafe { own_read(file, alone.as_mut_ptr().cast(), PAGE_LENGTH, offset) };
-    match code {
-        ffi::SQLITE_OK if fits(number, &alone) => {}
-        // What a value goes on in is there as a whole, or lost.
-        ffi::SQLITE_OK | ffi::SQLITE_IOERR_SHORT_READ => return ffi::SQLITE_IOERR_DATA,
-        code => return code,
-    }
-    give(&alone);
-    ffi::SQLITE_OK
-}
-
-impl Layered {
-    /// Whether the log has nothing that wasn't there when it was synced: frames stand in the order in which they were
-    /// written, so what another process has added since would be behind the newest of ours, or has begun the log again.
-    fn is_synced(&self, log: &File) -> bool {
-        let (salts, end) = self.newest;
-        let (mut header, mut next) = ([0; 8], [0; 8]);
-        end > 0
-            && self.synced == self.newest
-            && log.read_exact_at(&mut header, LOG_SALTS as u64).is_ok()
-            && header == salts
-            && log.read_at(&mut next, end + FRAME_SALTS as u64).is_ok_and(|read| read < next.len() || next != salts)
-    }
-
-    /// A page, if it was read ahead.
-    fn page_ahead(&self, offset: i64) -> Option<&[u8]> {
-        let from = usize::try_from(offset.checked_sub(self.ahead_at)?).ok()?;
-        self.ahead.get(from..from.checked_add(PAGE)?)
     }
 }
 
@@ -463,76 +339,26 @@ unsafe extern "C" fn write_page(
     }
 }
 
-/// Collects the frames of a commit and writes them when its last one is there.
-///
-/// SQLite calls this for the frames of one commit in a row and tells the other processes of them afterwards.
-/// It would also write frames of a transaction that isn't committed yet, if its cache overflowed; no connection
-/// allows that (`cache_spill`), because such frames would wait here while another process writes to their place.
-unsafe extern "C" fn write_log(
+/// Writes to the WAL, and remembers where its newest frame ends.
+unsafe extern "C" fn write_wal(
     file: *mut ffi::sqlite3_file,
     buffer: *const c_void,
     length: c_int,
     offset: i64,
 ) -> c_int {
+    #[cfg(test)]
+    if let Some(code) = fault::WRITES.get() {
+        return code;
+    }
     // SAFETY: `file` is from `open`, SQLite doesn't use it from two threads at once, and it gives `length` bytes.
     unsafe {
-        let ours = &mut *file.cast::<Layered>();
-        #[cfg(test)]
-        if let Some(code) = fault::WRITES.get() {
-            ours.collected.clear();
-            return code;
-        }
-        let Ok(size) = usize::try_from(length) else { return ffi::SQLITE_IOERR_WRITE };
-        let bytes = std::slice::from_raw_parts(buffer.cast::<u8>(), size);
-        if offset == 0 {
-            // The log is begun again. What an attempt to do so may have left counts for nothing.
-            ours.collected.clear();
-        }
-        if ours.collected.is_empty() {
-            ours.collected_at = offset;
-        } else if offset != ours.collected_at + ours.collected.len() as i64 {
-            ours.collected.clear();
-            return ffi::SQLITE_IOERR_WRITE;
-        }
-        ours.collected.extend_from_slice(bytes);
         if length == FRAME_HEADER {
-            ours.commits = bytes[4..8] != [0; 4];
-            ours.newest.0.copy_from_slice(&bytes[8..16]);
-            ours.newest.1 = (offset + i64::from(FRAME_HEADER)).cast_unsigned() + PAGE as u64;
-            ours.synced = ([0; 8], 0);
-        } else if ours.commits || ours.collected.len() >= COLLECTED {
-            ours.commits = false;
-            return write_collected(file);
+            let header = std::slice::from_raw_parts(buffer.cast::<u8>(), FRAME_HEADER as usize);
+            let newest = &mut (*file.cast::<Layered>()).newest;
+            newest.0.copy_from_slice(&header[FRAME_SALTS..FRAME_SALTS + 8]);
+            newest.1 = offset.cast_unsigned() + FRAME as u64;
         }
-        ffi::SQLITE_OK
-    }
-}
-
-/// Writes the frames that were collected. If that fails they are dropped, as SQLite takes their commit back.
-unsafe fn write_collected(file: *mut ffi::sqlite3_file) -> c_int {
-    // SAFETY: as for `write_log`; the bytes live until the call returns.
-    unsafe {
-        let ours = &mut *file.cast::<Layered>();
-        if ours.collected.is_empty() {
-            return ffi::SQLITE_OK;
-        }
-        let Ok(length) = c_int::try_from(ours.collected.len()) else { return ffi::SQLITE_IOERR_WRITE };
-        #[cfg(test)]
-        fault::CALLS.set(fault::CALLS.get() + 1);
-        let code = own_write(file, ours.collected.as_ptr().cast(), length, ours.collected_at);
-        ours.collected.clear();
-        code
-    }
-}
-
-/// Reads from the log. A frame that is still collected is written first.
-unsafe extern "C" fn read_log(file: *mut ffi::sqlite3_file, buffer: *mut c_void, length: c_int, offset: i64) -> c_int {
-    // SAFETY: as for `write_log`.
-    unsafe {
-        match write_collected(file) {
-            ffi::SQLITE_OK => own_read(file, buffer, length, offset),
-            code => code,
-        }
+        own_write(file, buffer, length, offset)
     }
 }
 
@@ -563,26 +389,18 @@ pub(crate) fn is_named(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
 }
 
-unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+unsafe extern "C" fn sync_wal(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     #[cfg(test)]
     if fault::strikes_sync() {
         return ffi::SQLITE_IOERR_FSYNC;
     }
     // SAFETY: `file` is from `open`, and SQLite doesn't use it from two threads at once.
     unsafe {
-        // The header of a new log is synced before any frame.
-        let code = write_collected(file);
-        if code != ffi::SQLITE_OK {
-            return code;
-        }
         let ours = &mut *file.cast::<Layered>();
         let Some((twin, folder)) = ours.twin.as_ref().zip(ours.folder.as_ref()) else { return sync(file, flags) };
-        // A log that somebody deleted takes data as ever, and nobody would find it again.
+        // A WAL that another program deleted takes data as ever, and the next open wouldn't find it.
         if !is_named(twin) {
             return ffi::SQLITE_IOERR_FSYNC;
-        }
-        if ours.is_synced(twin) {
-            return ffi::SQLITE_OK;
         }
         let synced = match ours.rooted {
             true => rustix::io::retry_on_intr(|| rustix::fs::fdatasync(twin)),
@@ -597,7 +415,6 @@ unsafe extern "C" fn sync_log(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
             return ffi::SQLITE_IOERR_DIR_FSYNC;
         }
         ours.rooted = true;
-        ours.synced = ours.newest;
         note_synced(ours);
         ffi::SQLITE_OK
     }
@@ -633,7 +450,7 @@ const fn methods(
 }
 
 static DATABASE: ffi::sqlite3_io_methods = methods(read_page, write_page, sync);
-static LOG: ffi::sqlite3_io_methods = methods(read_log, write_log, sync_log);
+static WAL: ffi::sqlite3_io_methods = methods(own_read, write_wal, sync_wal);
 
 /// Failing writes and syncs of the log on the calling thread, for tests.
 #[cfg(test)]
@@ -645,8 +462,6 @@ pub(crate) mod fault {
         pub(crate) static SYNCS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         /// What writes answer.
         pub(crate) static WRITES: Cell<Option<i32>> = const { Cell::new(None) };
-        /// How often the log was written to.
-        pub(crate) static CALLS: Cell<u32> = const { Cell::new(0) };
     }
 
     pub(super) fn strikes_sync() -> bool {
@@ -665,30 +480,6 @@ mod tests {
     fn the_checksum_is_pinned() {
         assert_eq!(checksum(1, &[0; CONTENT]), [21, 167, 130, 70, 76, 109, 203, 26]);
         assert_ne!(checksum(1, &[0; CONTENT]), checksum(2, &[0; CONTENT]));
-    }
-
-    /// A commit costs one write of the log, however many pages it changes, and one more for each 96 KiB.
-    #[test]
-    fn a_commit_is_one_write() {
-        register().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("store.db");
-        File::create(&path).unwrap();
-        let target = crate::connect::Target::new(&path, &crate::SqliteOptions::default());
-        target.create().unwrap();
-        let conn = target.writer().unwrap();
-        let calls = |bytes: i64| {
-            let before = fault::CALLS.get();
-            conn.execute("INSERT INTO tail(bytes) VALUES (zeroblob(?1))", [bytes]).unwrap();
-            fault::CALLS.get() - before
-        };
-        // The first one begins the log, whose header is synced ahead.
-        assert_eq!(calls(10), 2);
-        assert_eq!(calls(10), 1);
-        assert_eq!(calls(40_000), 1);
-        assert_eq!(calls(300_000), 4);
-        let bytes: i64 = conn.query_row("SELECT sum(length(bytes)) FROM tail", (), |row| row.get(0)).unwrap();
-        assert_eq!(bytes, 340_020);
     }
 
     #[test]

@@ -19,12 +19,11 @@ use std::io::{self, Read};
 use crate::mark::Mark;
 use crate::schema::PAGE;
 
-pub(crate) const LOG_HEADER: usize = 32;
+const LOG_HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 /// Bytes of a frame.
 pub(crate) const FRAME: usize = FRAME_HEADER + PAGE;
-/// Where the salts of the log are in its header, and in that of each frame.
-pub(crate) const LOG_SALTS: usize = 16;
+/// Where the salts of the log are in the header of each frame.
 pub(crate) const FRAME_SALTS: usize = 8;
 /// Its lowest bit says in which byte order words are summed.
 const MAGIC: u32 = 0x377f_0682;

@@ -1,30 +1,23 @@
-//! The one connection that writes, and what becomes of it when a write fails.
+//! The one connection that writes, the one path to it, and what becomes of the handle when a write fails.
 //!
-//! Two ways lead to it. Whoever finds it free and nothing waiting uses it on his own thread. Everybody
-//! else, and whoever finds another *process* writing, puts his work into the queue, which a thread of
-//! its own serves in order (see [`group`](crate::group)).
+//! [`Core::write`] is one transaction: begin, the caller's work, commit. It runs on the calling thread. If another
+//! thread has the connection, or another process is writing, a blocking thread waits for it instead of the async task.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use bytes::Bytes;
-use piton_store::{Commit, StoreError};
-use piton_types::{RunId, Seq};
-use rusqlite::{Connection, FileControl, MAIN_DB};
+use piton_store::StoreError;
+use piton_types::Durability;
+use rusqlite::Connection;
+use rusqlite::hooks::Wal;
 
-use crate::append::Tip;
 use crate::counters::Tally;
 use crate::errors::{is_busy, poisons, translate};
 use crate::files::Files;
-use crate::group::{Job, Queue};
-use crate::helper::Helper;
-use crate::hot::Hot;
-use crate::maintenance::{Chores, MarkUse};
 use crate::open::patiently;
 use crate::pool::Pool;
-use crate::syncs::Syncs;
-use crate::vfs::MarksOf;
-use crate::{SqliteOptions, connect, mark, places};
+use crate::wal::WAL_PAGES;
+use crate::{SqliteOptions, connect, mark};
 
 /// Why a transaction was not committed.
 pub(crate) enum Failure {
@@ -48,193 +41,75 @@ impl From<StoreError> for Failure {
 
 /// The connection that writes.
 pub(crate) struct Writer {
-    /// Before the connection, which outlives them.
-    pub(crate) hot: Hot,
-    marks: MarksOf,
     pub(crate) conn: Connection,
-    /// Whether commits wait for the disk at present.
+    /// Whether a commit waits for the disk at present.
     durable: bool,
-    tips: Tips,
-    /// Runs that may have places for entries to come, which were made here.
-    placed: HashSet<i64>,
-}
-
-/// Where runs end, as of the last append of this connection. They hold only until anybody commits anything else.
-#[derive(Default)]
-struct Tips {
-    /// What SQLite counts up whenever this connection commits, or finds that another one did.
-    version: u32,
-    of: HashMap<RunId, Tip>,
+    /// The length of the WAL, in pages, at which the next checkpoint is due.
+    pub(crate) checkpoint_at: u64,
 }
 
 impl Writer {
-    /// How many runs' ends are remembered.
-    const TIPS: usize = 1 << 10;
-
-    pub(crate) fn new(conn: Connection) -> rusqlite::Result<Self> {
-        let mut marks = MarksOf::new(&conn)?;
-        marks.spare(true);
-        Ok(Self { hot: Hot::new(&conn)?, marks, conn, durable: true, tips: Tips::default(), placed: HashSet::new() })
+    /// A writer that counts the pages of the WAL in `tally` with each commit.
+    pub(crate) fn new(mut conn: Connection, tally: &Arc<Tally>) -> rusqlite::Result<Self> {
+        let tally = Arc::clone(tally);
+        conn.wal_hook(Some(move |_: &mut Wal, pages: i32| {
+            tally.wal_pages.store(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(Self { conn, durable: true, checkpoint_at: WAL_PAGES })
     }
 
-    /// Forgets the ends of runs if anybody else wrote since. At the begin of a transaction that has the database's
-    /// write lock.
-    pub(crate) fn check_tips(&mut self) {
-        if self.version() != Some(self.tips.version) {
-            self.tips.of.clear();
+    /// Begins a transaction and takes the database's write lock with it.
+    fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
+        if !self.conn.is_autocommit() {
+            // The work of an earlier transaction panicked.
+            self.run("ROLLBACK")?;
         }
-    }
-
-    /// Where a run ended when the transaction began, if that is known.
-    pub(crate) fn tip(&self, run: &RunId) -> Option<Tip> {
-        self.tips.of.get(run).copied()
-    }
-
-    /// Remembers what a transaction with these appends and nothing else has left.
-    pub(crate) fn keep_tips(&mut self, applied: &[(&Commit, Tip)]) {
-        let Some(version) = self.version() else { return self.tips.of.clear() };
-        self.tips.version = version;
-        for (commit, tip) in applied {
-            // A run that begins is the newest, and another one isn't any more.
-            if commit.seq == Seq(0) || self.tips.of.len() >= Self::TIPS {
-                self.tips.of.clear();
-            }
-            match self.tips.of.get_mut(&commit.run) {
-                Some(known) => *known = *tip,
-                None => drop(self.tips.of.insert(commit.run.clone(), *tip)),
-            }
-            if tip.places.is_some() {
-                self.placed.insert(tip.number);
-            } else {
-                self.placed.remove(&tip.number);
-            }
-        }
-    }
-
-    fn version(&self) -> Option<u32> {
-        let mut version = 0;
-        self.conn.file_control(Some(MAIN_DB), FileControl::DataVersion(&mut version)).ok()?;
-        Some(version)
-    }
-
-    /// Lets commits wait for the disk, or not. Not inside a transaction.
-    pub(crate) fn set_durable(&mut self, durable: bool) -> rusqlite::Result<()> {
         if self.durable != durable {
             let sql = if durable { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
             self.conn.execute_batch(sql)?;
             self.durable = durable;
         }
-        Ok(())
-    }
-
-    /// Begins a transaction and takes the database's write lock with it.
-    pub(crate) fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
-        self.set_durable(durable)?;
-        self.hot.begin()
-    }
-
-    /// Begins a transaction during which the whole log can be moved.
-    pub(crate) fn begin_at_the_end(&mut self) -> rusqlite::Result<()> {
-        let spared = self.marks.spare(false);
-        let begun = self.begin(false);
-        self.marks.spare(spared);
-        begun
-    }
-
-    /// Commits the transaction, and does with its mark and the next one's as the log allows.
-    pub(crate) fn commit(&mut self, marks: MarkUse) -> rusqlite::Result<()> {
-        self.marks.keep(marks == MarkUse::Keep);
-        let done = self.hot.commit();
-        self.marks.keep(false);
-        self.marks.spare(marks != MarkUse::Drop);
-        if done.is_err() {
-            // Nobody will be told of it.
-            self.marks.let_go();
-        }
-        done
-    }
-
-    /// Removes the places that were made here and hold nothing. Nobody needs to wait for the disk then.
-    pub(crate) fn clear_places(&mut self) -> rusqlite::Result<()> {
-        if self.placed.is_empty() {
-            return Ok(());
-        }
-        self.begin(Core::chores_are_durable())?;
-        let cleared = self.placed.drain().try_for_each(|run| places::clear(&self.conn, run));
-        match cleared.and_then(|()| self.commit(MarkUse::Drop)) {
-            Err(error) if !self.conn.is_autocommit() => self.run("ROLLBACK").and(Err(error)),
-            done => done,
-        }
-    }
-
-    /// Lets go of the mark that was kept with the last commit, if one was.
-    pub(crate) fn let_go(&mut self) {
-        self.marks.let_go();
+        self.run("BEGIN IMMEDIATE")
     }
 
     /// Executes a statement that takes and gives nothing.
-    pub(crate) fn run(&self, sql: &str) -> rusqlite::Result<()> {
+    fn run(&self, sql: &str) -> rusqlite::Result<()> {
         self.conn.prepare_cached(sql)?.execute(()).map(drop)
     }
 }
 
 /// What all parts of an open store share.
 pub(crate) struct Core {
-    pub(crate) me: Weak<Self>,
     pub(crate) files: Files,
     pub(crate) options: SqliteOptions,
     /// `None` if the store can only be read, or is closed.
     pub(crate) writer: Mutex<Option<Writer>>,
-    pub(crate) read_only: bool,
-    pub(crate) queue: Queue,
-    pub(crate) serving: Helper,
+    read_only: bool,
     pub(crate) pool: Pool,
-    pub(crate) chores: Chores,
-    pub(crate) doing_chores: Helper,
-    pub(crate) syncs: Syncs,
     pub(crate) tally: Arc<Tally>,
-    /// Why no more writes are taken.
+    /// Why the handle takes no more writes.
     pub(crate) poison: OnceLock<String>,
-    /// The lists of packs that the table of blobs hasn't got yet. They never change.
-    pub(crate) unlisted: Mutex<HashMap<i64, Bytes>>,
-    /// The numbers of runs, which never change and are never used again, for appends.
-    runs: Mutex<HashMap<RunId, i64>>,
+    /// Whether this handle freed pages that it hasn't given back to the file system yet.
+    pub(crate) freed: AtomicBool,
 }
 
-/// A lock whose holder panicked is as good as any: a transaction that he left open is rolled back by
-/// whoever finds it.
+/// Locks a mutex, also one whose holder panicked: [`Writer::begin`] takes back what the holder left open.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Core {
-    /// How many runs' numbers are remembered.
-    const REMEMBERED: usize = 1 << 16;
-
     pub(crate) fn new(
         files: Files,
         options: SqliteOptions,
         writer: Option<Writer>,
         pool: Pool,
         tally: Arc<Tally>,
-    ) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
-            me: me.clone(),
-            files,
-            options,
-            read_only: writer.is_none(),
-            writer: Mutex::new(writer),
-            queue: Queue::default(),
-            serving: Helper::new("piton-writer", Self::serve),
-            pool,
-            chores: Chores::default(),
-            doing_chores: Helper::new("piton-upkeep", Self::do_chores),
-            syncs: Syncs::default(),
-            tally,
-            poison: OnceLock::new(),
-            unlisted: Mutex::default(),
-            runs: Mutex::default(),
-        })
+    ) -> Self {
+        let read_only = writer.is_none();
+        let writer = Mutex::new(writer);
+        Self { files, options, writer, read_only, pool, tally, poison: OnceLock::new(), freed: AtomicBool::new(false) }
     }
 
     /// Fails if nothing can be written.
@@ -248,164 +123,117 @@ impl Core {
         Ok(())
     }
 
+    /// The error of a call on a closed store.
     pub(crate) fn closed(&self) -> StoreError {
         StoreError::Unavailable { detail: format!("{} was closed", self.files.database.display()) }
     }
 
-    /// The writer, if it is free and nothing is waiting for it.
-    pub(crate) fn free_writer(&self) -> Option<MutexGuard<'_, Option<Writer>>> {
-        if !self.queue.is_empty() {
-            return None;
+    /// Runs `work` in a transaction of its own and commits it. When this returns, a durable commit survives a power cut;
+    /// a relaxed one does so after the next durable one.
+    pub(crate) async fn write<T: Send + 'static>(
+        self: &Arc<Self>,
+        durability: Durability,
+        work: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        // Where the system has no boot id, a relaxed commit that a power cut took from before a durable one would look
+        // like damage (see `mark`), so every commit is durable there.
+        let durable = durability == Durability::Durable || mark::boot().is_none();
+        let work = match self.write_at_once(durable, work) {
+            Ok(done) => return done,
+            Err(work) => work,
+        };
+        let core = Arc::clone(self);
+        let wait = move || core.write_patiently(durable, work);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return wait() };
+        match runtime.spawn_blocking(wait).await {
+            Ok(done) => done,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(self.closed()),
         }
-        match self.writer.try_lock() {
-            Ok(writer) => Some(writer),
-            Err(TryLockError::Poisoned(writer)) => Some(writer.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    }
+
+    /// As `write`, but gives `work` back if the caller would have to wait for another writer.
+    fn write_at_once<T, W: FnOnce(&Connection) -> Result<T, Failure>>(
+        &self,
+        durable: bool,
+        work: W,
+    ) -> Result<Result<T, StoreError>, W> {
+        let mut guard = match self.writer.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(work),
+        };
+        let writer = match self.writer_in(&mut guard) {
+            Ok(writer) => writer,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        match writer.begin(durable) {
+            Ok(()) => Ok(self.finish(writer, work)),
+            Err(error) if is_busy(&error) => Err(work),
+            Err(error) => Ok(Err(self.abandon(writer, &error, false))),
         }
     }
 
-    /// The run's number if it is remembered.
-    pub(crate) fn known_run(&self, run: &RunId) -> Option<i64> {
-        locked(&self.runs).get(run).copied()
-    }
-
-    /// Remembers the number of a run that is committed.
-    pub(crate) fn remember_run(&self, run: &RunId, number: i64) {
-        let mut runs = locked(&self.runs);
-        if runs.len() >= Self::REMEMBERED {
-            runs.clear();
+    /// The same on a thread that may wait.
+    pub(crate) fn write_patiently<T>(
+        &self,
+        durable: bool,
+        work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let mut guard = locked(&self.writer);
+        let writer = self.writer_in(&mut guard)?;
+        match patiently(self.options.patience, || writer.begin(durable)) {
+            Ok(()) => self.finish(writer, work),
+            Err(error) => Err(self.abandon(writer, &error, false)),
         }
-        runs.insert(run.clone(), number);
     }
 
-    /// Forgets a run that was removed.
-    pub(crate) fn forget_run(&self, run: &RunId) {
-        locked(&self.runs).remove(run);
+    fn writer_in<'a>(&self, guard: &'a mut Option<Writer>) -> Result<&'a mut Writer, StoreError> {
+        self.check_writable()?;
+        guard.as_mut().ok_or_else(|| self.closed())
     }
 
-    /// Whether a transaction that nobody waits for is synced all the same. Were it in the log unsynced when a
-    /// durable commit goes behind it, a power cut could leave the second without the first, and that looks
-    /// like damage unless it is known that the machine was started again.
-    pub(crate) fn chores_are_durable() -> bool {
-        mark::boot().is_none()
+    /// Does the work of a transaction that was begun, and ends it.
+    fn finish<T>(
+        &self,
+        writer: &mut Writer,
+        work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let value = match work(&writer.conn) {
+            Ok(value) => value,
+            Err(Failure::Sql(error)) => return Err(self.abandon(writer, &error, false)),
+            Err(Failure::Refused(refusal)) => {
+                return Err(match writer.run("ROLLBACK") {
+                    Ok(()) => refusal,
+                    Err(error) => self.abandon(writer, &error, false),
+                });
+            }
+        };
+        writer.run("COMMIT").map_err(|error| self.abandon(writer, &error, true))?;
+        Tally::add(&self.tally.syncs, u64::from(writer.durable));
+        self.keep_wal_short(writer);
+        Ok(value)
     }
 
     /// Takes a failed transaction back, and says what the failure means.
-    pub(crate) fn abandon(&self, writer: &Writer, error: &rusqlite::Error, committing: bool) -> StoreError {
+    fn abandon(&self, writer: &Writer, error: &rusqlite::Error, committing: bool) -> StoreError {
         let undone = writer.conn.is_autocommit() || writer.run("ROLLBACK").is_ok();
         if undone && !poisons(error, committing) {
             return translate(error, &self.files.database);
         }
-        connect::keep_log(&writer.conn);
-        self.poison(error)
+        self.poison(&writer.conn, error)
     }
 
-    /// Takes no more writes. The caller sees to it that his connection leaves the log alone.
-    pub(crate) fn poison(&self, error: &rusqlite::Error) -> StoreError {
+    /// Takes no more writes through this handle, and leaves the WAL to the checks of the next open.
+    pub(crate) fn poison(&self, conn: &Connection, error: &rusqlite::Error) -> StoreError {
         let path = self.files.database.display();
         let cause = self.poison.get_or_init(|| match self.files.wal().symlink_metadata() {
             Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => format!("{path}: its log was deleted"),
             _ => format!("{path}: {error}"),
         });
         tracing::error!(cause, "the store takes no more writes");
-        self.pool.keep_log();
+        connect::keep_wal(conn);
+        self.pool.keep_wal();
         StoreError::Poisoned { cause: cause.clone() }
-    }
-
-    /// Runs `op` in a transaction of its own and commits it.
-    ///
-    /// Nobody needs it to be durable, and the next durable commit makes it so: see
-    /// [`chores_are_durable`](Self::chores_are_durable).
-    pub(crate) async fn write<T: Send + 'static>(
-        self: &Arc<Self>,
-        op: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.check_writable()?;
-        let op = match self.write_if_free(op) {
-            Ok(done) => return done,
-            Err(op) => op,
-        };
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        let core = Arc::clone(self);
-        let task = move || {
-            // Nobody listens any more if the future was dropped.
-            drop(answer.send(core.write_patiently(op)));
-        };
-        self.enqueue(Job::Task(Box::new(task)))?;
-        answered.await.unwrap_or_else(|_| Err(self.closed()))
-    }
-
-    /// As `write`, but gives `op` back if that would mean to wait.
-    fn write_if_free<T, F: FnOnce(&Connection) -> Result<T, Failure>>(
-        &self,
-        op: F,
-    ) -> Result<Result<T, StoreError>, F> {
-        if self.chores.holds_up(&self.tally) {
-            return Err(op);
-        }
-        let Some(mut guard) = self.free_writer() else { return Err(op) };
-        let Some(writer) = guard.as_mut() else { return Ok(Err(self.closed())) };
-        match writer.begin(Self::chores_are_durable()) {
-            Ok(()) => Ok(self.finish(writer, op)),
-            Err(error) if is_busy(&error) => Err(op),
-            Err(error) => Ok(Err(self.abandon(writer, &error, false))),
-        }
-    }
-
-    fn write_patiently<T>(&self, op: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, StoreError> {
-        self.check_writable()?;
-        let mut guard = locked(&self.writer);
-        let Some(writer) = guard.as_mut() else { return Err(self.closed()) };
-        match patiently(self.options.patience, || writer.begin(Self::chores_are_durable())) {
-            Ok(()) => self.finish(writer, op),
-            Err(error) => Err(self.abandon(writer, &error, false)),
-        }
-    }
-
-    fn finish<T>(
-        &self,
-        writer: &mut Writer,
-        op: impl FnOnce(&Connection) -> Result<T, Failure>,
-    ) -> Result<T, StoreError> {
-        match op(&writer.conn) {
-            Ok(value) => match writer.commit(self.mark_use()) {
-                Ok(()) => {
-                    self.after_commit(0);
-                    Ok(value)
-                }
-                Err(error) => Err(self.abandon(writer, &error, true)),
-            },
-            Err(Failure::Sql(error)) => Err(self.abandon(writer, &error, false)),
-            Err(Failure::Refused(refusal)) => match writer.run("ROLLBACK") {
-                Ok(()) => Err(refusal),
-                Err(error) => Err(self.abandon(writer, &error, false)),
-            },
-        }
-    }
-
-    /// What becomes of the marks of writers at present.
-    pub(crate) fn mark_use(&self) -> MarkUse {
-        Chores::mark_use(&self.tally)
-    }
-
-    /// Notices what the maintenance thread has to do after a transaction with so many appends.
-    pub(crate) fn after_commit(&self, appends: u64) {
-        if self.chores.after_commit(&self.tally, appends) {
-            self.start_chores();
-        }
-    }
-
-    /// As [`after_commit`](Self::after_commit), after pages were freed.
-    pub(crate) fn after_fold(&self) {
-        self.chores.after_fold();
-        self.start_chores();
-    }
-
-    fn start_chores(&self) {
-        // Nothing is lost without it, and the next one who wants it tries again.
-        if let Err(error) = self.doing_chores.start(&self.me) {
-            tracing::warn!(%error, store = %self.files.database.display(), "maintenance has to wait");
-            self.chores.ask_again();
-        }
     }
 }

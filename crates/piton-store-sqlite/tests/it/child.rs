@@ -14,7 +14,6 @@ use crate::upgrades;
 
 const ROLE: &str = "PITON_TEST_ROLE";
 const STORE: &str = "PITON_TEST_STORE";
-pub(crate) const MANY: &str = "PITON_TEST_MANY";
 
 /// A process that is killed when it goes out of scope.
 pub(crate) struct Process {
@@ -118,33 +117,15 @@ fn entrance() {
                     say(line.head.unwrap().seq);
                 }
             }
-            // Appends so many entries.
-            "many" => {
+            // Appends to a run of its own until it is killed.
+            "busy" => {
                 let store = open().unwrap();
-                let many = std::env::var(MANY).unwrap().parse().unwrap();
-                Line::new("many").grow(&store, many).await;
-            }
-            // Appends large entries, says how many and waits to be killed.
-            "large" => {
-                let store = open().unwrap();
-                let mut line = Line::new("large");
-                line.size = 1500;
-                line.grow(&store, 22).await;
-                say(22);
-                wait();
-            }
-            // Appends until it is let go on, and then does nothing until it is killed.
-            "rest" => {
-                let store = open().unwrap();
-                let mut line = Line::new("rest");
-                line.grow(&store, 100).await;
-                say("at work");
-                let told = std::thread::spawn(wait);
-                while !told.is_finished() {
+                let mut line = Line { size: 3000, ..Line::new(&format!("busy-{}", std::process::id())) };
+                line.grow(&store, 1).await;
+                say("ready");
+                loop {
                     line.append(&store).await.unwrap();
                 }
-                say("at rest");
-                wait();
             }
             // Races for the entries of one run with others.
             "race" => {

@@ -104,7 +104,10 @@ fn contradiction(own: &Connection, row: &Row) -> Option<String> {
             let own = text(own, "SELECT id FROM run WHERE no = ?1", number)?;
             (own != *id).then(|| format!("run {number} is {id} in it and {own} in the database"))
         }
-        (Some(key), [Value::Null, Value::Integer(_), Value::Integer(_), Value::Blob(hash), Value::Blob(_), _, _]) => {
+        (
+            Some(key),
+            [Value::Null, Value::Integer(_), Value::Integer(_), Value::Blob(hash), Value::Blob(_), Value::Blob(_)],
+        ) => {
             let own = look_up(own, "SELECT hash FROM entry WHERE key = ?1", key, |value| match value {
                 ValueRef::Blob(own) if own.len() == hash.len() => Some(own == &hash[..]),
                 _ => None,
