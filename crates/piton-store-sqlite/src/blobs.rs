@@ -123,8 +123,8 @@ fn ids_of(conn: &Connection, number: i64) -> rusqlite::Result<Bytes> {
     Ok(statement.query_row([number], |row| bytes(row, 0)).optional()?.unwrap_or_default())
 }
 
-/// Removes packs that were staged and never committed. Only to be called while nobody else has the
-/// store open: then nobody is left who could commit them.
+/// Removes packs that were staged and never committed. The caller has the store alone, so that no
+/// process is left that could commit them.
 pub(crate) fn remove_pinned(conn: &Connection) -> rusqlite::Result<usize> {
     let mut removed = 0;
     while let Some((number, ids)) = conn

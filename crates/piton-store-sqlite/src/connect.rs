@@ -17,7 +17,7 @@ const STATEMENTS: usize = 48;
 pub(crate) struct Target {
     path: PathBuf,
     options: SqliteOptions,
-    /// The folder is read-only and there is no log, so nobody can be writing: no locks are needed.
+    /// The folder is read-only and there is no WAL, so no process can be writing: no locks are needed.
     pub(crate) immutable: bool,
 }
 
@@ -26,36 +26,26 @@ impl Target {
         Self { path: path.to_owned(), options: options.clone(), immutable: false }
     }
 
-    /// Bytes of the database file.
-    pub(crate) fn size(&self) -> u64 {
-        std::fs::metadata(&self.path).map_or(0, |data| data.len())
-    }
-
     fn layer(&self) -> &'static std::ffi::CStr {
         if self.options.verify_pages { vfs::CHECKED } else { vfs::UNCHECKED }
     }
 
-    /// A connection on which nothing was executed yet: the database and its log are untouched.
+    /// A connection on which nothing was executed yet: the database and its WAL are untouched.
     pub(crate) fn peek(&self) -> rusqlite::Result<Connection> {
         self.open(OpenFlags::SQLITE_OPEN_READ_ONLY)
     }
 
     fn open(&self, mode: OpenFlags) -> rusqlite::Result<Connection> {
-        self.open_through(mode, self.layer())
-    }
-
-    fn open_through(&self, mode: OpenFlags, layer: &'static std::ffi::CStr) -> rusqlite::Result<Connection> {
         let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         if self.immutable {
             let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-            return Connection::open_with_flags_and_vfs(immutable_uri(&self.path), flags, layer);
+            return Connection::open_with_flags_and_vfs(immutable_uri(&self.path), flags, self.layer());
         }
-        Connection::open_with_flags_and_vfs(&self.path, flags, layer)
+        Connection::open_with_flags_and_vfs(&self.path, flags, self.layer())
     }
 
-    /// A connection that writes. It never waits: whoever uses it decides how long to try.
-    ///
-    /// Its log is moved into the database by the maintenance thread only.
+    /// A connection that writes. It never waits, because its user decides how long to try, and its user decides too when
+    /// the WAL is moved into the database.
     pub(crate) fn writer(&self) -> rusqlite::Result<Connection> {
         let conn = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         prepare(&conn)?;
@@ -73,23 +63,10 @@ impl Target {
         Ok(conn)
     }
 
-    /// A connection that only reads, through SQLite's own layer, with the file mapped: no checksum of a page is compared,
-    /// so whoever uses it has looked at all of them before. `None` if nobody wants them compared.
-    pub(crate) fn bare_reader(&self) -> rusqlite::Result<Option<Connection>> {
-        if !self.options.verify_pages {
-            return Ok(None);
-        }
-        let conn = self.open_through(OpenFlags::SQLITE_OPEN_READ_ONLY, c"unix")?;
-        prepare(&conn)?;
-        conn.busy_timeout(self.options.patience)?;
-        conn.execute_batch(&format!("PRAGMA wal_autocheckpoint = 0; PRAGMA mmap_size = {};", u32::MAX))?;
-        Ok(Some(conn))
-    }
-
-    /// Makes a new store in an empty file: everything but the durability, which the caller sees to.
+    /// Makes a new store in an empty file. The caller syncs it.
     pub(crate) fn create(&self) -> rusqlite::Result<()> {
         let conn = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        // First of all: whatever looks at the schema fixes the layout of a page.
+        // First of all: the first statement that looks at the schema fixes the layout of a page.
         let mut reserved = i32::from(RESERVED);
         conn.execute_batch(&format!("PRAGMA page_size = {PAGE}"))?;
         conn.file_control(Some(MAIN_DB), FileControl::ReserveBytes(&mut reserved))?;
@@ -97,14 +74,14 @@ impl Target {
         prepare(&conn)?;
         schema::create(&conn)?;
         // Closing would do this too, but says nothing if it fails, as on a full disk. Then the schema would be
-        // in the log of a file that is about to get another name.
+        // in the WAL of a file that is about to get another name.
         conn.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::TRUNCATE)?;
         conn.close().map_err(|(_, error)| error)
     }
 }
 
 /// What holds for every connection: no code in the schema, no mapped memory, nothing in temporary files, and
-/// nothing in the log before it is committed (see `vfs`).
+/// nothing in the WAL before it is committed, so that its scan meets no frames of transactions that were taken back.
 fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;

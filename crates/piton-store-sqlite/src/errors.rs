@@ -5,7 +5,7 @@ use std::path::Path;
 use piton_store::StoreError;
 use rusqlite::{ErrorCode, ffi};
 
-/// Whether somebody else has the lock that was wanted.
+/// Whether another connection has the lock that was wanted.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
@@ -31,7 +31,7 @@ fn is_damage(extended: i32) -> bool {
 pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
     let what = || path.display().to_string();
     let Some(failure) = error.sqlite_error() else {
-        // A value of the wrong type or out of range: nothing that we write.
+        // A value of the wrong type or out of range: nothing that Piton writes.
         return StoreError::corrupt(what(), error.to_string());
     };
     let detail = error.to_string();
@@ -42,7 +42,7 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
         ErrorCode::SystemIoFailure if is_damage(failure.extended_code) => {
             StoreError::corrupt(what(), "a page doesn't match its checksum")
         }
-        // SQLite writes to the index of its log only to make it longer, and doesn't say why that failed. What
+        // SQLite writes to the index of its WAL only to make it longer, and doesn't say why that failed. What
         // it runs out of there is space.
         ErrorCode::SystemIoFailure if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
             StoreError::Full { what: what(), detail: "the index of the log can't be made longer".to_owned() }
@@ -67,7 +67,7 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
 }
 
 /// SQLite says 'can't open' for this too, and doesn't say why. It has let go of the handles that it had by
-/// then, so what counts is whether there are as many as it needs: database, log, index and folder.
+/// then, so what counts is whether there are as many as it needs: database, WAL, index and folder.
 fn out_of_handles() -> bool {
     let handles: Result<Vec<_>, _> = (0..6).map(|_| std::fs::File::open("/dev/null")).collect();
     handles.is_err_and(|error| {

@@ -1,5 +1,5 @@
-//! The files of a store, and what they must be before anything opens them: regular, ours, and readable
-//! by nobody else. Nothing here follows a link or waits for a pipe.
+//! The files of a store, and what they must be before anything opens them: regular, this user's, and readable
+//! by no other user. Nothing here follows a link or waits for a pipe.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, FileType, Metadata};
@@ -60,9 +60,14 @@ impl Files {
         PathBuf::from(name)
     }
 
-    /// SQLite's log.
+    /// SQLite's WAL.
     pub(crate) fn wal(&self) -> PathBuf {
         self.beside("-wal")
+    }
+
+    /// Bytes of the database.
+    pub(crate) fn size(&self) -> u64 {
+        fs::metadata(&self.database).map_or(0, |data| data.len())
     }
 
     /// Looks at the database and the files beside it without opening them.
@@ -77,7 +82,7 @@ impl Files {
         })
     }
 
-    /// Takes the rights of everybody but the owner away. SQLite makes its files with the mode of the
+    /// Takes the rights of all but the owner away. SQLite makes its files with the mode of the
     /// database, so they may also be left from a time when that was read-only.
     pub(crate) fn tighten(&self) -> Result<(), StoreError> {
         for path in [self.database.clone(), self.wal(), self.beside("-shm"), self.beside("-lock")] {
@@ -134,7 +139,7 @@ pub(crate) fn invalid(path: &Path, detail: &str) -> StoreError {
     StoreError::Invalid { what: path.display().to_string(), detail: detail.to_owned() }
 }
 
-/// Opens one of our own files: no links, no waiting, for the owner only if it is new.
+/// Opens one of the store's files: no links, no waiting, for the owner only if it is new.
 pub(crate) fn options() -> fs::OpenOptions {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = File::options();

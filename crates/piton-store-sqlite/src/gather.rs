@@ -2,8 +2,8 @@
 //! leads to many others. Every page says by its checksum whether it is whole, and every leaf has its rows complete, so
 //! they are found without what led to them, and written into a new database.
 //!
-//! What is gathered isn't believed: entries, segments and packs have hashes and checksums of their own, and whoever
-//! repairs a store takes over only what fits them. A row whose page is damaged is missing; which table a row is of is told
+//! What is gathered isn't believed: entries, segments and packs have hashes and checksums of their own, and a
+//! repair takes over only what fits them. A row whose page is damaged is missing; which table a row is of is told
 //! by its columns. Pages that aren't in use any more are left out as far as the map of pages says which they are.
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ use crate::{SqliteOptions, SqliteStore, blobs, vfs, wal_origin, wal_scan};
 const BATCH: u64 = 1000;
 
 /// Writes every row that can be found of the database at `path` into a new one at `into`; says how many. The damaged
-/// one isn't changed. `Unavailable` if somebody has it open.
+/// one isn't changed. `Unavailable` if another process has it open.
 pub fn gather(path: &Path, into: &Path) -> Result<u64, StoreError> {
     vfs::register().map_err(|code| StoreError::Unavailable { detail: format!("SQLite can't start: code {code}") })?;
     let files = Files::of(path, false)?;

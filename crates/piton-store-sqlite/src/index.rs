@@ -1,4 +1,4 @@
-//! The index of runs, and who drives them.
+//! The index of runs, and their leases.
 
 use async_trait::async_trait;
 use piton_store::{Lease, RunIndex, RunQuery, StoreError};

@@ -5,12 +5,8 @@ use std::time::Duration;
 use piton_store::Defect;
 use rusqlite::{Connection, ffi};
 
-use crate::connect::Target;
 use crate::schema::PAGE;
 use crate::vfs;
-
-/// Bytes that are read in one go.
-const AT_ONCE: usize = 128 << 10;
 
 /// More findings than these say nothing new.
 const MOST: usize = 1000;
@@ -38,15 +34,9 @@ const LOOSE: [(&str, &str); 7] = [
     ("SELECT 'staged pack ' || no FROM pack WHERE no NOT IN (SELECT no FROM pack_state)", "nothing says whether it is needed"),
 ];
 
-/// What is wrong with the database. Every page is read, and its checksum compared; if all of them fit, the structures are
-/// looked at where they lie in the file, which saves reading it twice.
-pub(crate) fn inspect(target: &Target, checked: &Connection) -> rusqlite::Result<Vec<Defect>> {
-    let bare = target.bare_reader()?;
-    let mut defects = match &bare {
-        Some(bare) => damaged_pages(bare, target.size()),
-        None => Vec::new(),
-    };
-    let conn = bare.as_ref().filter(|_| defects.is_empty()).unwrap_or(checked);
+/// What is wrong with the database: pages, SQLite's own structures, and rows that lead nowhere.
+pub(crate) fn inspect(conn: &Connection, length: u64) -> rusqlite::Result<Vec<Defect>> {
+    let mut defects = damaged_pages(conn, length);
     let found = (|| {
         let mut statement = conn.prepare(&format!("PRAGMA integrity_check({MOST})"))?;
         let mut rows = statement.query(())?;
@@ -82,41 +72,27 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase | SystemIoFailure))
 }
 
-/// Pages whose checksum doesn't fit, or in which the file ends. Those that were never written, because they were freed before, are zeros.
+/// Pages whose checksum doesn't fit, or in which the file ends. Those that were never written, because they were freed
+/// before, are zeros.
 fn damaged_pages(conn: &Connection, length: u64) -> Vec<Defect> {
+    let mut page = vec![0; PAGE];
+    let mut is_whole = |number: u64| {
+        let code = vfs::read_raw(conn, (number - 1).cast_signed() * PAGE as i64, &mut page);
+        let is_read = matches!(code, ffi::SQLITE_IOERR_DATA | ffi::SQLITE_IOERR_SHORT_READ);
+        code == ffi::SQLITE_OK || is_read && page.iter().all(|byte| *byte == 0)
+    };
     let mut defects = Vec::new();
-    let mut buffer = vec![0; AT_ONCE];
-    let mut first = 1_u64;
-    let at = |number: u64| (number - 1).cast_signed() * PAGE as i64;
-    let is_nothing = |page: &[u8]| page.iter().all(|byte| *byte == 0);
-    while at(first).cast_unsigned() < length {
-        let code = vfs::read_raw(conn, at(first), &mut buffer);
-        for (number, page) in (first..).zip(buffer.as_chunks_mut::<PAGE>().0) {
-            let is_read = code == ffi::SQLITE_OK || code == ffi::SQLITE_IOERR_SHORT_READ;
-            if is_read && (vfs::fits(number, page) || is_nothing(page)) {
-                continue;
-            }
-            // Alone, and again: somebody may be writing it just now.
-            let fits = (0..3).any(|attempt| {
-                std::thread::sleep(Duration::from_millis(5 * attempt));
-                let code = vfs::read_raw(conn, at(number), page);
-                match code {
-                    ffi::SQLITE_IOERR_SHORT_READ => is_nothing(page),
-                    code => code == ffi::SQLITE_OK && vfs::fits(number, page),
-                }
-            });
-            if !fits && defects.len() < MOST {
-                let what = format!("page {number} of the database");
-                let is_cut = at(number + 1).cast_unsigned() > length;
-                let detail = if is_cut { "the file ends in it" } else { "its checksum doesn't fit its content" };
-                defects.push(Defect { what, detail: detail.to_owned() });
-            }
+    for number in 1..=length.div_ceil(PAGE as u64) {
+        // Again after a moment: another process may be writing it just now.
+        let fits = (0..3).any(|attempt| {
+            std::thread::sleep(Duration::from_millis(5 * attempt));
+            is_whole(number)
+        });
+        let is_cut = number * PAGE as u64 > length;
+        if (!fits || is_cut) && defects.len() < MOST {
+            let detail = if is_cut { "the file ends in it" } else { "its checksum doesn't fit its content" };
+            defects.push(Defect { what: format!("page {number} of the database"), detail: detail.to_owned() });
         }
-        first += (AT_ONCE / PAGE) as u64;
-    }
-    if defects.is_empty() && !length.is_multiple_of(PAGE as u64) {
-        let what = format!("page {} of the database", length.div_ceil(PAGE as u64));
-        defects.push(Defect { what, detail: "the file ends in it".to_owned() });
     }
     defects
 }

@@ -41,6 +41,7 @@ mod upkeep;
 mod version;
 mod vfs;
 mod wal;
+mod wal_file;
 mod wal_origin;
 mod wal_scan;
 mod writer;

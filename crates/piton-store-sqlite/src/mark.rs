@@ -1,13 +1,13 @@
-//! What `PATH-lock` holds: in which boot of the machine the store was last opened, and how far its log was
+//! What `PATH-lock` holds: in which boot of the machine the store was last opened, and how far its WAL was
 //! synced then.
 //!
-//! A power cut may take frames of the log that nobody waited for and leave later ones. By itself that can't
+//! A power cut may take frames of the WAL that no commit waited for and leave later ones. By itself that can't
 //! be told from damage. But it can't have happened if the machine has not been started again since, nor to
 //! frames that were synced. So a store that a *kill* left is held to every frame, and one that a power cut
 //! left to all that was synced, as far as the mark reached the disk; behind that, what can be read counts.
 //!
-//! The first mark of a boot is on disk before anything is written to the log. Later ones are written after a sync of the
-//! log, with a commit or without, ten times a second at most, and not synced themselves: on disk the mark may be old,
+//! The first mark of a boot is on disk before anything is written to the WAL. Later ones are written after a sync of the
+//! WAL, ten times a second at most, and not synced themselves: on disk the mark may be old,
 //! never ahead. A store without one, such as a copy of the other files, is held to every frame.
 
 use std::fs::File;
@@ -16,18 +16,18 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How often it is noted how far the log was synced. The note isn't synced itself, so the disk has it seconds later
-/// at best; to write it with every commit made each sync of the log a fifth longer.
+/// How often it is noted how far the WAL was synced. The note isn't synced itself, so the disk has it seconds later
+/// at best; to write it with every commit made each sync of the WAL a fifth longer.
 pub(crate) const NOTED_EVERY: Duration = Duration::from_millis(100);
 
-/// 16 bytes of the boot's id, 8 of the log's salts, 8 of a length.
+/// 16 bytes of the boot's id, 8 of the WAL's salts, 8 of a length.
 const LENGTH: usize = 32;
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     boot: [u8; 16],
-    /// Which log: SQLite chooses new salts each time it begins it again.
+    /// Which WAL: SQLite chooses new salts each time it begins it again.
     pub(crate) salts: [u8; 8],
     /// So many bytes of it are on disk.
     pub(crate) synced: u64,

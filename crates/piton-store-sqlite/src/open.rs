@@ -1,9 +1,9 @@
 //! Opening a store: in which order files are looked at, locked, checked and changed.
 //!
 //! 1. Look at the files, and refuse what isn't a Piton store, before anything is created.
-//! 2. Lock `PATH-lock`. Whoever gets it exclusively is alone: he checks the log that a crash may have
-//!    left, and whether it is this database's, makes a new store if there is none, and removes staged packs
-//!    that nobody will commit.
+//! 2. Lock `PATH-lock`. A handle that gets it exclusively is alone: it checks the WAL that a crash may have
+//!    left, and whether that is this database's, makes a new store if there is none, and removes staged packs
+//!    whose processes are gone.
 //! 3. Go on with a shared lock, held until the handle is closed.
 //!
 //! A new store is made under another name and renamed, so that a database that exists is complete.
@@ -32,7 +32,7 @@ pub(crate) struct Opened {
     /// Holds the shared lock.
     pub(crate) lock: Option<File>,
     /// Why nothing can be written although the store isn't read-only: there was no space to open it for that. Then the
-    /// lock isn't shared, because whoever writes would be missed.
+    /// lock stays exclusive, because this handle wouldn't see what another process writes.
     pub(crate) full: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
     match found {
         Found::File => identify(&target, &files, options.formats)?,
         Found::Empty if was_a_store(&files) => {
-            let detail = "it is empty, and was a store: somebody has taken away what was in it";
+            let detail = "it is empty, and was a store: another program has taken away what was in it";
             return Err(StoreError::corrupt(files.database.display().to_string(), detail));
         }
         _ if options.create => {}
@@ -67,7 +67,7 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
             return Err(StoreError::ReadOnly { what: files.folder.display().to_string() });
         }
         if !alone {
-            let detail = format!("{} is missing although somebody has it open", files.database.display());
+            let detail = format!("{} is missing although another process has it open", files.database.display());
             return Err(StoreError::Unavailable { detail });
         }
         create(&files, options)?;
@@ -82,7 +82,7 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
             set_aside::check(&files, options, read_only, mark)?;
         }
         if !read_only && (mark.is_none() || mark.is_some_and(|mark| mark.is_of_another_boot())) {
-            // On disk before anything is written to the log: without a mark every frame counts.
+            // On disk before anything is written to the WAL: without a mark every frame counts.
             Mark::new([0; 8], 0).write(lock).and_then(|()| lock.sync_all()).map_err(fail)?;
             files.sync_folder()?;
         }
@@ -116,7 +116,7 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
                 );
                 return Err(StoreError::Unavailable { detail });
             }
-            // Whoever had it may have upgraded it.
+            // The process that had it may have upgraded it.
             let format = touch(&writer).map_err(|error| translate(&error, &files.database))?;
             options.formats.upgrade(&writer, format, &files)?;
         }
@@ -126,15 +126,15 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
         blobs::remove_pinned(writer).map_err(|error| translate(&error, &files.database))?;
     }
     if let (true, Some(lock)) = (alone, &lock) {
-        // Not atomic: somebody else may be alone in between. He finds a whole store and changes
-        // nothing in it, and we have staged nothing yet.
+        // Not atomic: another process may be alone in between. It finds a whole store and changes
+        // nothing in it, and this handle has staged nothing yet.
         share(lock, &files, options.patience)?;
     }
     Ok(Opened { files, target, writer, lock, full: None })
 }
 
-/// Opens for reading what can't be opened otherwise because SQLite has no space for the index of its log. Without a log
-/// it needs none; nobody else opens the store meanwhile.
+/// Opens for reading what can't be opened otherwise because SQLite has no space for the index of its WAL. Without a WAL
+/// it needs none; no other process opens the store meanwhile.
 fn read_without_space(
     files: Files,
     mut target: Target,
@@ -161,7 +161,7 @@ fn was_a_store(files: &Files) -> bool {
     matches!(lock.and_then(|lock| Mark::read(&lock)), Ok(Some(_)))
 }
 
-/// Refuses a file that is something else or newer than we know, without changing anything.
+/// Refuses a file that is something else, or of a format that this version doesn't know, without changing anything.
 fn identify(target: &Target, files: &Files, formats: Formats) -> Result<(), StoreError> {
     let fail = |error: rusqlite::Error| translate(&error, &files.database);
     let conn = target.peek().map_err(fail)?;
@@ -190,8 +190,8 @@ fn format_of(target: &Target, files: &Files) -> Result<u32, StoreError> {
     Ok(u32::from_be_bytes(header[60..64].try_into().expect("four bytes")))
 }
 
-/// Reads the first page, so that whatever is wrong shows now. Gives the format, which may be newer in
-/// the log than in the file's header.
+/// Reads the first page, so that whatever is wrong with it shows now. Gives the format, which may be newer in
+/// the WAL than in the file's header.
 fn touch(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()))?;
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
@@ -217,8 +217,8 @@ fn needs_no_locks(target: &Target, files: &Files) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Makes a new store. A crash before the rename leaves nothing but `PATH-new`, which the next one that
-/// gets here replaces; one after it leaves a whole store.
+/// Makes a new store. A crash before the rename leaves nothing but `PATH-new`, which the next open
+/// replaces; one after it leaves a whole store.
 fn create(files: &Files, options: &SqliteOptions) -> Result<(), StoreError> {
     let new = files.beside("-new");
     let fail = |error: io::Error| from_io(&error, &new);
@@ -253,7 +253,7 @@ fn open_lock(files: &Files, read_only: bool) -> Result<Option<File>, StoreError>
     }
 }
 
-/// Locks: exclusively (`true`) if nobody else has the store open, else shared.
+/// Locks: exclusively (`true`) if no other handle has the store open, else shared.
 fn take(lock: &File, files: &Files, patience: Duration) -> Result<bool, StoreError> {
     match lock.try_lock() {
         Ok(()) => Ok(true),
@@ -262,75 +262,65 @@ fn take(lock: &File, files: &Files, patience: Duration) -> Result<bool, StoreErr
     }
 }
 
-/// Waits until nobody else has the store open, and locks it exclusively; `false` if that takes too long.
+/// Waits until no other handle has the store open, and locks it exclusively; `false` if that takes too long.
 fn alone_at_last(lock: Option<&File>, patience: Duration) -> bool {
-    let started = Instant::now();
-    while let Some(lock) = lock {
-        if lock.try_lock().is_ok() {
-            return true;
-        }
-        if started.elapsed() >= patience {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    false
+    lock.is_some_and(|lock| lock_within(patience, || lock.try_lock()).is_ok())
 }
 
-/// Locks a store that nobody has open. A moment's patience: a program that this process is just starting has its open
+/// Locks a store that no process has open. A moment's patience: a program that this process is just starting has its open
 /// files until it runs.
 pub(crate) fn lock_alone(files: &Files) -> Result<File, StoreError> {
     const MOMENT: Duration = Duration::from_millis(200);
     let path = files.beside("-lock");
     let lock = files::options().read(true).write(true).create(true).truncate(false).open(&path);
     let lock = lock.map_err(|error| from_io(&error, &path))?;
-    let started = Instant::now();
-    loop {
-        match lock.try_lock() {
-            Ok(()) => return Ok(lock),
-            Err(TryLockError::WouldBlock) if started.elapsed() < MOMENT => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(TryLockError::WouldBlock) => {
-                let detail = format!("{} is open in another process", files.database.display());
-                return Err(StoreError::Unavailable { detail });
-            }
-            Err(TryLockError::Error(error)) => return Err(from_io(&error, &path)),
+    match lock_within(MOMENT, || lock.try_lock()) {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            let detail = format!("{} is open in another process", files.database.display());
+            Err(StoreError::Unavailable { detail })
         }
+        Err(TryLockError::Error(error)) => Err(from_io(&error, &path)),
     }
 }
 
-/// Locks shared. Whoever is alone is so for a moment only.
+/// Locks shared. A handle is alone for a moment only.
 fn share(lock: &File, files: &Files, patience: Duration) -> Result<(), StoreError> {
+    lock_within(patience, || lock.try_lock_shared()).map_err(|error| match error {
+        TryLockError::WouldBlock => {
+            let detail = format!("{} is being opened by another process", files.database.display());
+            StoreError::Unavailable { detail }
+        }
+        TryLockError::Error(error) => from_io(&error, &files.beside("-lock")),
+    })
+}
+
+/// Tries to lock until it succeeds or the time is over.
+fn lock_within(patience: Duration, attempt: impl Fn() -> Result<(), TryLockError>) -> Result<(), TryLockError> {
     let started = Instant::now();
     loop {
-        match lock.try_lock_shared() {
-            Ok(()) => return Ok(()),
+        match attempt() {
             Err(TryLockError::WouldBlock) if started.elapsed() < patience => {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            Err(TryLockError::WouldBlock) => {
-                let detail = format!("{} is being opened by another process", files.database.display());
-                return Err(StoreError::Unavailable { detail });
-            }
-            Err(TryLockError::Error(error)) => return Err(from_io(&error, &files.beside("-lock"))),
+            done => return done,
         }
     }
 }
 
-/// The longest pause of whoever waits for the database's write lock.
+/// The longest pause of a writer that waits for the database's write lock.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// How long one transaction of upkeep may go on before it ends and [lets others write](let_others_write).
 pub(crate) const A_MOMENT: Duration = Duration::from_millis(5);
 
-/// Leaves the write lock alone for long enough that who waits for it in another process finds it free. Whoever writes
-/// a great deal in short transactions calls it between them: the lock has no queue, and he would take it again first.
+/// Leaves the write lock alone for long enough that a writer of another process that waits for it finds it free. Upkeep
+/// calls it between its short transactions: the lock has no queue, and upkeep would take it again first.
 pub(crate) fn let_others_write() {
     std::thread::sleep(PAUSE + PAUSE / 2);
 }
 
-/// Tries again while somebody else is in the way.
+/// Tries again while another writer is in the way.
 pub(crate) fn patiently<T>(
     patience: Duration,
     mut attempt: impl FnMut() -> rusqlite::Result<T>,

@@ -12,18 +12,18 @@ pub struct SqliteOptions {
     pub create: bool,
     /// How long to wait for another process that is writing.
     pub patience: Duration,
-    /// What to do about a damaged log that a crash left.
+    /// What to do about a damaged WAL that a crash left.
     pub damaged_wal: DamagedWal,
-    /// If there is no space even to open the store, open it for reading, alone: whoever writes to it then gets
-    /// `Poisoned`, and others wait until it is closed. Otherwise that is `Full`.
+    /// If there is no space even to open the store, open it for reading, alone: a write to it then gets
+    /// `Poisoned`, and other processes wait until it is closed. Otherwise that is `Full`.
     pub read_when_full: bool,
     /// Check pages as they are read. Off only as the negative control of the damage tests.
     #[doc(hidden)]
     pub verify_pages: bool,
-    /// Check the log that a crash left. Off only as the negative control of the damage tests.
+    /// Check the WAL that a crash left. Off only as the negative control of the damage tests.
     #[doc(hidden)]
     pub scan_wal: bool,
-    /// The formats that are known. Others than ours only in the tests of upgrades.
+    /// The formats that are known. Others than those of this version only in the tests of upgrades.
     #[doc(hidden)]
     pub formats: Formats,
 }
@@ -57,7 +57,7 @@ impl SqliteOptions {
         self
     }
 
-    /// What to do about a damaged log that a crash left.
+    /// What to do about a damaged WAL that a crash left.
     #[must_use]
     pub fn with_damaged_wal(mut self, damaged_wal: DamagedWal) -> Self {
         self.damaged_wal = damaged_wal;
@@ -72,7 +72,7 @@ impl SqliteOptions {
     }
 }
 
-/// What to do about a log that a crash left and in which acknowledged commits lie behind damage. Either
+/// What to do about a WAL that a crash left and in which acknowledged commits lie behind damage. Either
 /// way its bytes are first copied to `PATH-wal.damaged-N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DamagedWal {

@@ -58,11 +58,11 @@ pub(crate) struct Row {
     pub(crate) columns: Vec<Value>,
 }
 
-/// The pages of a database, with those that its log has in their place.
+/// The pages of a database, with those that its WAL has in their place.
 pub(crate) struct Pages {
     file: File,
     log: Option<File>,
-    /// Where in the log the newest form of a page is.
+    /// Where in the WAL the newest form of a page is.
     newer: HashMap<u32, u64>,
     count: u32,
 }

@@ -27,11 +27,6 @@ impl Pool {
         Self { target, free: Mutex::default(), closed: AtomicBool::new(false), keep_wal: AtomicBool::new(false) }
     }
 
-    /// How its connections reach the database.
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
-    }
-
     fn take(&self) -> rusqlite::Result<Connection> {
         let free = locked(&self.free).pop();
         free.map_or_else(|| self.target.reader(), Ok)

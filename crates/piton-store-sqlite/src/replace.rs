@@ -9,10 +9,10 @@ use crate::errors::from_io;
 use crate::files::{self, Files};
 use crate::open::lock_alone;
 
-/// Puts the store at `with` in the place of the one at `path`. What was there becomes `PATH.damaged-N`, with its log;
-/// gives that path. `Unavailable` if somebody has either of them open.
+/// Puts the store at `with` in the place of the one at `path`. What was there becomes `PATH.damaged-N`, with its WAL;
+/// gives that path. `Unavailable` if another process has either of them open.
 ///
-/// There is a database at `path` all the while, the old one or the new one. A log that the old one still has goes first,
+/// There is a database at `path` all the while, the old one or the new one. A WAL that the old one still has goes first,
 /// because it must never meet the new one.
 pub fn replace(path: &Path, with: &Path) -> Result<PathBuf, StoreError> {
     let (files, new) = (Files::of(path, false)?, Files::of(with, false)?);

@@ -16,11 +16,11 @@ pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 
 /// States of a staged pack.
 pub(crate) mod pack_state {
-    /// Staged by a process that has not committed it yet; if no process has the store open, nobody will.
+    /// Staged by a process that has not committed it yet; if no process has the store open, none will.
     pub(crate) const PINNED: i64 = 0;
     /// A commit relied on it.
     pub(crate) const KEPT: i64 = 1;
-    /// Nobody was found to need it.
+    /// No run was found to need it.
     pub(crate) const CONDEMNED: i64 = 2;
 }
 

@@ -1,4 +1,4 @@
-//! What is done about a log that a crash left and that the scan found fault with. Its bytes are always
+//! What is done about a WAL that a crash left and that the scan found fault with. Its bytes are always
 //! kept: `PATH-wal.damaged-N`.
 
 use std::fs::{self, File};
@@ -13,11 +13,11 @@ use crate::mark::Mark;
 use crate::wal_scan::{self, Finding};
 use crate::{DamagedWal, SqliteOptions, wal_origin};
 
-/// Checks the log before SQLite sees it. Only to be called while nobody else has the store open.
+/// Checks the WAL before SQLite sees it. The caller has the store alone.
 ///
 /// A torn or given-up end is cut off, not only ignored: SQLite goes on behind the good part with the
 /// same salts, and after another crash the leftovers would look like commits behind damage. A crash
-/// in here leaves the log as it was, or cut with its copy complete; the next open does the rest.
+/// in here leaves the WAL as it was, or cut with its copy complete; the next open does the rest.
 pub(crate) fn check(
     files: &Files,
     options: &SqliteOptions,
@@ -38,7 +38,7 @@ pub(crate) fn check(
     let (keep, damage) = match found {
         Finding::Whole => return Ok(()),
         Finding::Torn { keep } => (keep, None),
-        // Frames that nobody had waited for yet, or that were about to take the place of an older log's.
+        // Frames of commits that waited for no sync, or that were about to take the place of an older WAL's.
         Finding::Damaged(damage) if mark.is_some_and(|mark| mark.is_of_another_boot() && !damage.was_synced(mark)) => {
             (damage.keep, None)
         }
@@ -58,7 +58,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Copies the log, unless a copy with the same bytes is there already.
+/// Copies the WAL, unless a copy with the same bytes is there already.
 fn set_aside(files: &Files, path: &Path) -> Result<std::path::PathBuf, StoreError> {
     let digest = digest(path).map_err(|error| from_io(&error, path))?;
     for number in 1_u32.. {

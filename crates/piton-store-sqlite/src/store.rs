@@ -39,8 +39,8 @@ impl SqliteStore {
     /// Opens the store at `path`, and makes it if there is none and the options say so. An empty file is
     /// taken for none.
     ///
-    /// If a crash left a log, it is checked and recovered here. A store that can't be written to (the
-    /// file or its folder is read-only) is opened for reading, and every write to it is `ReadOnly`. A log that is another
+    /// If a crash left a WAL, it is checked and recovered here. A store that can't be written to (the
+    /// file or its folder is read-only) is opened for reading, and every write to it is `ReadOnly`. A WAL that is another
     /// store's is refused (`ForeignLog`).
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let Opened { files, target, writer, lock, full } = open::open(path.as_ref(), &options)?;
@@ -116,9 +116,8 @@ impl Store for SqliteStore {
         let runs = self.core.read(|conn| {
             Ok(conn.prepare_cached("SELECT count(*) FROM run")?.query_row((), |row| row.get::<_, i64>(0))?)
         })?;
-        let size = |path: &Path| std::fs::metadata(path).map_or(0, |data| data.len());
-        let files = &self.core.files;
-        Ok(Usage { runs: runs.cast_unsigned(), bytes: size(&files.database) + size(&files.wal()) })
+        let wal = std::fs::metadata(self.core.files.wal()).map_or(0, |data| data.len());
+        Ok(Usage { runs: runs.cast_unsigned(), bytes: self.core.files.size() + wal })
     }
 
     async fn close(&self) -> Result<(), StoreError> {

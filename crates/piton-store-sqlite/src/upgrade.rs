@@ -1,8 +1,8 @@
 //! Bringing a store of an older format up to date.
 //!
 //! Each format has one step that leads to the next. All steps that a store needs, and the number of the format that it
-//! has afterwards, are one transaction: whoever is killed in it leaves the old store, and the next one that opens it
-//! begins again. Only whoever has the store alone does it, so that no older program writes meanwhile.
+//! has afterwards, are one transaction: a process that is killed in it leaves the old store, and the next open
+//! begins again. Only a process that has the store alone does it, so that no older program writes meanwhile.
 //!
 //! There is one format so far, and so no step.
 
@@ -35,7 +35,7 @@ impl Formats {
     /// Those of this version.
     pub const OURS: Self = Self { newest: FORMAT, steps: &[] };
 
-    /// Refuses a format that is newer than we know, or so old that no step leads on from it.
+    /// Refuses a format that is newer than this version knows, or so old that no step leads on from it.
     pub(crate) fn know(self, format: u32, files: &Files) -> Result<(), StoreError> {
         if format > self.newest {
             let what = files.database.display().to_string();

@@ -1,7 +1,7 @@
-//! Taking runs and packs out of the store, in short transactions, so that whoever writes beside it never waits long.
+//! Taking runs and packs out of the store, in short transactions, so that a writer beside it never waits long.
 //!
-//! A removed run disappears with its row; its entries and segments are deleted afterwards, some at a time, by whoever
-//! sweeps. A crash in between leaves them to the next sweep.
+//! A removed run disappears with its row; the next sweep deletes its entries and segments, some at a time. A crash in
+//! between leaves them to the sweep after that.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -206,7 +206,7 @@ impl Upkeep for SqliteStore {
     }
 
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
-        self.core.read(|conn| Ok(inspect::inspect(self.core.pool.target(), conn)?))
+        self.core.read(|conn| Ok(inspect::inspect(conn, self.core.files.size())?))
     }
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn era(conn: &Connection) -> rusqlite::Result<Era> {
     Ok(Era(found.map_or(0, i64::cast_unsigned)))
 }
 
-/// Lets a run rely on packs, which are then neither pinned nor condemned.
+/// Records that a run relies on packs, which are then neither pinned nor condemned.
 pub(crate) fn rely(conn: &Connection, run: i64, packs: &[PackId]) -> Result<(), Failure> {
     for pack in packs {
         let number = pack.0.cast_signed();

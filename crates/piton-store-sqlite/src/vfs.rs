@@ -6,28 +6,22 @@
 //!   rows after a flipped bit.
 //! - The WAL is synced with `fdatasync`, which doesn't write the file's times. SQLite as it is built
 //!   for Rust uses `fsync`, and then every durable commit waits for the file system's journal too.
-//! - After a sync of the WAL it is noted how far that is on disk (see [`mark`](crate::mark)).
+//! - After a sync of the WAL it is noted how far that is on disk ([`wal_file`](crate::wal_file)).
 //!
-//! Frames of the log are not changed: their own checksums protect them, and the checkpoint that moves
-//! a page from the log to the database goes through here. All other files are handed to SQLite's own
+//! Frames of the WAL are not changed: their own checksums protect them, and the checkpoint that moves
+//! a page from the WAL to the database goes through here. All other files are handed to SQLite's own
 //! layer directly. A short read (past the end of the file) is passed on as it is. A whole page of
 //! zeros doesn't pass: SQLite never reads a page that it hasn't written.
 #![expect(unsafe_code, reason = "SQLite's file layer is a table of C functions")]
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use rusqlite::{Connection, ffi};
 use twox_hash::XxHash3_64;
 
-use crate::mark::{Mark, NOTED_EVERY};
 use crate::schema::{PAGE, RESERVED};
-use crate::wal_scan::{FRAME, FRAME_SALTS};
+use crate::wal_file::WalFile;
 
 /// The layer's name for SQLite.
 pub(crate) const CHECKED: &CStr = c"piton";
@@ -36,35 +30,23 @@ pub(crate) const UNCHECKED: &CStr = c"piton-unchecked";
 
 const CONTENT: usize = PAGE - RESERVED as usize;
 const PAGE_LENGTH: c_int = PAGE as c_int;
-/// What SQLite writes before each page of the log.
-const FRAME_HEADER: c_int = 24;
 /// The part of the first page that SQLite reads before it knows the size of a page.
 pub(crate) const HEADER: usize = 100;
 
 /// The checksum of a page. Its place is part of it, so that a page that was written to the wrong place
-/// is found as well. It is there for accidents; what somebody forges is found by the hashes of the records.
+/// is found as well. It is there for accidents; what an attacker forges is found by the hashes of the records.
 pub(crate) fn checksum(number: u64, content: &[u8]) -> [u8; RESERVED as usize] {
     XxHash3_64::oneshot_with_seed(number, content).to_le_bytes()
 }
 
-/// An open file: ours first, then SQLite's own in the same allocation.
+/// An open file: this layer's part first, then SQLite's own in the same allocation.
 #[repr(C)]
 struct Layered {
     base: ffi::sqlite3_file,
     /// Compare checksums on reading.
     check: bool,
-    /// The log has been synced once through SQLite's own layer.
-    rooted: bool,
-    /// The log once more, to sync it.
-    twin: Option<File>,
-    /// The log's folder, to sync its name.
-    folder: Option<File>,
-    /// `PATH-lock`, where it is noted how far the WAL is on disk.
-    lock: Option<File>,
-    /// What was noted there last, and when: the WAL's salts.
-    noted: Option<([u8; 8], Instant)>,
-    /// The newest frame that was written through here: the WAL's salts, and where it ends.
-    newest: ([u8; 8], u64),
+    /// The WAL once more, if this is it, to sync it.
+    wal: Option<WalFile>,
 }
 
 /// Makes the layer known to SQLite, once per process.
@@ -141,7 +123,7 @@ unsafe extern "C" fn open(
     out: *mut c_int,
 ) -> c_int {
     // SAFETY: SQLite calls this with a layer that `register` made and with `szOsFile` bytes at `file`,
-    // which are enough for `Layered` and the file of its own layer behind it. The log always has a name.
+    // which are enough for `Layered` and the file of its own layer behind it. The WAL always has a name.
     unsafe {
         let own = ffi::sqlite3_vfs_find(c"unix".as_ptr());
         let Some(own_open) = own.as_ref().and_then(|own| own.xOpen) else { return ffi::SQLITE_CANTOPEN };
@@ -152,16 +134,7 @@ unsafe extern "C" fn open(
         };
         let base = ffi::sqlite3_file { pMethods: std::ptr::null() };
         let check = (*layer).zName == CHECKED.as_ptr();
-        file.cast::<Layered>().write(Layered {
-            base,
-            check,
-            rooted: false,
-            twin: None,
-            folder: None,
-            lock: None,
-            noted: None,
-            newest: ([0; 8], 0),
-        });
+        file.cast::<Layered>().write(Layered { base, check, wal: None });
         let code = own_open(own, name, inner(file), flags, out);
         if code != ffi::SQLITE_OK {
             if let Some(close) = (*inner(file)).pMethods.as_ref().and_then(|methods| methods.xClose) {
@@ -170,35 +143,14 @@ unsafe extern "C" fn open(
             return code;
         }
         if flags & ffi::SQLITE_OPEN_WAL != 0 {
-            let ours = &mut *file.cast::<Layered>();
-            if let Some((twin, folder, lock)) = twin(name) {
-                (ours.twin, ours.folder, ours.lock) = (Some(twin), Some(folder), lock);
-            }
+            (*file.cast::<Layered>()).wal = WalFile::open(CStr::from_ptr(name).to_bytes());
         }
         (*file).pMethods = methods;
         ffi::SQLITE_OK
     }
 }
 
-/// Opens the log a second time, its folder, and the file with the mark if there is one. Unlike the database, the log has no locks on itself that
-/// closing could drop.
-unsafe fn twin(name: *const c_char) -> Option<(File, File, Option<File>)> {
-    if !cfg!(target_os = "linux") {
-        return None;
-    }
-    // SAFETY: SQLite gives the log's path as a C string.
-    let name = unsafe { CStr::from_ptr(name) };
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).ok()?;
-    let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-    let log = File::options().read(true).custom_flags(flags).open(path).ok()?;
-    let lock = name.to_bytes().strip_suffix(b"-wal").map(|database| [database, b"-lock"].concat());
-    let lock =
-        lock.and_then(|lock| File::options().write(true).custom_flags(flags).open(OsStr::from_bytes(&lock)).ok());
-    Some((log, File::open(path.parent()?).ok()?, lock))
-}
-
-/// The file of SQLite's own layer behind ours.
+/// The file of SQLite's own layer behind this one's part.
 unsafe fn inner(file: *mut ffi::sqlite3_file) -> *mut ffi::sqlite3_file {
     // SAFETY: the allocation goes on behind `Layered`, whose size is a multiple of eight.
     unsafe { file.cast::<Layered>().add(1).cast() }
@@ -339,7 +291,6 @@ unsafe extern "C" fn write_page(
     }
 }
 
-/// Writes to the WAL, and remembers where its newest frame ends.
 unsafe extern "C" fn write_wal(
     file: *mut ffi::sqlite3_file,
     buffer: *const c_void,
@@ -352,41 +303,11 @@ unsafe extern "C" fn write_wal(
     }
     // SAFETY: `file` is from `open`, SQLite doesn't use it from two threads at once, and it gives `length` bytes.
     unsafe {
-        if length == FRAME_HEADER {
-            let header = std::slice::from_raw_parts(buffer.cast::<u8>(), FRAME_HEADER as usize);
-            let newest = &mut (*file.cast::<Layered>()).newest;
-            newest.0.copy_from_slice(&header[FRAME_SALTS..FRAME_SALTS + 8]);
-            newest.1 = offset.cast_unsigned() + FRAME as u64;
+        if let (Some(wal), Ok(size)) = (&mut (*file.cast::<Layered>()).wal, usize::try_from(length)) {
+            wal.wrote(std::slice::from_raw_parts(buffer.cast(), size), offset);
         }
         own_write(file, buffer, length, offset)
     }
-}
-
-/// Notes how far the log is on disk, unless that was done just now. If it fails, less is known after a power cut, and
-/// nothing is lost.
-fn note_synced(log: &mut Layered) {
-    let (salts, synced) = log.newest;
-    let Some(lock) = log.lock.as_ref().filter(|_| synced > 0) else { return };
-    if log.noted.is_some_and(|(noted, at)| noted == salts && at.elapsed() < NOTED_EVERY) {
-        return;
-    }
-    if let Err(error) = Mark::new(salts, synced).write(lock) {
-        tracing::debug!(%error, "it can't be noted how far the log was synced");
-    }
-    log.noted = Some((salts, Instant::now()));
-}
-
-/// Whether a file still has a name. Nothing else is asked for, where the system can be asked so: a file whose times
-/// were asked for gets new ones with the next write, and the sync after that takes longer by a third.
-pub(crate) fn is_named(file: &File) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::{AtFlags, StatxFlags, statx};
-        if let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK) {
-            return stat.stx_nlink > 0;
-        }
-    }
-    file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
 }
 
 unsafe extern "C" fn sync_wal(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
@@ -396,27 +317,10 @@ unsafe extern "C" fn sync_wal(file: *mut ffi::sqlite3_file, flags: c_int) -> c_i
     }
     // SAFETY: `file` is from `open`, and SQLite doesn't use it from two threads at once.
     unsafe {
-        let ours = &mut *file.cast::<Layered>();
-        let Some((twin, folder)) = ours.twin.as_ref().zip(ours.folder.as_ref()) else { return sync(file, flags) };
-        // A WAL that another program deleted takes data as ever, and the next open wouldn't find it.
-        if !is_named(twin) {
-            return ffi::SQLITE_IOERR_FSYNC;
+        match &mut (*file.cast::<Layered>()).wal {
+            Some(wal) => wal.sync(),
+            None => sync(file, flags),
         }
-        let synced = match ours.rooted {
-            true => rustix::io::retry_on_intr(|| rustix::fs::fdatasync(twin)),
-            false => rustix::io::retry_on_intr(|| rustix::fs::fsync(twin)),
-        };
-        if synced.is_err() {
-            return ffi::SQLITE_IOERR_FSYNC;
-        }
-        // A power cut could take the name of a new log, and all of it. SQLite's own layer would sync the folder too,
-        // but takes no notice if that fails.
-        if !ours.rooted && rustix::io::retry_on_intr(|| rustix::fs::fsync(folder)).is_err() {
-            return ffi::SQLITE_IOERR_DIR_FSYNC;
-        }
-        ours.rooted = true;
-        note_synced(ours);
-        ffi::SQLITE_OK
     }
 }
 
@@ -452,7 +356,7 @@ const fn methods(
 static DATABASE: ffi::sqlite3_io_methods = methods(read_page, write_page, sync);
 static WAL: ffi::sqlite3_io_methods = methods(own_read, write_wal, sync_wal);
 
-/// Failing writes and syncs of the log on the calling thread, for tests.
+/// Failing writes and syncs of the WAL on the calling thread, for tests.
 #[cfg(test)]
 pub(crate) mod fault {
     use std::cell::Cell;

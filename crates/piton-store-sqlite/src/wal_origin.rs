@@ -1,11 +1,11 @@
-//! Whether a log that a crash left is of the database that it lies beside.
+//! Whether a WAL that a crash left is of the database that it lies beside.
 //!
-//! SQLite can't tell: the frames of a log fit each other wherever it lies, and would be moved into any database. No log
+//! SQLite can't tell: the frames of a WAL fit each other wherever it lies, and would be moved into any database. No WAL
 //! names its store. But there is what never changes in one: its id, which run has a number, and which hash an entry has.
-//! What the log says of these must be what the database says without it. And every commit that changes the first page
-//! counts that up by one at most, so the log's count goes on from the database's.
+//! What the WAL says of these must be what the database says without it. And every commit that changes the first page
+//! counts that up by one at most, so the WAL's count goes on from the database's.
 //!
-//! What can't be told: a log that has none of those rows in common with the database, and a count that happens to go on.
+//! What can't be told: a WAL that has none of those rows in common with the database, and a count that happens to go on.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,8 +26,8 @@ use crate::wal_scan::{self, Committed};
 /// Where the first page counts its changes.
 const COUNT: usize = 24;
 
-/// An error if the log beside the database is another's. Only to be called while nobody else has the store open; nothing
-/// is changed. `is_whole` says that nothing is missing at the end of the log.
+/// An error if the WAL beside the database is another's. The caller has the store alone; nothing
+/// is changed. `is_whole` says that nothing is missing at the end of the WAL.
 pub(crate) fn check(files: &Files, options: &SqliteOptions, is_whole: bool) -> Result<(), StoreError> {
     let fail = |error: io::Error| from_io(&error, &files.wal());
     let open = || files::options().read(true).open(files.wal());
@@ -65,16 +65,16 @@ fn counts(files: &Files, log: &Committed, file: &File, is_whole: bool) -> io::Re
     })
 }
 
-/// The database without its log.
+/// The database without its WAL.
 fn database(files: &Files) -> io::Result<Pages> {
     Pages::new(files::options().read(true).open(&files.database)?, None, HashMap::new())
 }
 
-/// What the log says otherwise than the database.
+/// What the WAL says otherwise than the database.
 fn rows(files: &Files, options: &SqliteOptions, log: Committed) -> io::Result<Option<String>> {
     let mut target = Target::new(&files.database, options);
     target.immutable = true;
-    // One that can't be read by itself is no witness. The crash may have come while the log was moved.
+    // One that can't be read by itself is no witness. The crash may have come while the WAL was moved.
     let Ok(own) = target.reader() else { return Ok(None) };
     let mut numbers: Vec<u32> = log.pages.keys().copied().collect();
     numbers.sort_unstable();

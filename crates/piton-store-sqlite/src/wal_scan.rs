@@ -1,6 +1,6 @@
-//! Checks a log (`PATH-wal`) that a crash left behind, before SQLite recovers it.
+//! Checks a WAL (`PATH-wal`) that a crash left behind, before SQLite recovers it.
 //!
-//! SQLite takes the first frame that doesn't fit for the end of the log, because that is how a power
+//! SQLite takes the first frame that doesn't fit for the end of the WAL, because that is how a power
 //! cut leaves it. If the frame was damaged instead, every commit behind it is dropped without a word.
 //! The two can be told apart: the checksums are cumulative, and each frame stores its own, so a frame
 //! behind a bad one can be verified from what its predecessor stores. If a whole commit verifies
@@ -11,7 +11,7 @@
 //!
 //! The layout is SQLite's: a header of 32 bytes (magic, version, page size, checkpoint number, two
 //! salts, checksum), then frames of 24 bytes (page number, database size if this ends a commit, the
-//! salts, checksum) and a page. Frames with other salts are leftovers of before the log was restarted.
+//! salts, checksum) and a page. Frames with other salts are leftovers of before the WAL was restarted.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -20,15 +20,15 @@ use crate::mark::Mark;
 use crate::schema::PAGE;
 
 const LOG_HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
+pub(crate) const FRAME_HEADER: usize = 24;
 /// Bytes of a frame.
 pub(crate) const FRAME: usize = FRAME_HEADER + PAGE;
-/// Where the salts of the log are in the header of each frame.
+/// Where the salts of the WAL are in the header of each frame.
 pub(crate) const FRAME_SALTS: usize = 8;
 /// Its lowest bit says in which byte order words are summed.
 const MAGIC: u32 = 0x377f_0682;
 
-/// What a log is.
+/// What a WAL is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// As a kill or a clean end leaves it.
@@ -48,9 +48,9 @@ pub(crate) struct Damage {
     pub(crate) behind: u64,
     /// The first so many bytes are good.
     pub(crate) keep: u64,
-    /// Which log it is; `None` if its header is damaged.
+    /// Which WAL it is; `None` if its header is damaged.
     pub(crate) salts: Option<[u8; 8]>,
-    /// The frame was written for another log than the header is of.
+    /// The frame was written for another WAL than the header is of.
     pub(crate) overwritten: bool,
 }
 
@@ -64,7 +64,7 @@ impl Damage {
     }
 }
 
-/// The two sums of SQLite's log checksum.
+/// The two sums of SQLite's WAL checksum.
 type Sums = [u32; 2];
 
 fn word(bytes: &[u8], big: bool) -> u32 {
@@ -143,7 +143,7 @@ fn inverse(odd: u32) -> u32 {
     (0..5).fold(odd, |guess, _| guess.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(guess))))
 }
 
-/// Scans a log. `open` is called once or twice to read it from its start.
+/// Scans a WAL. `open` is called once or twice to read it from its start.
 pub(crate) fn scan<R: Read>(mut open: impl FnMut() -> io::Result<R>) -> io::Result<Finding> {
     let mut log = open()?;
     let mut header = [0; LOG_HEADER];
@@ -156,7 +156,7 @@ pub(crate) fn scan<R: Read>(mut open: impl FnMut() -> io::Result<R>) -> io::Resu
     if sound && word(&header[8..12], true) as usize == PAGE {
         return scan_frames(&mut log, &header, big);
     }
-    // SQLite would ignore the whole log. That is right only if there is nothing in it.
+    // SQLite would ignore the whole WAL. That is right only if there is nothing in it.
     for big in [false, true] {
         let mut log = open()?;
         log.read_exact(&mut header)?;
@@ -169,7 +169,7 @@ pub(crate) fn scan<R: Read>(mut open: impl FnMut() -> io::Result<R>) -> io::Resu
     Ok(Finding::Whole)
 }
 
-/// What a log has to say, up to the first frame that doesn't fit.
+/// What a WAL has to say, up to the first frame that doesn't fit.
 #[derive(Debug, Default)]
 pub(crate) struct Committed {
     /// Where the newest committed form of each page is.
@@ -180,7 +180,7 @@ pub(crate) struct Committed {
     pub(crate) count: u32,
 }
 
-/// Reads what is committed in a log.
+/// Reads what is committed in a WAL.
 pub(crate) fn committed<R: Read>(open: impl FnOnce() -> io::Result<R>) -> io::Result<Committed> {
     let (mut log, mut header) = (open()?, [0; LOG_HEADER]);
     let (mut found, mut pending) = (Committed::default(), Vec::new());
@@ -261,7 +261,7 @@ fn scan_frames(log: &mut impl Read, header: &[u8; LOG_HEADER], big: bool) -> io:
     })
 }
 
-/// How many commits verify in a log whose header doesn't, from one frame to the next.
+/// How many commits verify in a WAL whose header doesn't, from one frame to the next.
 fn commits_without_header(log: &mut impl Read, header: &[u8; LOG_HEADER], big: bool) -> io::Result<u64> {
     let mut frame = Frame([0; FRAME]);
     let mut before = vec![stored_sums(&header[24..]), sum([0, 0], &header[..24], big)];
@@ -281,7 +281,7 @@ fn commits_without_header(log: &mut impl Read, header: &[u8; LOG_HEADER], big: b
 mod tests {
     use super::*;
 
-    /// A log with commits of these many frames.
+    /// A WAL with commits of these many frames.
     fn log(commits: &[usize]) -> Vec<u8> {
         let mut log = Vec::new();
         log.extend(MAGIC.to_be_bytes());
