@@ -1,17 +1,14 @@
-//! Counts allocations, which are stable where times are not, and what is held at most. The allocator below is that of
-//! the binary `piton`.
+//! Counts allocations, which are stable where times are not, and what is held at most.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait; every call is passed on unchanged")]
 
-use std::alloc::{GlobalAlloc, Layout};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-
-use mimalloc::MiMalloc;
 
 pub(crate) struct Counting;
 
 /// Counting takes as long as a small allocation itself, and much longer where two threads do it, so it is on only while
-/// somebody looks.
+/// a [`Watch`] is there.
 static ON: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static HELD: AtomicI64 = AtomicI64::new(0);
@@ -68,14 +65,14 @@ fn shrink(by: usize) {
     HELD.fetch_sub(by.cast_signed() as i64, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to the allocator of the binary with the same arguments.
+// SAFETY: every call goes to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_on() {
             grow(layout.size());
         }
         // SAFETY: the caller's obligations are that allocator's.
-        unsafe { MiMalloc.alloc(layout) }
+        unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -83,7 +80,7 @@ unsafe impl GlobalAlloc for Counting {
             shrink(layout.size());
         }
         // SAFETY: the caller's obligations are that allocator's.
-        unsafe { MiMalloc.dealloc(pointer, layout) }
+        unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -92,6 +89,6 @@ unsafe impl GlobalAlloc for Counting {
             shrink(layout.size());
         }
         // SAFETY: the caller's obligations are that allocator's.
-        unsafe { MiMalloc.realloc(pointer, layout, size) }
+        unsafe { System.realloc(pointer, layout, size) }
     }
 }
