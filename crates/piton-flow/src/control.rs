@@ -1,7 +1,7 @@
 //! The hand that whoever holds a run has on it: nothing new may begin, variables change; and what it sees: which
 //! nodes run, which ended last.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use piton_types::{StepPath, Value};
@@ -34,6 +34,8 @@ struct Seen {
     updates: Vec<Update>,
     running: BTreeSet<StepPath>,
     last: Option<StepPath>,
+    /// The nodes of the outermost graph that have ended well, and the variables that each has set, its own aside.
+    ended: BTreeMap<String, Vec<Selector>>,
     failed: Vec<(StepPath, String)>,
 }
 
@@ -128,6 +130,19 @@ impl Control {
 
     pub(crate) fn completed(&self, step: &StepPath) {
         self.seen().last = Some(step.clone());
+    }
+
+    /// A node of the outermost graph ended well, and set these variables besides its own.
+    pub(crate) fn set(&self, node: &str, variables: Vec<Selector>) {
+        self.seen().ended.insert(node.to_owned(), variables);
+    }
+
+    /// The nodes that have set this variable so far.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn setters(&self, variable: &Selector) -> Vec<String> {
+        let seen = self.seen();
+        let is_setter = |node: &str, set: &[Selector]| node == variable.node || set.contains(variable);
+        seen.ended.iter().filter(|(node, set)| is_setter(node, set)).map(|(node, _)| node.clone()).collect()
     }
 
     /// A node failed while the run was stopping.

@@ -1,13 +1,10 @@
 //! Which node runs when. Nodes run side by side on one task, up to a limit; each has its own snapshot of the
-//! variables. What a node gives is in the journal before anything that depends on it begins; a checkpoint may become
-//! durable while others run.
+//! variables. A node that ended counts when it is in the [list](crate::burst) of what is written next, in that order.
 //!
 //! What the journal has finished counts again in the order in which it ended then, and before anything new begins:
 //! so a run that goes on has the variables that it had.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::convert::Infallible;
-use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
@@ -16,7 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::{AbortHandle, abortable};
 use futures_util::stream::FuturesUnordered;
-use piton_types::{CheckpointRef, Event, StepPath, TokenUsage, Value};
+use piton_types::{Event, StepPath, TokenUsage, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
@@ -25,9 +22,8 @@ use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
 use crate::journal::{Beginning, Begun, Found, NodeDone};
-use crate::node::{FAIL_EXIT, NodeContext, NodeError, NodeOutput};
+use crate::node::{Effect, FAIL_EXIT, NodeContext, NodeError, NodeOutput};
 use crate::nodes;
-use crate::outside::Outside;
 use crate::pool::VariablePool;
 use crate::ready::Ready;
 use crate::record;
@@ -71,8 +67,6 @@ pub(crate) struct Frame<'a> {
     pub(crate) prefix: &'a str,
     /// What is going on around it.
     pub(crate) activity: &'a Activity<'a>,
-    /// No other graph waits for this one, so this one hears of checkpoints that become durable.
-    pub(crate) is_outermost: bool,
     /// Is cancelled when its time is over, if it has a limit: then it ends, and tells how far it came.
     pub(crate) limit: Option<(&'a CancellationToken, Duration)>,
 }
@@ -83,11 +77,9 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     // Whatever is done here is work; only while nodes run, it is theirs.
     let _busy = frame.activity.begin();
     let nodes = frame.activity.inside();
-    let replies = (!graph.replies.is_empty() && frame.prefix.is_empty() && host.events.is_somebody())
+    let replies = (!graph.replies.is_empty() && frame.prefix.is_empty() && host.events.has_listener())
         .then(|| Replies::new(graph));
     let mut ready = Ready::new(graph);
-    // Nodes whose ends are being recorded. The journal will have them, whoever stops waiting for that.
-    let ending = Mutex::new(HashSet::new());
     let mut running = FuturesUnordered::new();
     let mut ended = Ended {
         outputs: Outputs::new(),
@@ -104,8 +96,6 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
     let (mut known, mut fresh) = (BTreeMap::new(), VecDeque::new());
     // Nodes that don't wait for ever: when their time is over, and which of them are late.
     let (mut timers, mut late) = (FuturesUnordered::new(), HashSet::new());
-    // Without a journal nothing is made for it.
-    let mut saving = pin!((frame.is_outermost && host.journal.keeps()).then(|| tell_of_saved(host)));
     loop {
         for place in std::mem::take(&mut ready.impatient) {
             let Some(patience) = graph.nodes[place].patience else { continue };
@@ -142,7 +132,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         let (place, result) = if let Some((_, (place, step, found))) = known.pop_first() {
             let node = &graph.nodes[place];
             host.control.into_iter().for_each(|control| control.completed(&step));
-            host.note(|| Event::StepSkipped { run: host.run(), step }).await;
+            host.tell(|| Event::StepSkipped { run: host.run(), step }).await;
             let result = match found {
                 Ok(record) => Ok(Done { output: record::read(record), usage: TokenUsage::default() }),
                 Err(message) => Err(FlowError::Node { node: node.id.clone(), message }),
@@ -158,8 +148,8 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 host.control.into_iter().for_each(|control| control.make_updates(&mut ended.pool));
                 let Some((place, step, attempts, wait)) = fresh.pop_front() else { break };
                 let (pool, replies) = (ended.pool.clone(), replies.as_ref());
-                // Busy from now on, although nobody has polled it yet.
-                let (begun, nodes, ending) = (nodes.begin(), &nodes, &ending);
+                // Busy from now on, although it wasn't polled yet.
+                let (begun, nodes) = (nodes.begin(), &nodes);
                 let patience = graph.nodes[place].patience.filter(|patience| !patience.begins && late.contains(&place));
                 let work = async move {
                     let activity = nodes.inside();
@@ -167,8 +157,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                     drop(begun);
                     let node = &graph.nodes[place];
                     let waited = patience.map(|patience| patience.time);
-                    let ending = graph.may_cancel.then_some((ending, place));
-                    let before = Before { attempts, wait, waited, ending };
+                    let before = Before { attempts, wait, waited };
                     (place, run_node(node, step, before, pool, replies, frame, &activity).await)
                 };
                 let (work, handle) = abortable(work);
@@ -184,7 +173,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 let _rest = frame.activity.rest();
                 let next = std::future::poll_fn(|cx| match running.poll_next_unpin(cx) {
                     Poll::Ready(Some(Ok(ended))) => Poll::Ready(Next::Ended(ended)),
-                    // Nobody waits for it any more.
+                    // It was cut short.
                     Poll::Ready(Some(Err(_))) => Poll::Ready(Next::Look),
                     _ => match timers.poll_next_unpin(cx) {
                         Poll::Ready(Some(place)) => Poll::Ready(Next::Late(place)),
@@ -197,8 +186,6 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                     () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
                     most = over(frame.limit) => return Err(broken(FlowError::TooLong { most }, ended)),
                     () = opened(host.control) => Next::Look,
-                    // Beside the nodes: whoever is told may wait for one of them.
-                    Err(error) = saved(saving.as_mut()) => return Err(broken(error, ended)),
                     next = next => next,
                 }
             };
@@ -208,10 +195,6 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 Next::Late(place) => {
                     if ready.begin(place) {
                         late.insert(place);
-                        // What the journal has counts when the run goes on from there, so it counts here.
-                        let ending = ending.lock().unwrap_or_else(PoisonError::into_inner);
-                        ready.unwanted.retain(|place| !ending.contains(place));
-                        drop(ending);
                         leave_out(&mut ready, &mut fresh, &mut handles, &mut ended_early);
                     }
                     continue;
@@ -221,7 +204,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         if ended_early.contains(&place) {
             continue;
         }
-        // A long line of nodes that never wait must not hold up everybody else.
+        // A long line of nodes that never wait must not hold up other tasks.
         tokio::task::consume_budget().await;
         let node = &graph.nodes[place];
         let done = match result {
@@ -247,6 +230,9 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         add(&mut ended.usage, done.usage);
         if node.is_end {
             ended.outputs.extend(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        if let (Some(control), "") = (host.control, frame.prefix) {
+            control.set(node.id.as_str(), assignments.iter().map(|(selector, _)| selector.clone()).collect());
         }
         ended.pool.set_scope(node.id.shared(), variables);
         for (selector, value) in assignments {
@@ -274,58 +260,6 @@ enum Next {
     Late(usize),
     /// Something may begin.
     Look,
-}
-
-/// Tells of events as they may be told, and of checkpoints as they become durable, until that fails.
-async fn tell_of_saved(host: &Host<'_>) -> Result<Infallible, FlowError> {
-    let events = async {
-        loop {
-            host.journal.releasable().await;
-            host.tell_held().await;
-        }
-    };
-    let checkpoints = async {
-        loop {
-            tell_saved(host.journal.saved().await.map_err(FlowError::Journal)?, host).await?;
-        }
-    };
-    tokio::select! {
-        biased;
-        never = events => never,
-        failed = checkpoints => failed,
-    }
-}
-
-/// Ends if that fails; never if nobody tells.
-async fn saved<T>(telling: Pin<&mut Option<impl Future<Output = T>>>) -> T {
-    match telling.as_pin_mut() {
-        Some(telling) => telling.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until all checkpoints so far are durable, and tells of them.
-pub(crate) async fn settle(host: &Host<'_>) -> Result<(), FlowError> {
-    host.catch_up().await.map_err(FlowError::Journal)?;
-    while host.journal.is_saving() {
-        tell_saved(host.journal.saved().await.map_err(FlowError::Journal)?, host).await?;
-    }
-    Ok(())
-}
-
-/// Tells of what is kept, and of checkpoints that are durable, with the nodes after which they were made.
-async fn tell_saved(saved: Vec<(StepPath, CheckpointRef)>, host: &Host<'_>) -> Result<(), FlowError> {
-    host.tell_held().await;
-    for (step, checkpoint) in saved {
-        let event = || Event::CheckpointSaved { checkpoint: checkpoint.clone(), step: Some(step.clone()) };
-        host.events.tell(event).await;
-        // Whoever is interrupted before this tells of it again.
-        host.journal.told(&checkpoint);
-        if let Some(outside) = host.services.get::<Outside>() {
-            outside.saved(host, &step, &checkpoint).map_err(FlowError::Journal)?;
-        }
-    }
-    Ok(())
 }
 
 /// Cancels what isn't wanted any more.
@@ -404,35 +338,25 @@ async fn find(node: &GraphNode, frame: Frame<'_>) -> Result<Begins, FlowError> {
     let host = frame.host;
     let step = place_in_log(node, frame)?;
     let found =
-        if host.journal.keeps() { host.journal.find(&step).await.map_err(FlowError::Journal)? } else { Found::NOTHING };
+        if host.facts().keeps { host.journal.find(&step).await.map_err(FlowError::Journal)? } else { Found::NOTHING };
     Ok(Begins { step, found })
 }
 
 /// What was before a node begins.
-struct Before<'a> {
+struct Before {
     /// How often it was tried.
     attempts: u32,
     /// How long to wait before the next attempt.
     wait: Duration,
     /// It waited so long for its branches in vain.
     waited: Option<Duration>,
-    /// Where to say that its end is being recorded, and which one it is, if somebody wants to know.
-    ending: Option<(&'a Mutex<HashSet<usize>>, usize)>,
-}
-
-impl Before<'_> {
-    fn is_ending(&self) {
-        if let Some((ending, place)) = self.ending {
-            ending.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
-        }
-    }
 }
 
 /// What a node gives, of running it now.
 async fn run_node(
     node: &GraphNode,
     step: StepPath,
-    before: Before<'_>,
+    before: Before,
     pool: VariablePool,
     replies: Option<&Replies>,
     frame: Frame<'_>,
@@ -466,14 +390,14 @@ async fn run_node(
         if attempt == before.attempts + 1 {
             let title = || (node.title != node.id.as_str()).then(|| node.title.clone());
             host.tell(|| Event::StepStarted { run: host.run(), step: step.clone(), title: title() }).await;
-            // That it waits is told by others.
-            if node.kind == nodes::HUMAN_INPUT {
-                host.catch_up().await.map_err(FlowError::Journal)?;
+            // The inbox tells that it waits.
+            if node.kind == nodes::HUMAN_INPUT && host.facts().keeps {
+                host.burst.written().await;
             }
         }
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let fatal = Mutex::new(None);
-        // Nobody knows whether it took place, and it isn't to be done again: not by a retry either.
+        // It may have taken place, and isn't to be done again: not by a retry either.
         let mut is_given_up = false;
         let (inputs, result) = match (inputs, begun) {
             (Err(error), _) => (Value::Null, Err(error)),
@@ -517,8 +441,7 @@ async fn run_node(
         let error = match result {
             Ok(output) => {
                 let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
-                before.is_ending();
-                return ended.succeed(output, usage, None, host).await;
+                return Ok(ended.succeed(output, usage, None, host).await);
             }
             Err(error) => error,
         };
@@ -526,11 +449,10 @@ async fn run_node(
         let again = attempt <= retry.most && (error.retryable || !retry.only_retryable) && !is_given_up;
         if !again {
             let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
-            before.is_ending();
             return ended.give_up(error, usage, host).await;
         }
         wait = retry.wait(attempt, host.chance());
-        ended.fail(&error, Some(wait), host).await?;
+        ended.fail(&error, Some(wait), None, host).await;
         host.tell(|| Event::StepRetried { run: host.run(), step: step.clone(), attempt, error: error.message.clone() })
             .await;
         attempt += 1;
@@ -547,12 +469,12 @@ async fn begin(
 ) -> Result<Begun, FlowError> {
     let host = frame.host;
     // Without a journal nothing is made for it.
-    if !host.journal.keeps() {
+    if !host.facts().keeps {
         return Ok(Begun::Go { key: None });
     }
     let beginning = Beginning {
-        step,
-        inputs,
+        step: step.clone(),
+        inputs: if node.effect == Effect::Outward { inputs.clone() } else { Value::Null },
         effect: node.effect,
         on_uncertain: node.settings.on_uncertain,
         waits: node.kind == nodes::HUMAN_INPUT,
@@ -595,20 +517,19 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn record(
+    /// Adds the end of the attempt to what is written next, behind the event that tells of it.
+    fn record(
         &self,
         result: Result<Value, String>,
         retry: Option<Duration>,
         unanswered: bool,
+        event: Option<Event>,
         host: &Host<'_>,
-    ) -> Result<Option<CheckpointRef>, FlowError> {
-        // Without a journal nothing is made for it.
-        if !host.journal.keeps() {
-            return Ok(None);
-        }
-        let done = NodeDone {
-            step: self.step,
-            inputs: self.inputs,
+    ) {
+        event.into_iter().for_each(|event| host.burst.tell(event));
+        host.burst.ended(NodeDone {
+            step: self.step.clone(),
+            inputs: self.inputs.clone(),
             result,
             started_at: self.started_at,
             duration: self.duration,
@@ -616,34 +537,30 @@ impl Attempt<'_> {
             checkpoint: self.node.settings.checkpoint,
             retry,
             unanswered,
-        };
-        host.journal.record(done).await.map_err(FlowError::Journal)
+        });
     }
 
-    async fn fail(&self, error: &NodeError, retry: Option<Duration>, host: &Host<'_>) -> Result<(), FlowError> {
-        self.record(Err(error.message.clone()), retry, error.unanswered, host).await.map(drop)
+    async fn fail(&self, error: &NodeError, retry: Option<Duration>, event: Option<Event>, host: &Host<'_>) {
+        if host.facts().keeps {
+            self.record(Err(error.message.clone()), retry, error.unanswered, event, host);
+        } else if let Some(event) = event {
+            host.events.tell(|| event).await;
+        }
     }
 
-    async fn succeed(
-        self,
-        output: NodeOutput,
-        usage: TokenUsage,
-        failed: Option<String>,
-        host: &Host<'_>,
-    ) -> Result<Done, FlowError> {
-        // Without a journal nothing is made for it.
-        let checkpoint =
-            if host.journal.keeps() { self.record(Ok(record::write(&output)), None, false, host).await? } else { None };
-        host.control.into_iter().for_each(|control| control.completed(self.step));
-        host.note(|| match failed {
+    async fn succeed(self, output: NodeOutput, usage: TokenUsage, failed: Option<String>, host: &Host<'_>) -> Done {
+        let event = || match failed {
             Some(error) => Event::StepFailed { run: host.run(), step: self.step.clone(), error },
             None => Event::StepFinished { run: host.run(), step: self.step.clone(), duration: self.duration, usage },
-        })
-        .await;
-        if let Some(checkpoint) = checkpoint {
-            tell_saved(vec![(self.step.clone(), checkpoint)], host).await?;
+        };
+        host.control.into_iter().for_each(|control| control.completed(self.step));
+        if host.facts().keeps {
+            let event = host.events.has_listener().then(event);
+            self.record(Ok(record::write(&output)), None, false, event, host);
+        } else {
+            host.events.tell(event).await;
         }
-        Ok(Done { output, usage })
+        Done { output, usage }
     }
 
     /// The node failed for good: the run goes on as it says, or fails.
@@ -651,11 +568,12 @@ impl Attempt<'_> {
         if self.node.settings.on_error == OnError::Fail {
             // While the run stops it is no reason to end it: the node is tried again when the run goes on.
             let stopping = host.control.filter(|control| control.is_stopping());
-            self.fail(&error, stopping.map(|_| Duration::ZERO), host).await?;
-            let message = error.message;
+            let message = &error.message;
+            let event = || Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() };
+            let event = host.events.has_listener().then(event);
+            self.fail(&error, stopping.map(|_| Duration::ZERO), event, host).await;
             stopping.into_iter().for_each(|control| control.failed(self.step.clone(), message.clone()));
-            host.note(|| Event::StepFailed { run: host.run(), step: self.step.clone(), error: message.clone() }).await;
-            return Err(FlowError::Node { node: self.node.id.clone(), message });
+            return Err(FlowError::Node { node: self.node.id.clone(), message: error.message });
         }
         let NodeError { kind, message, .. } = error;
         let told = |variables: &mut BTreeMap<String, Value>| {
@@ -668,6 +586,6 @@ impl Attempt<'_> {
         };
         told(&mut output.variables);
         output.exceptions = 1;
-        self.succeed(output, usage, Some(message), host).await
+        Ok(self.succeed(output, usage, Some(message), host).await)
     }
 }

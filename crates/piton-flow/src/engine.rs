@@ -11,6 +11,7 @@ use piton_types::{Clock, Event, RunId, TokenUsage, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
+use crate::burst::{Burst, writing};
 use crate::control::Control;
 use crate::dispatch::{self, Broken, Ended, Frame};
 use crate::error::FlowError;
@@ -18,7 +19,7 @@ use crate::events::EventSink;
 use crate::flow::{Flow, Given, Handler};
 use crate::graph::Graph;
 use crate::inbox::{Answered, Inbox, Waiting};
-use crate::journal::{Beginning, Begun, Journal};
+use crate::journal::{Beginning, Begun, Happened, Journal, JournalError, RunFacts};
 use crate::need::Services;
 use crate::node::Effect;
 use crate::selector::{CONVERSATION, SYSTEM};
@@ -71,7 +72,7 @@ impl Default for Limits {
     }
 }
 
-/// What a running workflow needs from whoever runs it.
+/// What a running workflow needs from its caller.
 pub struct Host<'a> {
     /// Keeps what finished.
     pub journal: &'a dyn Journal,
@@ -79,6 +80,8 @@ pub struct Host<'a> {
     pub clock: &'a dyn Clock,
     /// New ids.
     pub ids: &'a dyn Ids,
+    /// What happened and isn't written yet. Nothing at first.
+    pub burst: Burst,
     /// Is told what happens, in order, after the journal has it.
     pub events: EventSink<'a>,
     /// Where programs run; without one, where this process is.
@@ -104,6 +107,7 @@ impl<'a> Host<'a> {
             journal,
             clock,
             ids,
+            burst: Burst::default(),
             events: EventSink::Nobody,
             folder: None,
             services: &NO_SERVICES,
@@ -115,67 +119,52 @@ impl<'a> Host<'a> {
     }
 
     pub(crate) fn run(&self) -> RunId {
-        self.journal.run().clone()
+        self.facts().run.clone()
     }
 
-    /// Tells an event, behind those before it and what they tell of.
+    pub(crate) fn facts(&self) -> &RunFacts {
+        self.journal.facts()
+    }
+
+    /// Tells an event, behind those before it and what they tell of. Waits while the listener is far behind.
     pub(crate) async fn tell(&self, event: impl FnOnce() -> Event) {
-        if !self.events.is_somebody() || !self.journal.is_ahead() {
-            self.events.tell(event).await;
-        } else if self.journal.hold(event()) {
-            self.tell_held().await;
-        }
-    }
-
-    /// Tells an event of something that the journal has, now or as soon as that can be done. It isn't waited for: nodes
-    /// count in the order in which the journal has them, however slow whoever listens is.
-    pub(crate) async fn note(&self, event: impl FnOnce() -> Event) {
-        if !self.events.is_somebody() {
+        if !self.events.has_listener() {
             return;
         }
-        if !self.journal.keeps() {
+        // Without a journal there is nothing to be written first.
+        if !self.facts().keeps {
             return self.events.tell(event).await;
         }
-        let event = event();
-        let event = if self.journal.is_ahead() { Some(event) } else { self.events.tell_now(event) };
-        if let Some(event) = event {
-            self.journal.hold(event);
+        self.burst.tell(event());
+        if self.burst.is_crowded() {
+            self.burst.written().await;
         }
     }
 
-    /// Tells the events that were held back and needn't be any more.
-    pub(crate) async fn tell_held(&self) {
-        if self.journal.is_ahead() {
-            self.events.tell_all(|| self.journal.release()).await;
+    /// Tells the journal that work is about to begin. What is outward waits for that to be written, with everything
+    /// before it. If it may have taken place before and a person is to say so, the person is asked; the step only waits
+    /// meanwhile.
+    pub(crate) async fn begin(&self, beginning: Beginning, activity: &Activity<'_>) -> Result<Begun, JournalError> {
+        // Without a journal nothing is made for it.
+        if !self.facts().keeps {
+            return Ok(Begun::Go { key: None });
         }
-    }
-
-    /// Waits until everything is kept that was recorded, and whoever listens was told of it.
-    pub(crate) async fn catch_up(&self) -> Result<(), crate::JournalError> {
-        let kept = self.journal.kept().await;
-        self.tell_held().await;
-        kept
-    }
-
-    /// Tells the journal that work is about to begin. If nobody knows whether it took place before and a person is to
-    /// say so, he is asked; the step only waits meanwhile.
-    pub(crate) async fn begin(
-        &self,
-        beginning: Beginning<'_>,
-        activity: &Activity<'_>,
-    ) -> Result<Begun, crate::JournalError> {
-        // What is told of from now on may be told by others.
-        if beginning.effect == Effect::Outward || beginning.waits || beginning.checkpoint {
-            self.catch_up().await?;
+        self.journal.admit(&beginning.step)?;
+        if beginning.effect == Effect::Pure {
+            if self.burst.is_due() {
+                self.burst.written().await;
+            }
+            self.burst.add(Happened::Began(beginning));
+            return Ok(Begun::Go { key: None });
         }
         let mut said = None;
         loop {
-            let question = match self.journal.begin(Beginning { said: said.as_ref(), ..beginning }).await? {
+            let question = match self.burst.begin(Beginning { said, ..beginning.clone() }).await {
                 Begun::Ask(question) => question,
                 begun => return Ok(begun),
             };
             let Some(inbox) = self.inbox else { return Ok(Begun::Unknown) };
-            let waiting = Waiting { activity, control: self.control, step: beginning.step };
+            let waiting = Waiting { activity, control: self.control, step: &beginning.step };
             match inbox.ask(*question, &waiting).await? {
                 Answered::Given(answer) => said = Some(answer),
                 Answered::Late | Answered::Withdrawn => return Ok(Begun::Unknown),
@@ -193,7 +182,7 @@ impl<'a> Host<'a> {
 
 impl std::fmt::Debug for Host<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").field("run", self.journal.run()).field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("Host").field("run", &self.facts().run).field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
@@ -224,10 +213,9 @@ pub struct Finished {
 pub async fn run(flow: &Flow, given: impl Into<Given>, host: &Host<'_>) -> Result<Finished, FlowError> {
     let given = flow.accept(given.into(), host.services)?;
     host.events.tell(|| Event::RunStarted { run: host.run(), resumed: false }).await;
-    let ended = drive(flow, given, host, &Activity::default()).await;
-    // What broke first counts.
-    let settled = dispatch::settle(host).await;
-    let ended = ended.and_then(|finished| settled.map(|()| finished));
+    let activity = Activity::default();
+    let ended =
+        writing(host, drive(flow, given, host, &activity)).await.unwrap_or_else(|error| Err(FlowError::Journal(error)));
     host.events
         .tell(|| match &ended {
             Ok(finished) => finished.event(host.run()),
@@ -259,11 +247,11 @@ pub(crate) async fn drive(
 ) -> Result<Finished, FlowError> {
     let over = CancellationToken::new();
     let most = host.limits.max_time;
-    let frame = Frame { host, prefix: "", activity, is_outermost: true, limit: most.map(|most| (&over, most)) };
+    let frame = Frame { host, prefix: "", activity, limit: most.map(|most| (&over, most)) };
     let mut work = pin!(dispatch::drive(&flow.graph, flow.pool(given), frame));
     let ended = match most {
         None => work.await,
-        Some(most) => match activity.within(most.saturating_sub(host.journal.elapsed()), work.as_mut()).await {
+        Some(most) => match activity.within(most.saturating_sub(host.facts().elapsed), work.as_mut()).await {
             Some(ended) => ended,
             None => {
                 over.cancel();
@@ -338,7 +326,7 @@ async fn handle(flow: &Flow, handler: &Handler, broken: Broken, frame: Frame<'_>
     pool.set_scope(SYSTEM, system);
     pool.set_inputs(Inputs::new());
     // What handled an earlier failure of the run is no answer to this one.
-    let prefix = match frame.host.journal.retries() {
+    let prefix = match frame.host.facts().retries {
         0 => "error-handler/".to_owned(),
         before => format!("error-handler#{}/", before + 1),
     };

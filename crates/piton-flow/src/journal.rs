@@ -1,10 +1,12 @@
-//! Where the engine keeps what finished, so that it needn't be done again. The engine knows nothing of
-//! stores; whoever has one brings a journal.
+//! Where the engine keeps what finished, so that it needn't be done again. The engine knows nothing of stores: the
+//! caller that has one brings a journal.
+//!
+//! The engine gives a journal what happened in bursts, each in the order in which it happened.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_types::{CheckpointRef, Event, RunId, StepPath, Timestamp, TokenUsage, Value};
+use piton_types::{CheckpointRef, RunId, StepPath, Timestamp, TokenUsage, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::inbox::Question;
@@ -40,11 +42,11 @@ pub enum Found {
 }
 
 impl Found {
-    /// Nothing is known of it.
+    /// The journal knows nothing of it.
     pub const NOTHING: Self = Self::Open { attempts: 0, wait: Duration::ZERO };
 }
 
-/// What becomes of work of which nobody knows whether it took place, because the process died in the middle.
+/// What becomes of work that may have taken place or not, because the process died in the middle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUncertain {
@@ -58,22 +60,22 @@ pub enum OnUncertain {
 }
 
 /// A node, or a part of its work, that is about to begin.
-#[derive(Debug, Clone, Copy)]
-pub struct Beginning<'a> {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beginning {
     /// Which, at its place in the run.
-    pub step: &'a StepPath,
-    /// What it takes in.
-    pub inputs: &'a Value,
+    pub step: StepPath,
+    /// What it takes in, if it is outward.
+    pub inputs: Value,
     /// Whether it touches the world outside.
     pub effect: Effect,
     /// What becomes of it if the process dies in the middle.
     pub on_uncertain: OnUncertain,
-    /// It waits for somebody.
+    /// It waits for a person.
     pub waits: bool,
     /// A checkpoint is wanted before it begins.
     pub checkpoint: bool,
     /// What a person said when [asked](Begun::Ask) what became of it.
-    pub said: Option<&'a Value>,
+    pub said: Option<Value>,
 }
 
 /// Whether work may begin.
@@ -81,7 +83,7 @@ pub struct Beginning<'a> {
 pub enum Begun {
     /// It may.
     Go {
-        /// The same for every attempt that wasn't answered, in whichever process: for services that recognise
+        /// The same for every attempt that wasn't answered, in every process: for services that recognise
         /// repetitions. Only what is outward has one.
         key: Option<String>,
     },
@@ -94,12 +96,12 @@ pub enum Begun {
 }
 
 /// A node that ended.
-#[derive(Debug)]
-pub struct NodeDone<'a> {
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeDone {
     /// Which, at its place in the run.
-    pub step: &'a StepPath,
+    pub step: StepPath,
     /// What it took in.
-    pub inputs: &'a Value,
+    pub inputs: Value,
     /// What it gave out, or why it failed.
     pub result: Result<Value, String>,
     /// When it began.
@@ -116,129 +118,94 @@ pub struct NodeDone<'a> {
     pub unanswered: bool,
 }
 
+/// Something that happened in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Happened {
+    /// A node, or a part of its work, is about to begin.
+    Began(Beginning),
+    /// One ended.
+    Ended(NodeDone),
+    /// So much was used.
+    Used(TokenUsage),
+    /// A line for people. It needs no commit of its own: it is kept with the next entry, or about a second later.
+    Line(String),
+}
+
+/// What a journal made of something that happened.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Written {
+    /// Whether work that was about to begin may.
+    pub begun: Option<Begun>,
+    /// The checkpoint that was made.
+    pub checkpoint: Option<CheckpointRef>,
+}
+
+/// What a journal knows of its run before anything happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFacts {
+    /// The run that is journalled.
+    pub run: RunId,
+    /// Whether anything is kept. If not, nothing is made for it to keep, and the journal is asked for nothing else.
+    pub keeps: bool,
+    /// How long the run took in earlier processes.
+    pub elapsed: Duration,
+    /// How often the run was tried again after it had failed.
+    pub retries: u32,
+}
+
+impl RunFacts {
+    /// Of a run that is new.
+    pub const fn new(run: RunId) -> Self {
+        Self { run, keeps: true, elapsed: Duration::ZERO, retries: 0 }
+    }
+}
+
 /// Where the results of finished nodes are kept.
 #[async_trait]
 pub trait Journal: Send + Sync {
     /// The run that is journalled.
-    fn run(&self) -> &RunId;
-
-    /// Whether it keeps anything. If not, nothing is made for it to keep, and it is asked for nothing else.
-    fn keeps(&self) -> bool {
-        true
-    }
-
-    /// How long the run took in earlier processes.
-    fn elapsed(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// How often the run was tried again after it had failed.
-    fn retries(&self) -> u32 {
-        0
-    }
+    fn facts(&self) -> &RunFacts;
 
     /// How a node stands. The engine asks before it runs one, and doesn't run it if it ended before.
     async fn find(&self, step: &StepPath) -> Result<Found, JournalError>;
 
-    /// A node, or a part of its work, is about to begin. For what is outward, everything that finished before is
-    /// durable when this returns.
-    async fn begin(&self, beginning: Beginning<'_>) -> Result<Begun, JournalError>;
+    /// That a node, or a part of its work, may begin now. If not, the run stops.
+    fn admit(&self, step: &StepPath) -> Result<(), JournalError>;
 
-    /// Counts what was used.
-    fn used(&self, usage: TokenUsage) {
-        let _ = usage;
-    }
-
-    /// Keeps a line for people, with the next entry at the latest a second later.
-    fn line(&self, line: String) {
-        let _ = line;
-    }
-
-    /// Keeps the result of a node. When it returns `Ok`, the result counts, and is as durable as the journal makes it before
-    /// anything outward [begins](Self::begin); only then does the engine go on with what depends on the node. If it
-    /// fails, the run stops.
+    /// Keeps what happened, all of it or none, and says of each what became of it: as many as `burst` has. When it
+    /// returns, what ended and what was made is durable, and so is that outward work is about to begin, as far as
+    /// another process must know of it. If it fails, the run stops.
     ///
-    /// Returns the checkpoint that it made, if one is durable already. What becomes so later is told by
-    /// [`saved`](Self::saved); nodes that only follow from others needn't wait for that.
-    async fn record(&self, done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError>;
-
-    /// Waits until every result is kept that was recorded before: somebody is about to be told of one.
-    async fn kept(&self) -> Result<(), JournalError> {
-        Ok(())
-    }
-
-    /// Whether results were recorded that aren't kept yet, or events are held back: then others are to be, too.
-    fn is_ahead(&self) -> bool {
-        false
-    }
-
-    /// Holds an event back until every result is kept that was recorded before. Nobody is told that a node finished which
-    /// may have to run again. Says whether so many are held that some should be told first.
-    fn hold(&self, event: Event) -> bool {
-        let _ = event;
-        false
-    }
-
-    /// The first of the events that were held back, once it may be told.
-    fn release(&self) -> Option<Event> {
-        None
-    }
-
-    /// Waits until an event may be [released](Self::release); for ever while there is none.
-    async fn releasable(&self) {
-        std::future::pending::<()>().await;
-    }
-
-    /// Whether there are results that aren't kept yet, or checkpoints that nobody was told of.
-    fn is_saving(&self) -> bool {
-        false
-    }
-
-    /// Waits until checkpoints are durable that weren't when [`record`](Self::record) returned, and says which, with the
-    /// nodes after which they were made. Waits for ever while there are none. It may be dropped and called again, and says
-    /// the same until it is [told](Self::told) of.
-    async fn saved(&self) -> Result<Vec<(StepPath, CheckpointRef)>, JournalError> {
-        std::future::pending().await
-    }
-
-    /// A checkpoint was told of.
-    fn told(&self, checkpoint: &CheckpointRef) {
-        let _ = checkpoint;
-    }
+    /// The engine calls it once at a time.
+    async fn write(&self, burst: Vec<Happened>) -> Result<Vec<Written>, JournalError>;
 }
 
 /// Keeps nothing.
 #[derive(Debug, Clone)]
-pub struct NoJournal {
-    run: RunId,
-}
+pub struct NoJournal(RunFacts);
 
 impl NoJournal {
     /// For a run of this id, which only events will show.
-    pub const fn new(run: RunId) -> Self {
-        Self { run }
+    pub fn new(run: RunId) -> Self {
+        Self(RunFacts { keeps: false, ..RunFacts::new(run) })
     }
 }
 
 #[async_trait]
 impl Journal for NoJournal {
-    fn run(&self) -> &RunId {
-        &self.run
-    }
-
-    fn keeps(&self) -> bool {
-        false
+    fn facts(&self) -> &RunFacts {
+        &self.0
     }
 
     async fn find(&self, _step: &StepPath) -> Result<Found, JournalError> {
         Ok(Found::NOTHING)
     }
 
-    async fn begin(&self, _beginning: Beginning<'_>) -> Result<Begun, JournalError> {
-        Ok(Begun::Go { key: None })
+    fn admit(&self, _step: &StepPath) -> Result<(), JournalError> {
+        Ok(())
     }
 
-    async fn record(&self, _done: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
-        Ok(None)
+    async fn write(&self, burst: Vec<Happened>) -> Result<Vec<Written>, JournalError> {
+        Ok(vec![Written { begun: Some(Begun::Go { key: None }), checkpoint: None }; burst.len()])
     }
 }

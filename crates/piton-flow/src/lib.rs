@@ -17,6 +17,7 @@ mod alone;
 #[cfg(feature = "checkpoint")]
 mod body;
 mod bundle;
+mod burst;
 mod condition;
 mod control;
 mod dispatch;
@@ -68,6 +69,7 @@ mod variables;
 #[cfg(feature = "checkpoint")]
 pub use alone::run_alone;
 pub use bundle::{Bundle, DocumentFiles};
+pub use burst::Burst;
 pub use control::Control;
 pub use document::{Document, Edge, ErrorHandler, NodeSpec, VariableSpec};
 #[cfg(feature = "checkpoint")]
@@ -84,7 +86,9 @@ pub use format::Format;
 pub use graph::Graph;
 pub use id::{InvalidNodeId, NodeId};
 pub use inbox::{Answered, Field, Form, Inbox, Question, Waiting, yes_or_no};
-pub use journal::{Beginning, Begun, Found, Journal, JournalError, NoJournal, NodeDone, OnUncertain};
+pub use journal::{
+    Beginning, Begun, Found, Happened, Journal, JournalError, NoJournal, NodeDone, OnUncertain, RunFacts, Written,
+};
 pub use kind::{Build, Built, Faults, Kind, Kinds};
 pub use need::{Need, NodeNeed, Services};
 pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput, Patience};

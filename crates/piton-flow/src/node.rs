@@ -16,7 +16,7 @@ use crate::engine::{Host, Inputs};
 use crate::error::FlowError;
 use crate::id::NodeId;
 use crate::inbox::{Answered, Form, Question, Waiting};
-use crate::journal::{Beginning, Begun, Found, NodeDone, OnUncertain};
+use crate::journal::{Beginning, Begun, Found, Happened, NodeDone, OnUncertain};
 use crate::need::{Need, Services};
 use crate::outside::Outside;
 use crate::pool::VariablePool;
@@ -242,7 +242,7 @@ impl<'a> NodeContext<'a> {
     }
 
     pub(crate) fn run_id(&self) -> &RunId {
-        self.host.journal.run()
+        &self.host.facts().run
     }
 
     /// What people call the node.
@@ -310,7 +310,7 @@ impl<'a> NodeContext<'a> {
         if text.is_empty() {
             return;
         }
-        if self.host.events.is_somebody() {
+        if self.host.events.has_listener() {
             let shown = match self.services().get::<Outside>() {
                 Some(outside) => outside.secrets().redact_piece(&mut self.held(), text),
                 None => text.to_owned(),
@@ -341,7 +341,9 @@ impl<'a> NodeContext<'a> {
 
     /// Counts tokens and cost; added to what the node and the run have used.
     pub fn used(&self, usage: TokenUsage) {
-        self.host.journal.used(usage);
+        if self.host.facts().keeps {
+            self.host.burst.add(Happened::Used(usage));
+        }
         self.used_inside(usage);
     }
 
@@ -392,7 +394,7 @@ impl<'a> NodeContext<'a> {
         F: Future<Output = Result<Value, NodeError>>,
     {
         let host = self.host;
-        if !host.journal.keeps() {
+        if !host.facts().keeps {
             return work(None).await;
         }
         let step: StepPath = format!("{}/{name}", self.step)
@@ -407,8 +409,15 @@ impl<'a> NodeContext<'a> {
             return Ok(record);
         }
         let effect = Effect::Outward;
-        let beginning =
-            Beginning { step: &step, inputs, effect, on_uncertain, waits: false, checkpoint: false, said: None };
+        let beginning = Beginning {
+            step: step.clone(),
+            inputs: inputs.clone(),
+            effect,
+            on_uncertain,
+            waits: false,
+            checkpoint: false,
+            said: None,
+        };
         let begun = host.begin(beginning, self.activity).await.map_err(failed)?;
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
         let result = match begun {
@@ -420,9 +429,9 @@ impl<'a> NodeContext<'a> {
             }
         };
         let duration = host.clock.monotonic().saturating_sub(started);
-        let done = NodeDone {
-            step: &step,
-            inputs,
+        host.burst.ended(NodeDone {
+            step,
+            inputs: inputs.clone(),
             result: result.clone().map_err(|error| error.message),
             started_at,
             duration,
@@ -430,8 +439,7 @@ impl<'a> NodeContext<'a> {
             checkpoint: false,
             retry: None,
             unanswered: result.as_ref().is_err_and(|error| error.unanswered),
-        };
-        host.journal.record(done).await.map_err(failed)?;
+        });
         result
     }
 

@@ -213,19 +213,10 @@ pub(crate) struct Moved {
 pub(crate) struct EnginePart {
     /// Of the newest checkpoint and on; `None` until one is wanted.
     state: Option<State>,
-    /// The nodes to be listed that aren't yet, and whether they take the place of those that are.
-    nodes: BTreeMap<String, Value>,
-    is_first: bool,
 }
 
 impl EnginePart {
-    /// Takes up what is to be listed, until it is.
-    pub(crate) fn take(&mut self, moved: &Moved) {
-        self.is_first |= moved.is_first;
-        self.nodes.extend(moved.nodes.iter().map(|(node, described)| (node.clone(), described.clone())));
-    }
-
-    /// The part for a checkpoint, with what was [taken](Self::take) up.
+    /// The part for a checkpoint.
     pub(crate) async fn part(
         &mut self,
         turn: &Turn<'_>,
@@ -243,15 +234,12 @@ impl EnginePart {
             }
         };
         state.merge_encoded(&root, &moved.now).await?;
-        // What is done is crossed off only when it is.
-        if self.is_first {
-            state.set(&root.clone().key("nodes"), Value::Map(self.nodes.clone())).await?;
-            self.nodes.clear();
-            self.is_first = false;
-        }
-        while let Some(listed) = self.nodes.first_entry() {
-            state.set(&root.clone().key("nodes").key(listed.key().clone()), listed.get().clone()).await?;
-            listed.remove();
+        if moved.is_first {
+            state.set(&root.clone().key("nodes"), Value::Map(moved.nodes.clone())).await?;
+        } else {
+            for (node, described) in &moved.nodes {
+                state.set(&root.clone().key("nodes").key(node.clone()), described.clone()).await?;
+            }
         }
         let name = PartName::from(PartName::ENGINE);
         Ok(DraftPart { name, schema: SCHEMA.to_owned(), version: VERSION, content: Content::State(state) })

@@ -185,7 +185,7 @@ impl Replies {
             state.tell(Some(pool))
         };
         for event in self.shown(host, told) {
-            host.note(|| event).await;
+            host.tell(|| event).await;
         }
     }
 

@@ -5,7 +5,7 @@
 //! what counts: after a crash the state is that of the newest checkpoint and the results that the log
 //! has beside it, so it has the same root as if nothing had happened.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use piton_runtime::{Run, RunError, Turn};
 use piton_store::state::{Borrowed, MapEntries, State};
@@ -26,12 +26,8 @@ const VERSION: u32 = 1;
 pub(crate) struct Variables {
     /// Of the newest checkpoint and on; `None` until one is wanted.
     state: Option<State>,
-    /// Finished nodes, and updates by hand, that the state may not have yet. The run has what they gave.
+    /// Finished nodes, and updates by hand, that the state may not have yet, in order. The run has what they gave.
     behind: Vec<StepPath>,
-    /// How many updates by hand were taken in or are behind.
-    updates: u32,
-    /// The place of the one after those.
-    next_update: Option<StepPath>,
     /// Nodes and scopes of which others have set something, so the state may have them before they finish.
     assigned: BTreeSet<String>,
 }
@@ -44,16 +40,17 @@ impl Variables {
         }
     }
 
-    /// Begins the state, and looks what it may not have.
-    async fn begin(&mut self, turn: &Turn<'_>) -> Result<State, RunError> {
+    /// Begins the state, and looks what it may not have: what ended before the steps that come `later` in the same
+    /// burst.
+    fn begin(&mut self, turn: &Turn<'_>, later: &HashSet<&StepPath>) -> Result<State, RunError> {
         let state = turn.part_state_or(PartName::VARIABLES, &Value::map::<&str>([]))?;
         *self = Self::default();
         turn.for_each_step(|step| {
             let is_update = updates::are(&step.path);
             // What else begins with `#` is no node's.
-            if step.is_finished() && (is_update || !step.path.as_str().starts_with('#')) {
+            let is_before = step.is_finished() && !later.contains(&step.path);
+            if is_before && (is_update || !step.path.as_str().starts_with('#')) {
                 self.behind.push(step.path.clone());
-                self.updates += u32::from(is_update);
                 let assignments = record::assignments(&step.output);
                 self.assigned.extend(assignments.into_iter().map(|(selector, _)| selector.node));
             }
@@ -61,29 +58,19 @@ impl Variables {
         Ok(state)
     }
 
-    /// The part for a checkpoint; with what `node` gave, if it is made after one.
-    pub(crate) async fn part(&mut self, turn: &Turn<'_>, node: Option<&Gave>) -> Result<DraftPart<'_>, RunError> {
+    /// The part for a checkpoint; with what `node` gave, if it is made after one. `later` are the steps of the same burst
+    /// from there on.
+    pub(crate) async fn part<'s>(
+        &mut self,
+        turn: &Turn<'_>,
+        node: Option<&Gave>,
+        later: impl Iterator<Item = &'s StepPath>,
+    ) -> Result<DraftPart<'_>, RunError> {
         if self.state.is_none() {
-            self.state = Some(self.begin(turn).await?);
+            self.state = Some(self.begin(turn, &later.collect())?);
         }
         let Some(state) = &mut self.state else { unreachable!("it was begun above") };
-        // Updates are recorded by others.
-        loop {
-            let next = match self.next_update.take() {
-                Some(next) => next,
-                None => updates::path(self.updates + 1)?,
-            };
-            if turn.recorded(&next).is_none() {
-                self.next_update = Some(next);
-                break;
-            }
-            self.updates += 1;
-            self.behind.push(next);
-        }
         let has_updates = self.behind.iter().any(updates::are);
-        if has_updates {
-            self.behind.sort_by_cached_key(|path| turn.order(path));
-        }
         for behind in &self.behind {
             // What a node gives is a map. One that an earlier checkpoint has isn't stored again; unless something was
             // set by hand, since the later of the two counts.
@@ -103,7 +90,6 @@ impl Variables {
                 put(state, assignments, &mut self.assigned).await?;
             }
         }
-        // Only now: whoever waits for this may be dropped, and then they are put in once more.
         self.behind.clear();
         if let Some(gave) = node {
             // Only what is new is merged, so that nothing stays of what is replaced.

@@ -9,10 +9,10 @@
 //! future was dropped, by a time limit say, is waited for by the next one, and what it wrote is taken in
 //! like an entry of others.
 //!
-//! Steps in the [outbox](crate::outbox) are believed before the log has them. They come next there, before any other
-//! write.
+//! The entries of a [turn](crate::Turn) that are to be one commit are believed from when they are made. If that commit
+//! fails, the handle is broken.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use piton_store::{Content, Draft, DraftPart, RunLog, SealedEntry, StoreError};
 use piton_types::{
@@ -23,8 +23,7 @@ use tokio::sync::watch;
 
 use crate::line::{Fact, Line};
 use crate::live::LiveClaim;
-use crate::outbox::Outbox;
-use crate::record::{LogLine, Order, RequestRecord, StepRecord};
+use crate::record::{LogLine, Order, RequestRecord};
 use crate::{Context, LeaseOptions, Listener, RetryPolicy, RunError, Waits};
 
 /// How often a write is tried again behind entries of others.
@@ -46,8 +45,6 @@ pub(crate) struct Core {
     /// The fence that all writes carry.
     pub(crate) fence: Fence,
     pub(crate) writer: tokio::sync::Mutex<Writer>,
-    /// What is to be written first.
-    pub(crate) outbox: Outbox,
     pub(crate) known: Mutex<Known>,
     /// What was asked last; tells running steps.
     pub(crate) orders: watch::Sender<Option<RequestRecord>>,
@@ -227,12 +224,6 @@ impl Core {
 
     /// Waits for one's turn to write. What is known then is what the log had after the last write of this handle.
     pub(crate) async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, Writer>, RunError> {
-        self.outbox.caught_up().await?;
-        self.next_writer().await
-    }
-
-    /// The same for what the outbox has.
-    pub(crate) async fn next_writer(&self) -> Result<tokio::sync::MutexGuard<'_, Writer>, RunError> {
         let mut writer = self.writer.lock().await;
         // Whoever does that may be dropped as well.
         writer.is_behind |= writer.log.is_unsettled();
@@ -268,7 +259,7 @@ impl Core {
         let seq = if draft.parts.is_empty() {
             self.append_with(writer, draft, durability).await?
         } else {
-            self.append_checkpoint(writer, draft, durability).await?
+            self.append_checkpoint(writer, draft).await?
         };
         if let Some(index) = index {
             writer.summary = index;
@@ -288,7 +279,8 @@ impl Core {
         state.move_to(next).map(drop).map_err(|cause| RunError::Illegal { run: self.id.clone(), cause })
     }
 
-    fn take_in(&self, fact: Fact) {
+    /// Takes in an entry that was written, or that will be with the next commit.
+    pub(crate) fn take_in(&self, fact: Fact) {
         let mut known = self.known();
         if let Some(state) = fact.state() {
             known.state = state;
@@ -305,9 +297,15 @@ impl Core {
         }
     }
 
-    /// Takes in a step that will be written next.
-    pub(crate) fn accept(&self, record: &Arc<StepRecord>) {
-        self.known().line.take(Fact::Step(Arc::clone(record)));
+    /// What an entry survives that needs `durability`: never more than what the run asks for.
+    pub(crate) fn at_most(&self, durability: Durability) -> Durability {
+        if self.durability == Durability::Relaxed { Durability::Relaxed } else { durability }
+    }
+
+    /// A write failed: nothing more is written by this handle.
+    pub(crate) fn break_of(&self, error: StoreError) -> RunError {
+        self.known().broken = Some(error.to_string());
+        error.into()
     }
 
     /// Appends an entry at the end of the log, wherever that is by now.
@@ -320,8 +318,7 @@ impl Core {
         let is_checkpoint = !draft.parts.is_empty();
         let own = draft.parts.len();
         self.check_writable(draft.kind)?;
-        // Relaxed is only ever less than what the run asks for.
-        draft.durability = if self.durability == Durability::Relaxed { Durability::Relaxed } else { durability };
+        draft.durability = self.at_most(durability);
         draft.fence = Some(self.fence);
         for _ in 0..RACES {
             if is_checkpoint {
@@ -336,13 +333,11 @@ impl Core {
                 Err(error) => error,
             };
             if !matches!(error, StoreError::Conflict { .. }) {
-                self.known().broken = Some(error.to_string());
-                return Err(error.into());
+                return Err(self.break_of(error));
             }
             let added = self.absorb(writer).await?;
             if added == 0 {
-                self.known().broken = Some(error.to_string());
-                return Err(error.into());
+                return Err(self.break_of(error));
             }
             self.check_writable(draft.kind)?;
         }
@@ -367,10 +362,7 @@ impl Core {
                 }
                 Ok(added.len())
             }
-            Err(error) => {
-                self.known().broken = Some(error.to_string());
-                Err(error.into())
-            }
+            Err(error) => Err(self.break_of(error)),
         }
     }
 

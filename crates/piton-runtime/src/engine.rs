@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use piton_types::{BlobId, Durability, StepPath, Value};
+use piton_types::{BlobId, EntryKind, StepPath, Value, to_value};
 
 use crate::effect::{EffectAnswer, Uncertain, about};
 use crate::line::Fact;
 use crate::record::{EffectStatus, IntentRecord, StepRecord};
 use crate::scope::hash;
-use crate::{Run, RunError, Turn};
+use crate::{Entry, Run, RunError, Turn};
 
 /// How a step stands in the log.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +80,7 @@ impl Run {
         }
     }
 
-    /// Goes through the newest attempt at every step, in the order in which they ended. Some may still be to be written.
+    /// Goes through the newest attempt at every step, in the order in which they ended.
     pub fn for_each_step(&self, look: impl FnMut(&StepRecord)) {
         self.core().known().line.in_order(|_| true).for_each(look);
     }
@@ -95,34 +95,38 @@ impl Run {
         self.core().known().line.tally.clone()
     }
 
-    /// That a step may begin: as [`ready`](Self::ready), and in a run of one step only that one may.
-    pub async fn ready_for(&self, path: &StepPath) -> Result<(), RunError> {
-        self.core().check_alone(path)?;
-        self.ready().await
+    /// That another step may begin: the run is ours, its log can be written, and in a run of one step only that one may.
+    /// An engine asks before each of its steps. What the run is told to do, an engine learns from its
+    /// [`orders`](Self::orders).
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Stopped`] if the run is paused or cancelled, [`RunError::Alone`] if another step is tried out.
+    pub fn admit(&self, path: &StepPath) -> Result<(), RunError> {
+        let core = self.core();
+        core.check_alone(path)?;
+        core.check_ready()
     }
 }
 
 impl Turn<'_> {
-    /// Puts into the log that a step which touches the world is about to begin; its [`record`](Self::record) is the
-    /// receipt. Until then it is uncertain, and `uncertain` says what becomes of such a one when the run goes on.
-    ///
-    /// With [`Durability::Durable`], everything before it is durable too when this returns. `said` is what a person said
-    /// when [asked](Intended::Ask).
+    /// Whether a step that touches the world may begin; and if so, the entry that says that it is about to. The entry of
+    /// its [end](Self::ended) is the receipt. Until then it is uncertain, and `uncertain` says what becomes of such a one
+    /// when the run goes on. `said` is what a person said when [asked](Intended::Ask).
     ///
     /// # Errors
     ///
-    /// As [`record`](Self::record).
-    pub async fn intend(
+    /// As [`ended`](Self::ended).
+    pub fn intended(
         &mut self,
         path: &StepPath,
         input: &Value,
         uncertain: Uncertain,
         said: Option<EffectAnswer>,
-        durability: Durability,
-    ) -> Result<Intended, RunError> {
+    ) -> Result<(Intended, Option<Entry>), RunError> {
         let core = self.core;
         if let Some(done) = core.known().line.steps.get(path).filter(|step| step.is_finished()) {
-            return Ok(Intended::Done(done.output.clone()));
+            return Ok((Intended::Done(done.output.clone()), None));
         }
         let before = core.known().line.effects.get(path).cloned();
         let (key, attempt, call) = match before {
@@ -136,15 +140,15 @@ impl Turn<'_> {
                             Uncertain::CallAgain => {}
                             // A step that tries again what wasn't answered does so by its own policy.
                             _ if receipt.as_ref().is_some_and(|receipt| receipt.retry.is_some()) => {}
-                            Uncertain::GiveUp => return Ok(Intended::Unknown),
+                            Uncertain::GiveUp => return Ok((Intended::Unknown, None)),
                             Uncertain::Ask => match said {
                                 None => {
                                     let (question, prompt) = about(intent)?;
-                                    return Ok(Intended::Ask { question, prompt });
+                                    return Ok((Intended::Ask { question, prompt }, None));
                                 }
                                 Some(EffectAnswer::NotDone) => {}
-                                Some(EffectAnswer::Done(output)) => return Ok(Intended::Done(output)),
-                                Some(EffectAnswer::GiveUp) => return Ok(Intended::Unknown),
+                                Some(EffectAnswer::Done(output)) => return Ok((Intended::Done(output), None)),
+                                Some(EffectAnswer::GiveUp) => return Ok((Intended::Unknown, None)),
                             },
                         }
                         (intent.key, intent.attempt + 1, intent.call)
@@ -163,7 +167,8 @@ impl Turn<'_> {
             attempt,
             call,
         };
-        core.commit_parts(&mut self.writer, Fact::Intent(intent), Vec::new(), durability).await?;
-        Ok(Intended::Go { key })
+        let body = to_value(&intent).map_err(RunError::value(format!("the intent of step {path}")))?;
+        let entry = self.made(EntryKind::EffectIntent, path.to_string(), &body, Fact::Intent(intent))?;
+        Ok((Intended::Go { key }, Some(entry)))
     }
 }

@@ -45,7 +45,6 @@ mod live;
 pub mod notify;
 mod nudge;
 mod open;
-mod outbox;
 mod platform;
 mod record;
 pub mod recovery;
@@ -85,7 +84,6 @@ pub use lease::{LeaseOptions, LeaseWatch, Standing};
 pub use lines::Lines;
 pub use nudge::listen_for_nudges;
 pub use open::{Admission, OpenRun, Refusal, StartAt};
-pub use outbox::{EndedStep, Later};
 pub use record::{
     AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, LogRecord,
     Order, Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
@@ -101,5 +99,5 @@ pub use system::{SystemClock, SystemRandom};
 pub use triggers::{
     Action, GrowthRule, Occasion, Pending, Rule, TimerRule, TriggerPolicy, TriggerState, decide, next_due,
 };
-pub use turn::Turn;
+pub use turn::{Entry, Turn};
 pub use wait::{Wait, Waits, answer};

@@ -19,7 +19,6 @@ use crate::fork::created;
 use crate::lease::{LeaseWatch, Standing};
 use crate::line::Fact;
 use crate::live::LiveClaim;
-use crate::outbox::Outbox;
 use crate::record::{ClaimRecord, Order, Origin};
 use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits};
 
@@ -367,7 +366,6 @@ fn assemble(
         alone: None,
         fence: log.head().fence,
         writer: tokio::sync::Mutex::new(Writer { log, summary, parts, checkpoint, is_behind: false }),
-        outbox: Outbox::default(),
         known: Mutex::new(known),
         orders: watch::Sender::new(None),
         claim,

@@ -2,7 +2,7 @@
 
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart};
-use piton_types::{CheckpointRecord, CheckpointRef, Durability, PartName, Seq, Trigger, Value};
+use piton_types::{CheckpointRecord, CheckpointRef, PartName, Seq, Trigger, Value};
 
 use crate::core::{Core, Writer};
 use crate::{Run, RunError};
@@ -73,13 +73,8 @@ impl Run {
 impl Core {
     /// Appends an entry that carries state. Parts of the newest checkpoint that the draft leaves out are
     /// carried on.
-    pub(crate) async fn append_checkpoint(
-        &self,
-        writer: &mut Writer,
-        draft: Draft<'_>,
-        durability: Durability,
-    ) -> Result<Seq, RunError> {
-        let seq = self.append_with(writer, draft, durability).await?;
+    pub(crate) async fn append_checkpoint(&self, writer: &mut Writer, draft: Draft<'_>) -> Result<Seq, RunError> {
+        let seq = self.append_with(writer, draft, self.durability).await?;
         writer.checkpoint = Some(seq);
         writer.parts = writer.log.take_appended_parts();
         Ok(seq)

@@ -39,9 +39,6 @@ pub struct StepDone {
     pub retry: Option<Duration>,
     /// What the engine has counted for the whole run; null if it doesn't count.
     pub tally: Value,
-    /// What the record survives, if that is less than what the run asks for: a result that follows from others needs
-    /// no sync of its own.
-    pub durability: Durability,
 }
 
 impl StepDone {
@@ -57,7 +54,6 @@ impl StepDone {
             failure: FailureKind::Work,
             retry: None,
             tally: Value::Null,
-            durability: Durability::Durable,
         }
     }
 }
@@ -564,51 +560,17 @@ impl Run {
         known.line.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect()
     }
 
-    /// That another piece of work may begin: the run is ours and its log can be written. An engine that runs its
-    /// steps itself asks before each of them; the others needn't. What the run is told to do, an engine learns from
-    /// its [`orders`](Self::orders).
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::Stopped`] if the run is paused or cancelled.
-    pub async fn ready(&self) -> Result<(), RunError> {
-        self.core().check_ready()
-    }
-
-    /// Whether what is [recorded](Self::record) without a sync can be made durable later, by [`sync`](Self::sync), while
-    /// the run goes on. A run that needs no syncs needs none later either.
-    pub fn syncs_later(&self) -> bool {
-        let core = self.core();
-        core.durability == Durability::Durable && core.context.store.capabilities().sync
-    }
-
-    /// Whether the run asks for no syncs at all.
-    pub fn is_relaxed(&self) -> bool {
-        self.core().durability == Durability::Relaxed
-    }
-
-    /// Makes all durable that is in the log by now.
-    ///
-    /// # Errors
-    ///
-    /// What the store says. Then nobody knows what of it is durable, and the run takes no more entries.
-    pub async fn sync(&self) -> Result<(), RunError> {
-        let core = self.core();
-        // After one that failed another that succeeds means nothing.
-        self.check_written()?;
-        let synced = core.context.store.sync().await;
-        if let Err(error) = &synced {
-            core.known().broken.get_or_insert_with(|| error.to_string());
-        }
-        Ok(synced?)
-    }
-
-    /// Records a step that ended. It tells nobody: an engine has its own events, and tells them when
-    /// this has returned.
+    /// Records a step that ended. It tells no listener: an engine has its own events, and tells them
+    /// when this has returned.
     ///
     /// With any `parts` the entry is a checkpoint too, in the same commit; see
     /// [`checkpoint`](Self::checkpoint). Without, it carries no state.
     pub async fn record(&self, done: StepDone, parts: Vec<DraftPart<'_>>) -> Result<Recorded, RunError> {
-        self.turn().await?.record(done, parts).await
+        let core = self.core();
+        let record = core.record_of(done)?;
+        let (attempt, path) = (record.attempt, record.path.clone());
+        let seq = core.put_down(record, parts, core.durability).await?;
+        core.ran(&path);
+        Ok(Recorded { seq, attempt })
     }
 }

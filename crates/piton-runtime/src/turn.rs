@@ -1,76 +1,60 @@
-//! The right to write the next entry of a run.
+//! The right to write the next entries of a run.
 
 use std::sync::Arc;
 
 use piton_store::state::State;
-use piton_store::{Chain, Chained, Draft, DraftPart, StoreError};
+use piton_store::{Chain, Chained, Draft, DraftPart, EncodedBody, StoreError};
 use piton_types::{
     CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, PartName, Parts, RunId, Seq, StepPath, Value,
     to_value,
 };
 use tokio::sync::MutexGuard;
 
-use crate::core::{Core, Writer, carry_on};
+use crate::core::{Core, RACES, Writer, carry_on};
 use crate::line::Fact;
-use crate::outbox::{Closed, EndedStep};
-use crate::step::{Recorded, StepDone};
+use crate::step::StepDone;
 use crate::{Run, RunError, StepRecord};
 
-/// The right to write the next entry of a run, when all before it are in the log. While somebody has it, nobody else of
-/// this process writes to the run.
+/// The right to write the next entries of a run. While a caller has it, no other caller of this process writes to the
+/// run.
+///
+/// An engine writes several entries in one commit: it makes each entry ([`ended`](Self::ended),
+/// [`intended`](Self::intended), [`marked`](Self::marked)), [adds](Self::add) them in order, and [commits](Self::commit)
+/// them. An entry counts for this handle when it is made. A commit that fails breaks the handle.
 #[derive(Debug)]
 pub struct Turn<'a> {
     pub(crate) core: &'a Core,
     pub(crate) writer: MutexGuard<'a, Writer>,
-    /// What is written together, if anything is.
-    chain: Option<Together>,
-    last: Seq,
-    /// Nothing is recorded later meanwhile. Behind the writer, which goes first.
-    _closed: Option<Closed<'a>>,
-}
-
-/// Entries that will be written together.
-#[derive(Debug, Default)]
-struct Together {
+    /// The entries of the next commit.
     chain: Chain,
-    /// By entry, the newest checkpoint before it and its parts, if it is one itself.
+    /// By entry of the next commit: the newest checkpoint before it and its parts, if the entry is a checkpoint.
     before: Vec<Option<(Option<Seq>, Parts)>>,
+    /// How often a commit met entries of other processes.
+    races: usize,
 }
 
-/// What became of entries that were to be written together.
-pub(crate) struct Ended {
-    /// How many are in the log; nothing if each was written by itself.
-    pub(crate) appended: Option<usize>,
-    /// Why the others aren't.
-    pub(crate) error: Option<StoreError>,
+/// An entry that counts for this handle, and is to be written.
+#[derive(Debug)]
+pub struct Entry {
+    kind: EntryKind,
+    label: String,
+    body: EncodedBody,
 }
 
 impl Run {
-    /// Waits for the right to write the next entry.
+    /// Waits for the right to write the next entries.
     ///
     /// # Errors
     ///
-    /// Why something couldn't be written that was to be before.
+    /// What went wrong with an earlier write whose caller stopped waiting for it.
     pub async fn turn(&self) -> Result<Turn<'_>, RunError> {
         let core = self.core();
-        // So that steps are in the log in the order in which they count.
-        let closed = core.outbox.close();
-        Ok(Turn { _closed: Some(closed), ..Turn::new(core, core.writer().await?) })
+        let writer = core.writer().await?;
+        Ok(Turn { core, writer, chain: Chain::default(), before: Vec::new(), races: 0 })
     }
 }
 
-impl Core {
-    /// The turn of what is first in the outbox.
-    pub(crate) async fn next_turn(&self) -> Result<Turn<'_>, RunError> {
-        Ok(Turn::new(self, self.next_writer().await?))
-    }
-}
-
-impl<'a> Turn<'a> {
-    fn new(core: &'a Core, writer: MutexGuard<'a, Writer>) -> Self {
-        Self { core, writer, chain: None, last: Seq::default(), _closed: None }
-    }
-
+impl Turn<'_> {
     /// The run.
     pub fn run(&self) -> &RunId {
         &self.core.id
@@ -88,63 +72,113 @@ impl<'a> Turn<'a> {
         Ok(state)
     }
 
-    /// The newest attempt at a step, which may be one that is still to be written.
+    /// The newest attempt at a step.
     pub fn recorded(&self, path: &StepPath) -> Option<Arc<StepRecord>> {
         self.core.known().line.steps.get(path).cloned()
     }
 
-    /// The place of a step in the order in which they ended, if it ended well.
-    pub fn order(&self, path: &StepPath) -> Option<u64> {
-        let known = self.core.known();
-        known.line.steps.get(path).filter(|step| step.is_finished())?;
-        known.line.order.get(path).copied()
-    }
-
-    /// Goes through the newest attempt at every step that was written before this turn, in the order in which they
-    /// ended.
+    /// Goes through the newest attempt at every step, in the order in which they ended.
     pub fn for_each_step(&self, look: impl FnMut(&StepRecord)) {
-        let unmade = self.core.outbox.unmade();
-        self.core.known().line.in_order(|step| !unmade.contains(&step.path)).for_each(look);
+        self.core.known().line.in_order(|_| true).for_each(look);
     }
 
-    /// [`Run::record`].
-    pub async fn record(&mut self, done: StepDone, parts: Vec<DraftPart<'_>>) -> Result<Recorded, RunError> {
-        let durability = done.durability;
-        let mut record = self.core.record_of(done)?;
-        record.log = self.core.open_lines();
-        let (attempt, path) = (record.attempt, record.path.clone());
-        let fact = Fact::Step(Arc::new(record));
-        let seq = self.core.commit_parts(&mut self.writer, fact, parts, durability).await?;
-        self.core.ran(&path);
-        Ok(Recorded { seq, attempt })
-    }
-
-    /// Writes a step that was recorded [later](Run::record_later). With any `parts` its entry is a checkpoint.
-    pub async fn write(&mut self, step: &EndedStep, parts: Vec<DraftPart<'_>>) -> Result<(), RunError> {
+    /// The entry of a step that ended, with the lines that were written until then.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Stopped`] if the run is paused or cancelled; and if what the step gave can't be stored. Then the step
+    /// doesn't count.
+    pub fn ended(&mut self, done: StepDone) -> Result<Entry, RunError> {
         let core = self.core;
-        let mut draft = step.draft();
-        (draft.at, draft.parts) = (core.context.clock.now(), parts);
-        core.outbox.made();
+        core.check_writable(EntryKind::StepDone)?;
+        let mut record = core.record_of(done)?;
+        record.log = core.open_lines();
+        let body = record.encode(&*core.context.store)?;
+        let label = record.path.to_string();
+        core.ran(&record.path);
+        core.take_in(Fact::Step(Arc::new(record)));
+        Ok(Entry { kind: EntryKind::StepDone, label, body })
+    }
+
+    /// The entry of a checkpoint that is made by itself, and not after a step.
+    ///
+    /// # Errors
+    ///
+    /// If the record can't be stored.
+    pub fn marked(&self, record: &CheckpointRecord) -> Result<Entry, RunError> {
+        let body = to_value(record).map_err(RunError::value("a checkpoint's record"))?;
+        let body = EncodedBody::of(&*self.core.context.store, &body)?;
+        Ok(Entry { kind: EntryKind::Checkpoint, label: record.description.clone(), body })
+    }
+
+    /// The entry of `fact`, which counts from now on.
+    pub(crate) fn made(&mut self, kind: EntryKind, label: String, body: &Value, fact: Fact) -> Result<Entry, RunError> {
+        self.core.check_writable(kind)?;
+        let body = EncodedBody::of(&*self.core.context.store, body)?;
+        self.core.take_in(fact);
+        Ok(Entry { kind, label, body })
+    }
+
+    /// Adds an entry to the next commit, and returns the number that it will have. With any `parts` it is a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// What the store says. Then the handle is broken.
+    pub async fn add(
+        &mut self,
+        entry: &Entry,
+        parts: Vec<DraftPart<'_>>,
+        durability: Durability,
+    ) -> Result<Seq, RunError> {
+        let core = self.core;
         let writer = &mut *self.writer;
-        let Some(together) = &mut self.chain else {
-            self.last = match draft.parts.is_empty() {
-                true => core.append_with(writer, draft, Durability::Relaxed).await?,
-                false => core.append_checkpoint(writer, draft, Durability::Relaxed).await?,
-            };
-            return Ok(());
-        };
-        core.check_writable(draft.kind)?;
-        (draft.durability, draft.fence) = (Durability::Relaxed, Some(core.fence));
+        let mut draft = Draft::new(entry.kind, core.context.clock.now());
+        draft.label.clone_from(&entry.label);
+        draft.encoded = Some(entry.body.clone());
+        draft.fence = Some(core.fence);
+        draft.durability = core.at_most(durability);
+        draft.parts = parts;
         let is_checkpoint = !draft.parts.is_empty();
         if is_checkpoint {
             carry_on(&writer.parts, &mut draft.parts);
         }
-        self.last = writer.log.add_to_chain(&mut together.chain, &mut draft).await?;
-        together.before.push(is_checkpoint.then(|| {
+        let seq = match writer.log.add_to_chain(&mut self.chain, &mut draft).await {
+            Ok(seq) => seq,
+            Err(error) => return Err(core.break_of(error)),
+        };
+        self.before.push(is_checkpoint.then(|| {
             let parts = writer.log.take_appended_parts();
-            (writer.checkpoint.replace(self.last), std::mem::replace(&mut writer.parts, parts))
+            (writer.checkpoint.replace(seq), std::mem::replace(&mut writer.parts, parts))
         }));
-        Ok(())
+        Ok(seq)
+    }
+
+    /// Whether the next commit has as many values as one should.
+    pub fn is_full(&self) -> bool {
+        self.chain.is_long()
+    }
+
+    /// Commits the entries that were added, and returns how many of them are in the log. If those are fewer, another
+    /// process has written meanwhile, and its entries are taken in: the others are to be added again, with states that
+    /// are loaded anew.
+    ///
+    /// # Errors
+    ///
+    /// What the store says. Then the handle is broken.
+    pub async fn commit(&mut self) -> Result<usize, RunError> {
+        let (chain, before) = (std::mem::take(&mut self.chain), std::mem::take(&mut self.before));
+        let (core, writer) = (self.core, &mut *self.writer);
+        let Chained { appended, error } = writer.log.append_chain(chain).await;
+        let Some(error) = error else { return Ok(appended) };
+        for (checkpoint, parts) in before.into_iter().skip(appended).rev().flatten() {
+            (writer.checkpoint, writer.parts) = (checkpoint, parts);
+        }
+        self.races += 1;
+        if !matches!(error, StoreError::Conflict { .. }) || self.races > RACES || core.absorb(writer).await? == 0 {
+            return Err(core.break_of(error));
+        }
+        core.check_writable(EntryKind::StepDone)?;
+        Ok(appended)
     }
 
     /// [`Run::save_checkpoint`].
@@ -160,48 +194,10 @@ impl<'a> Turn<'a> {
         draft.body = to_value(record).map_err(RunError::value("a checkpoint's record"))?;
         draft.parts = parts;
         draft.limit = limit;
-        let seq = core.append_checkpoint(&mut self.writer, draft, core.durability).await?;
+        let seq = core.append_checkpoint(&mut self.writer, draft).await?;
         drop(self);
         let checkpoint = CheckpointRef { run: core.id.clone(), seq };
         core.events.tell(|| Event::CheckpointSaved { checkpoint: checkpoint.clone(), step: None });
         Ok(checkpoint)
-    }
-
-    /// The entry that was written last, or will be.
-    pub(crate) const fn last(&self) -> Seq {
-        self.last
-    }
-
-    /// What is written from now on is written together.
-    pub(crate) fn begin_chain(&mut self) {
-        self.chain = Some(Together::default());
-    }
-
-    /// Whether what is written together is enough.
-    pub(crate) fn is_full(&self) -> bool {
-        self.chain.as_ref().is_some_and(|together| together.chain.is_long())
-    }
-
-    /// Writes what is written together.
-    pub(crate) async fn end_chain(&mut self) -> Ended {
-        let Some(Together { chain, mut before }) = self.chain.take() else {
-            return Ended { appended: None, error: None };
-        };
-        let writer = &mut *self.writer;
-        let Chained { appended, error } = writer.log.append_chain(chain).await;
-        if error.is_some() {
-            for (checkpoint, parts) in before.drain(appended..).rev().flatten() {
-                (writer.checkpoint, writer.parts) = (checkpoint, parts);
-            }
-        }
-        Ended { appended: Some(appended), error }
-    }
-
-    /// Takes in what others have written, which a write has met.
-    pub(crate) async fn meet(&mut self, error: StoreError) -> Result<(), RunError> {
-        match self.core.absorb(&mut self.writer).await? {
-            0 => Err(error.into()),
-            _ => Ok(()),
-        }
     }
 }

@@ -108,10 +108,10 @@ pub mod workflows;
 pub use open::open;
 pub use piton_runtime::{
     Admission, AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer,
-    EffectFailure, EffectOptions, EffectRecord, EffectStatus, EndedStep, Failure, FailureKind, ForkRun, History,
-    Intended, Later, LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed,
-    QuestionRecord, Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope, Standing, StartAt,
-    StepDone, StepError, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom, Turn, Uncertain,
+    EffectFailure, EffectOptions, EffectRecord, EffectStatus, Entry, Failure, FailureKind, ForkRun, History, Intended,
+    LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord,
+    Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone,
+    StepError, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom, Turn, Uncertain,
     UndoneEffect, Wait, Waits, Witness, answer, cancel, fork, fork_into, listen_for_nudges, liveness, process,
     roll_back, stop, this_process, undone_effects,
 };
@@ -142,14 +142,14 @@ pub use piton_flow::{
 };
 #[cfg(feature = "flow")]
 pub use piton_flow::{
-    Answered, Beginning, Begun, Build, Built, Bundle, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT,
+    Answered, Beginning, Begun, Build, Built, Bundle, Burst, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT,
     Document, DocumentFiles, Edge, Effect, EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished,
-    Flow, FlowError, Form, Format, Found, Given, Host, Ids, Impact, Inbox, Inputs, Join, Journal, JournalError, Kind,
-    Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId, NodeNeed, NodeOutput,
-    NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic, ResumeExamination,
-    ResumePolicy, RunJournal, RunOutcome, Selector, Services, Setting, Severity, StartFlow, Template, VariablePool,
-    Waiting, diff_fingerprints, examine_history, examine_resume, file_with, resume_durable, resume_with_document, run,
-    run_alone, run_durable, yes_or_no,
+    Flow, FlowError, Form, Format, Found, Given, Happened, Host, Ids, Impact, Inbox, Inputs, Join, Journal,
+    JournalError, Kind, Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId,
+    NodeNeed, NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic,
+    ResumeExamination, ResumePolicy, RunFacts, RunJournal, RunOutcome, Selector, Services, Setting, Severity,
+    StartFlow, Template, VariablePool, Waiting, Written, diff_fingerprints, examine_history, examine_resume, file_with,
+    resume_durable, resume_with_document, run, run_alone, run_durable, yes_or_no,
 };
 
 #[cfg(feature = "sqlite")]

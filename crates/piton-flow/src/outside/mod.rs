@@ -31,6 +31,7 @@ pub(crate) use tools::{Builtin, ServerRef, builtin};
 pub use tools::{ToolServer, ToolServers};
 
 use crate::engine::Host;
+use crate::journal::Happened;
 use crate::need::{Need, Services};
 use crate::node::{NodeContext, NodeError, NodeOutput};
 
@@ -167,13 +168,13 @@ impl Outside {
 
     /// Writes down what was done at a step, in the audit log and in the run's own.
     fn write_down(&self, host: &Host<'_>, step: &StepPath, kind: AuditKind, detail: &str) -> Result<(), AuditError> {
-        if self.audit.is_none() && !host.journal.keeps() {
+        if self.audit.is_none() && !host.facts().keeps {
             return Ok(());
         }
         let entry = self.entry(host, step, kind, detail);
         self.audit.iter().try_for_each(|audit| audit.record(&entry))?;
-        if host.journal.keeps() {
-            host.journal.line(format!("audit {}", entry.line()?));
+        if host.facts().keeps {
+            host.burst.add(Happened::Line(format!("audit {}", entry.line()?)));
         }
         Ok(())
     }

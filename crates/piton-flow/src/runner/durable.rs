@@ -23,8 +23,8 @@ use super::status::{OpenQuestion, StopReport};
 use super::updates;
 use crate::activity::Activity;
 use crate::body::FlowBody;
+use crate::burst::writing;
 use crate::control::Control;
-use crate::dispatch;
 use crate::document::Document;
 use crate::durable::RunJournal;
 use crate::engine::{self, Finished, Host, Inputs, Limits, Outputs};
@@ -301,8 +301,8 @@ impl Driven {
         let ids = RandomIds(&*run.context().random);
         let tell = |event: &Event| self.options.events.pass_on(event);
         let events = if self.options.events.listens() { EventSink::Call(&tell) } else { EventSink::Nobody };
-        let (control, turn) = (Control::default(), updates::Turn::default());
-        control.put_updates(updates::recorded(run)?);
+        let (control, mut updates) = (Control::default(), updates::Updates::default());
+        control.put_updates(updates.recorded(run)?);
         loop {
             if let Some(companion) = &self.options.companion {
                 companion.begin(run.id()).await.map_err(|cause| FlowError::Companion { cause })?;
@@ -319,22 +319,20 @@ impl Driven {
             };
             let given = flow.accept(self.body.inputs.clone().into(), host.services)?;
             let activity = Activity::default();
-            let mut orders = RunOrders::new(&self.run, &self.options.stop, &control, &turn, commands);
-            let (rest, interrupted) = {
+            let mut orders = RunOrders::new(run, &self.options.stop, &host, &control, &mut updates, commands);
+            // When this ends, everything that happened is written and told.
+            let written = writing(&host, async {
                 let work = pin!(engine::drive(flow, given, &host, &activity));
                 let rest = attend(work, &activity, &control, &mut orders, || inbox.waits()).await;
                 // With the work, which is dropped here, everything is cut short that still runs.
                 (rest, control.running())
-            };
-            // What is on its way to the disk is told of before anything else is said of the run.
-            let settled = dispatch::settle(&host).await;
+            })
+            .await;
             let told = orders.told();
             if let Some(companion) = &self.options.companion {
                 companion.end(run.id()).await;
             }
-            if !matches!(rest, Rest::Ended(Err(_))) {
-                settled.map_err(journal_failure)?;
-            }
+            let (rest, interrupted) = written.map_err(journal_error)?;
             return match rest {
                 Rest::Ended(ended) => self.end(ended, journal.usage()).await,
                 Rest::Waits => {
@@ -358,7 +356,7 @@ impl Driven {
                     Ok(RunOutcome { error: Some(reason), ..RunOutcome::new(run.id(), RunStatus::Failed) })
                 }
                 Rest::Stopped | Rest::Cut => {
-                    // Where the run is, for whoever looks; what finished is in the log already.
+                    // Where the run is, for people; what finished is in the log already.
                     if matches!(run.state(), RunState::InProgress(_)) {
                         journal.save(Trigger::Manual, "stopped", true).await.map_err(journal_error)?;
                     }

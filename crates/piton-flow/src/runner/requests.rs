@@ -1,6 +1,5 @@
 //! Orders to a durable run: from its log, where other processes put them, from a signal, and from its handle.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use piton_runtime::{Order as Asked, RequestRecord, Run};
@@ -9,19 +8,21 @@ use tokio::sync::watch;
 use super::attend::{Order, Orders};
 use super::commands::{Command, Commands};
 use super::signal::{Given, SafeStopSignal};
-use super::updates;
+use super::updates::Updates;
 use crate::control::Control;
+use crate::engine::Host;
 
 /// Where the orders to a run come from.
 pub(crate) struct RunOrders<'a> {
-    run: &'a Arc<Run>,
+    run: &'a Run,
     log: watch::Receiver<Option<RequestRecord>>,
     /// The request that was passed on last.
     known: Option<RequestRecord>,
     signal: &'a SafeStopSignal,
     given: Option<Given>,
+    host: &'a Host<'a>,
     control: &'a Control,
-    turn: &'a updates::Turn,
+    updates: &'a mut Updates,
     commands: &'a mut Commands,
     told: Told,
 }
@@ -35,14 +36,15 @@ pub(crate) struct Told {
 
 impl<'a> RunOrders<'a> {
     pub(crate) fn new(
-        run: &'a Arc<Run>,
+        run: &'a Run,
         signal: &'a SafeStopSignal,
+        host: &'a Host<'a>,
         control: &'a Control,
-        turn: &'a updates::Turn,
+        updates: &'a mut Updates,
         commands: &'a mut Commands,
     ) -> Self {
         let (log, told) = (run.orders(), Told::default());
-        Self { run, log, known: None, signal, given: None, control, turn, commands, told }
+        Self { run, log, known: None, signal, given: None, host, control, updates, commands, told }
     }
 
     /// What was told, once the work is dropped.
@@ -76,7 +78,7 @@ impl<'a> RunOrders<'a> {
                 None
             }
             Command::Update { values, done } => {
-                updates::record_beside(self.run, self.control, self.turn, values, done);
+                self.updates.make(values, self.host, self.control, done);
                 None
             }
             // It runs.

@@ -1,14 +1,15 @@
-//! Variables that whoever holds a durable run sets. They are steps of its log, so that whoever goes on with the run
-//! has them too.
-
-use std::sync::Arc;
+//! Variables that the caller who holds a durable run sets. They are steps of its log, so that a process that goes on
+//! with the run has them too.
 
 use piton_runtime::{Run, RunError, StepDone};
-use piton_types::{StepPath, Value, from_value, to_value};
+use piton_types::{StepPath, Value, ValueError, from_value, to_value};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::control::{Control, Update};
+use crate::engine::Host;
+use crate::journal::NodeDone;
+use crate::node::Effect;
 use crate::record;
 use crate::selector::Selector;
 
@@ -22,16 +23,6 @@ struct Recorded {
     value: Value,
     /// Nodes that had set the same before.
     after: Vec<String>,
-}
-
-/// The updates that the log has, oldest first.
-pub(crate) fn recorded(run: &Run) -> Result<Vec<Update>, RunError> {
-    let mut found = Vec::new();
-    for number in 1.. {
-        let Some(step) = run.recorded(&path(number)?) else { break };
-        found.extend(read(&step.path, step.output)?);
-    }
-    Ok(found)
 }
 
 /// The updates that a step of them has.
@@ -55,45 +46,62 @@ pub(crate) fn are(step: &StepPath) -> bool {
     step.as_str().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Updates of one run are numbered one after the other.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Turn(Arc<tokio::sync::Mutex<()>>);
-
-/// Records updates, then makes them. Beside the work, which may hold what a write needs; and in a task of its own,
-/// so that a write is never cut short.
-pub(crate) fn record_beside(
-    run: &Arc<Run>,
-    control: &Control,
-    turn: &Turn,
-    values: Vec<(Selector, Value)>,
-    done: oneshot::Sender<Result<(), String>>,
-) {
-    let (run, control, turn) = (Arc::clone(run), control.clone(), turn.clone());
-    tokio::spawn(async move {
-        let _turn = turn.0.lock().await;
-        let recorded = record(&run, values).await;
-        let told = match recorded {
-            Ok(updates) => {
-                control.put_updates(updates);
-                Ok(())
-            }
-            Err(error) => Err(error.to_string()),
-        };
-        // Who doesn't wait for it doesn't want to know.
-        let _ = done.send(told);
-    });
+/// The updates of one run, which are numbered one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Updates {
+    /// How many steps of them there are.
+    count: u32,
 }
 
-/// Records updates. Nobody else records any meanwhile.
-pub(crate) async fn record(run: &Run, values: Vec<(Selector, Value)>) -> Result<Vec<Update>, RunError> {
-    let mut number = 1;
-    while run.recorded(&path(number)?).is_some() {
-        number += 1;
+impl Updates {
+    /// The updates that the log has, oldest first.
+    pub(crate) fn recorded(&mut self, run: &Run) -> Result<Vec<Update>, RunError> {
+        let mut found = Vec::new();
+        while let Some(step) = run.recorded(&path(self.count + 1)?) {
+            self.count += 1;
+            found.extend(read(&step.path, step.output)?);
+        }
+        Ok(found)
     }
-    let updates: Vec<Update> = values
-        .into_iter()
-        .map(|(selector, value)| Update { after: setters(run, &selector), selector, value })
-        .collect();
+
+    /// Makes updates: they count from now on, for the nodes that begin or end from now on, and are written next. `done`
+    /// is told when they are written.
+    pub(crate) fn make(
+        &mut self,
+        values: Vec<(Selector, Value)>,
+        host: &Host<'_>,
+        control: &Control,
+        done: oneshot::Sender<Result<(), String>>,
+    ) {
+        let updates: Vec<Update> = values
+            .into_iter()
+            .map(|(selector, value)| Update { after: control.setters(&selector), selector, value })
+            .collect();
+        let (step, value) = match (path(self.count + 1), stored(&updates)) {
+            (Ok(step), Ok(value)) => (step, value),
+            (Err(error), _) => return drop(done.send(Err(error.to_string()))),
+            (_, Err(error)) => return drop(done.send(Err(error.to_string()))),
+        };
+        self.count += 1;
+        control.put_updates(updates);
+        host.burst.ended(NodeDone {
+            step,
+            inputs: Value::Null,
+            result: Ok(value),
+            started_at: host.clock.now(),
+            duration: std::time::Duration::ZERO,
+            // It can't be had again, so nothing begins before it is written.
+            effect: Effect::Outward,
+            checkpoint: false,
+            retry: None,
+            unanswered: false,
+        });
+        // A caller that doesn't wait for it needs no answer.
+        host.burst.call(move || drop(done.send(Ok(()))));
+    }
+}
+
+fn stored(updates: &[Update]) -> Result<Value, ValueError> {
     let stored: Vec<Recorded> = updates
         .iter()
         .map(|update| Recorded {
@@ -102,19 +110,30 @@ pub(crate) async fn record(run: &Run, values: Vec<(Selector, Value)>) -> Result<
             after: update.after.clone(),
         })
         .collect();
-    let value = to_value(&stored).map_err(|cause| RunError::Value { what: "an update".to_owned(), cause })?;
-    let step = StepDone { started_at: run.clock().now(), ..StepDone::new(path(number)?, Value::Null, Ok(value)) };
-    run.record(step, Vec::new()).await?;
-    Ok(updates)
+    to_value(&stored)
 }
 
-/// The nodes that have set this variable so far.
+/// Writes updates into the log of a run that nothing drives.
+pub(crate) async fn record(run: &Run, values: Vec<(Selector, Value)>) -> Result<(), RunError> {
+    let mut updates = Updates::default();
+    updates.recorded(run)?;
+    let made = |(selector, value)| Update { after: setters(run, &selector), selector, value };
+    let value = stored(&values.into_iter().map(made).collect::<Vec<_>>())
+        .map_err(|cause| RunError::Value { what: "an update".to_owned(), cause })?;
+    let step = StepDone::new(path(updates.count + 1)?, Value::Null, Ok(value));
+    run.record(StepDone { started_at: run.clock().now(), ..step }, Vec::new()).await?;
+    Ok(())
+}
+
+/// The nodes that have set this variable so far, by the log.
 fn setters(run: &Run, selector: &Selector) -> Vec<String> {
-    let is_setter = |path: &StepPath| {
-        let Some(step) = run.recorded(path) else { return false };
-        let output = record::read(step.output);
-        path.as_str() == selector.node || output.assignments.iter().any(|(set, _)| set == selector)
-    };
-    let finished = run.finished();
-    finished.iter().filter(|path| !path.as_str().contains('/') && is_setter(path)).map(ToString::to_string).collect()
+    let mut found = Vec::new();
+    run.for_each_step(|step| {
+        let is_node = step.is_finished() && !step.path.as_str().contains('/');
+        let sets = || record::assignments(&step.output).iter().any(|(set, _)| set == selector);
+        if is_node && (step.path.as_str() == selector.node || sets()) {
+            found.push(step.path.to_string());
+        }
+    });
+    found
 }

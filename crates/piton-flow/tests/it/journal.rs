@@ -1,4 +1,4 @@
-//! What the journal of a durable run keeps and when it is durable (decision 3, decision 4, F2 to F4, promise 10): crashed
+//! What the journal of a durable run keeps and when it is durable (decisions 3 to 5, F2 to F4, promise 10): crashed
 //! at every call of the store, resumed, and compared with a world outside of the run that counts.
 
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use piton_flow::{
-    AnswerError, Beginning, Begun, Document, Flow, FlowError, FlowOptions, Format, Found, Governor, Host, Inputs,
-    Journal, JournalError, Kinds, NodeDone, Outside, OutsideConfig, Quotas, RunOutcome, SecurityLevel, Services,
-    StartFlow, ToolServer, Used, answer_question, resume_durable, run, run_durable,
+    AnswerError, Document, Flow, FlowError, FlowOptions, Format, Found, Governor, Happened, Host, Inputs, Journal,
+    JournalError, Kinds, Outside, OutsideConfig, Quotas, RunFacts, RunOutcome, SecurityLevel, Services, StartFlow,
+    ToolServer, Used, Written, answer_question, resume_durable, run, run_durable,
 };
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
@@ -17,7 +17,7 @@ use piton_model::mcp::{McpError, ToolOutput};
 use piton_runtime::{EffectStatus, History, Listener, RunError};
 use piton_store::{RunLog, Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock};
-use piton_types::{CheckpointRef, Event, PartName, RunId, RunStatus, StepPath, Value};
+use piton_types::{Event, PartName, RunId, RunStatus, StepPath, Value};
 
 use crate::server::{Received, Server, Step, json};
 use crate::support::{Counter, memory, process, tell};
@@ -85,70 +85,83 @@ nodes:
 edges: [{source: s, target: t1}, {source: t1, target: c1}, {source: c1, target: t2}, {source: t2, target: c2}, {source: c2, target: e}]
 ";
 
-/// Decision 3: what follows from other results isn't synced by itself; the intent of something outward is, if anything
-/// before it wasn't, and its result always is.
+/// The commits of a run, as the store has seen them.
+fn commits(store: &CrashStore) -> Vec<&'static str> {
+    store.names().into_iter().filter(|name| name.starts_with("append")).collect()
+}
+
+/// Decisions 3 and 4: what follows from other results is in the commit of the intent of what is outward, whose result is
+/// a commit of its own.
 #[tokio::test]
-async fn only_what_is_outward_is_synced() {
-    let store = Arc::new(CrashStore::new(memory(), Fault::None));
+async fn pure_nodes_share_the_commit_of_what_follows_them() {
+    let store = Arc::new(CrashStore::new(memory(), Fault::None).with_chains());
     run_durable(&process(&(Arc::clone(&store) as _)), start(LINE, &Services::default())).await.unwrap();
-    let appends: Vec<_> = store.names().into_iter().filter(|name| name.starts_with("append")).collect();
-    let (durable, relaxed) = ("append", "append_relaxed");
+    let (one, several) = ("append", "append_chain");
     let expected = [
-        durable, durable, // created, claimed
-        relaxed, relaxed, // s, t1
-        durable, durable, // c1: its intent makes both durable, then its result
-        relaxed, // t2
-        durable, durable, // c2
-        relaxed, // e
-        durable, // completed
+        one, one, // created, claimed
+        several, one, // s, t1 and the intent of c1; its result
+        several, one, // t2 and the intent of c2; its result
+        one, // e
+        one, // completed
     ];
-    assert_eq!(appends, expected);
+    assert_eq!(commits(&store), expected);
 }
 
-/// Two outward nodes in a row: nothing is unsynced before the second, so its intent needs no sync.
+/// Two outward nodes in a row: the intent of the second is in the commit of the result of the first. An intent that is
+/// alone needs no sync, unless its repetition must be known of.
 #[tokio::test]
-async fn an_intent_costs_no_sync_of_its_own_where_nothing_waits_for_one() {
-    let document = LINE.replace(
-        "{source: c1, target: t2}, {source: t2, target: c2}",
-        "{source: c1, target: c2}, {source: s, target: t2}",
-    );
-    let store = Arc::new(CrashStore::new(memory(), Fault::None));
+async fn an_intent_costs_no_sync_of_its_own() {
+    let between = "{source: c1, target: t2}, {source: t2, target: c2}";
+    let document = LINE.replace(between, "{source: c1, target: c2}, {source: s, target: t2}");
+    let store = Arc::new(CrashStore::new(memory(), Fault::None).with_chains());
     run_durable(&process(&(Arc::clone(&store) as _)), start(&document, &Services::default())).await.unwrap();
-    let relaxed = store.names().into_iter().filter(|name| *name == "append_relaxed").count();
-    assert_eq!(relaxed, 5, "s, t1, t2, the second intent, e");
+    // Created, claimed; s, t1, t2 and the first intent; the first result and the second intent; the second result; e;
+    // completed.
+    assert_eq!(commits(&store), ["append", "append", "append_chain", "append_chain", "append", "append", "append"]);
+
+    // Created, claimed; s and the first intent; then a failure, and the intent of another attempt, twice; the result; e;
+    // completed.
+    let folder = tempfile::tempdir().unwrap();
+    for (way, alone) in [("retry", "append_relaxed"), ("fail", "append")] {
+        let document = FLAKY.replace("FILE", folder.path().join(way).to_str().unwrap());
+        let document = document.replace("type: command,", &format!("type: command, on_uncertain: {way},"));
+        let store = Arc::new(CrashStore::new(memory(), Fault::None).with_chains());
+        run_durable(&process(&(Arc::clone(&store) as _)), start(&document, &Services::default())).await.unwrap();
+        let (one, several) = ("append", "append_chain");
+        let expected = [one, one, several, one, alone, one, alone, one, one, one];
+        assert_eq!(commits(&store), expected, "{way}");
+    }
 }
 
-/// A journal that keeps nothing, and counts who asks it all the same.
-struct Counting(RunId, AtomicU32);
+/// A journal that keeps nothing, and counts what it is asked for all the same.
+struct Counting(RunFacts, AtomicU32);
 
 #[async_trait]
 impl Journal for Counting {
-    fn run(&self) -> &RunId {
+    fn facts(&self) -> &RunFacts {
         &self.0
-    }
-    fn keeps(&self) -> bool {
-        false
     }
     async fn find(&self, _: &StepPath) -> Result<Found, JournalError> {
         self.1.fetch_add(1, Ordering::Relaxed);
         Ok(Found::NOTHING)
     }
-    async fn begin(&self, _: Beginning<'_>) -> Result<Begun, JournalError> {
+    fn admit(&self, _: &StepPath) -> Result<(), JournalError> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(Begun::Go { key: None })
+        Ok(())
     }
-    async fn record(&self, _: NodeDone<'_>) -> Result<Option<CheckpointRef>, JournalError> {
+    async fn write(&self, burst: Vec<Happened>) -> Result<Vec<Written>, JournalError> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(None)
+        Ok(vec![Written::default(); burst.len()])
     }
 }
 
-/// Decision 15: without a store nothing is done for checkpoints.
+/// Decision 17: without a store nothing is done for checkpoints.
 #[tokio::test]
 async fn without_a_store_the_journal_is_asked_for_nothing() {
     let document = LINE.replace("type: command,", "type: command, checkpoint: true,");
     let flow = Flow::build(&Document::parse(&document, Format::Yaml).unwrap(), &Kinds::builtin()).unwrap();
-    let (journal, clock, ids) = (Counting(id(), AtomicU32::new(0)), ManualClock::default(), Counter::default());
+    let facts = RunFacts { keeps: false, ..RunFacts::new(id()) };
+    let (journal, clock, ids) = (Counting(facts, AtomicU32::new(0)), ManualClock::default(), Counter::default());
     run(&flow, Inputs::new(), &Host::new(&journal, &clock, &ids)).await.unwrap();
     assert_eq!(journal.1.into_inner(), 0);
 }
@@ -219,7 +232,7 @@ async fn agent_world(quotas: Quotas) -> (Arc<World>, Arc<World>, Services) {
     (models, tools, Outside::new(config).unwrap().install(Services::default()))
 }
 
-/// Decision 13, promise 10: killed at any call of the store, an agent goes on in the turn that it was in; nothing is
+/// Decision 15, promise 10: killed at any call of the store, an agent goes on in the turn that it was in; nothing is
 /// paid twice, because a repetition has its key; tokens are counted on.
 #[tokio::test]
 async fn an_agent_goes_on_in_the_turn_that_it_was_killed_in() {
@@ -437,7 +450,7 @@ async fn died_while_paying(way: &str) -> (Arc<dyn Store>, tempfile::TempDir) {
     (below, folder)
 }
 
-/// Decision 4: done again with the same key, or not at all, or as a person says.
+/// Decision 5: done again with the same key, or not at all, or as a person says.
 #[tokio::test]
 async fn work_in_flight_is_done_again_with_its_key_or_as_the_node_says() {
     let (store, folder) = died_while_paying("retry").await;
@@ -473,7 +486,7 @@ async fn work_in_flight_is_done_again_with_its_key_or_as_the_node_says() {
     }
 }
 
-/// Decision 4: what isn't to be done again isn't, whatever the node says of retries and however often the run goes on.
+/// Decision 5: what isn't to be done again isn't, whatever the node says of retries and however often the run goes on.
 #[tokio::test]
 async fn what_was_given_up_is_not_done_by_a_retry_either() {
     let services = Services::default();

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(feature = "checkpoint")]
+mod bursts;
 mod commands;
 mod dispatch;
 #[cfg(feature = "checkpoint")]
@@ -21,8 +23,6 @@ mod questions;
 #[cfg(feature = "checkpoint")]
 mod resume;
 mod runs;
-#[cfg(feature = "checkpoint")]
-mod saving;
 #[path = "../../../piton-model/tests/it/server.rs"]
 mod server;
 mod support;

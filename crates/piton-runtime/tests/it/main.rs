@@ -15,7 +15,7 @@ mod holders;
 mod leases;
 mod many;
 mod notify;
-mod outbox;
+
 mod parts;
 mod questions;
 mod recovery;
@@ -24,3 +24,4 @@ mod retries;
 mod steps;
 mod stopping;
 mod support;
+mod turns;

@@ -53,7 +53,7 @@ impl RunLog {
         Ok(seq)
     }
 
-    /// Appends the entries of a chain.
+    /// Appends the entries of a chain: in one commit, or in several where the store can't do that.
     ///
     /// If that fails, the log ends behind those that are there, as before, and the states that were saved in the others
     /// are to be loaded again.
@@ -61,10 +61,12 @@ impl RunLog {
         let Chain { mut commits, ends, .. } = chain;
         let (count, mut appended, mut error) = (commits.len(), 0, None);
         let heavy = commits.pop_if(|last| !last.staged.is_empty() || last.index.is_some() || last.era.is_some());
+        let is_one_by_one = !self.store.capabilities().chain;
         while error.is_none() && appended < count {
             let now = match commits.is_empty() {
-                false => std::mem::take(&mut commits),
                 true => heavy.iter().cloned().collect(),
+                false if is_one_by_one => commits.drain(..1).collect(),
+                false => std::mem::take(&mut commits),
             };
             let length = now.len();
             match self.append_now(now).await {
