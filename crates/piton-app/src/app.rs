@@ -60,10 +60,10 @@ impl App {
         }
     }
 
-    /// The same for another folder, with its own store.
-    pub fn at(&self, folder: PathBuf) -> Self {
+    /// The same for another folder with its own store, and with another shell.
+    pub fn at(&self, folder: PathBuf, shell: Arc<dyn Shell>) -> Self {
         let surroundings = Surroundings { folder, option: None, variable: None, ..self.surroundings.clone() };
-        Self::new(Arc::clone(&self.shell), surroundings, self.lookup)
+        Self::new(shell, surroundings, self.lookup)
     }
 
     /// The folder.

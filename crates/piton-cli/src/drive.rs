@@ -1,123 +1,51 @@
-//! Driving a run from the command line: progress on stderr, signals, and how it ended as output and exit
-//! code. `run` and `resume` differ only in how they begin.
+//! Driving a run from the command line: progress on stderr, signals, and how it ended as output and exit code.
 
-use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use piton::workspace::{RunFiles, SessionOptions, Workspace};
-use piton::{Companion, FlowError, FlowOptions, RunOutcome, SafeStopSignal};
-use piton::{Context, Listener, Services, listen_for_nudges};
+use piton::{Listener, RunOutcome, Services};
+use piton_app::runs::drive::{Along, Driving, Work, failure_of};
+use piton_app::views::run::OutcomeView;
 use piton_store::Store;
-use piton_types::{Event, RunId, RunStatus, TokenUsage, Value};
-use serde_json::json;
+use piton_types::{Event, RunId, RunStatus};
 
-use crate::arguments::files::DriftWatch;
 use crate::failure::{Exit, Failure};
 use crate::live::TICK;
 use crate::output::{Output, clean};
 use crate::questions;
 use crate::session::Session;
 use crate::signals::{Ended, until_ended};
-use crate::view;
-use piton_app::documents::notices::Notices;
-use piton_app::documents::outside::Secrecy;
-use piton_app::runs::usage::usage_json;
-use piton_app::store::keeping;
-
-/// A run whose files are checkpointed.
-pub(crate) struct Along {
-    pub(crate) workspace: Workspace,
-    pub(crate) drift: DriftWatch,
-}
-
-impl Along {
-    fn begin(self, stop: &SafeStopSignal) -> RunFiles {
-        let files = RunFiles::new(self.workspace, SessionOptions::default()).drift_every(self.drift.drift_every);
-        if self.drift.pause_on_drift { files.stopping(stop.clone()) } else { files }
-    }
-}
-
-/// Where a run works now if it is of this folder and the folder was moved since.
-fn moved_to(session: &Session, folder: Option<&str>) -> Option<PathBuf> {
-    let here = &session.surroundings.folder;
-    let is_moved = session.residence().has(folder) && folder != Some(&*here.to_string_lossy());
-    is_moved.then(|| here.clone())
-}
+use crate::view::value_text;
 
 /// Drives `run` by `work` until it ends, waits or is stopped, and tells the user; `notice` when it goes on.
-pub(crate) async fn drive<W>(
+pub(crate) async fn drive(
     session: &Session,
     store: Arc<dyn Store>,
     run: &RunId,
     notice: Option<String>,
     services: Services,
     along: Option<Along>,
-    work: impl FnOnce(Context, FlowOptions) -> W,
-) -> Result<Exit, Failure>
-where
-    W: Future<Output = Result<RunOutcome, FlowError>>,
-{
-    let secrecy = services.get::<Arc<Secrecy>>().cloned();
-    let store = match &secrecy {
-        Some(secrecy) => secrecy.over(store),
-        None => store,
-    };
-    // Whoever stops the run or answers is heard at once; without it, within a second.
-    if let Err(error) = listen_for_nudges() {
-        session.output.detail(&format!("other processes are heard only once a second: {error}"));
-    }
-    let started = Arc::new(AtomicBool::new(false));
-    let view = View::begin(session);
+    work: Work,
+) -> Result<Exit, Failure> {
     let events = {
-        let (output, started) = (Arc::clone(&session.output), Arc::clone(&started));
-        Listener::new(move |event| {
-            if matches!(event, Event::RunStarted { .. }) {
-                started.store(true, Ordering::Relaxed);
-            }
-            match (event, &notice) {
-                (Event::RunStarted { resumed: true, .. }, Some(notice)) => output.note(notice),
-                _ => tell(&output, event),
-            }
+        let output = Arc::clone(&session.output);
+        Listener::new(move |event| match (event, &notice) {
+            (Event::RunStarted { resumed: true, .. }, Some(notice)) => output.note(notice),
+            _ => tell(&output, event),
         })
     };
-    let telling = services.get::<Notices>().and_then(Notices::start);
-    let events = telling.iter().fold(events, |events, telling| telling.listener(events));
-    let stop = SafeStopSignal::new();
-    let files = along.map(|along| Arc::new(along.begin(&stop)));
-    let companion = files.clone().map(|files| files as Arc<dyn Companion>);
-    let folder = store.summary(run).await?.and_then(|summary| moved_to(session, summary.folder.as_deref()));
-    let options = FlowOptions { events, services, stop: stop.clone(), companion, folder, ..FlowOptions::default() };
-    let work = work(Context::system(Arc::clone(&store)), options);
-    let ended = until_ended(&session.output, &stop, work).await;
+    let view = View::begin(session);
+    let driving = Driving::prepare(session, store, run, services, along, events).await?;
+    let ended = until_ended(&session.output, &driving.stop(), driving.go(session, work)).await;
     drop(view);
-    let ended = ended?;
-    if let Some(problem) = files.and_then(|files| files.problem()) {
-        session.output.warn(&format!("a checkpoint of the files could not be made: {}", clean(&problem.to_string())));
-    }
-    if let Some(telling) = telling {
-        telling.finish(session).await;
-    }
-    let exit = match ended {
-        (Ended::Finished(Ok(mut outcome)), signal) => {
-            if let Some(secrecy) = &secrecy {
-                for error in outcome.error.iter_mut().chain(&mut outcome.recovered_from) {
-                    *error = secrecy.shown(error);
-                }
-            }
-            keeping::in_passing(session, &store, None).await;
-            store.close().await?;
-            return report(session, &outcome, signal);
-        }
-        (Ended::Finished(Err(error)), _) => return Err(error.into()),
+    match ended? {
+        (Ended::Finished(ended), signal) => report(session, &driving.finish(session, ended).await?, signal),
         (Ended::Stopped(exit), _) => {
-            dropped(session, run, started.load(Ordering::Relaxed))?;
-            exit
+            let started = driving.has_started();
+            driving.abandon(session).await?;
+            dropped(session, run, started)?;
+            Ok(exit)
         }
-    };
-    store.close().await?;
-    Ok(exit)
+    }
 }
 
 /// The live view while a run is being driven, if there is a terminal for it.
@@ -190,8 +118,9 @@ fn tell(output: &Output, event: &Event) {
 /// How the run stands: the outputs as data, the questions, or an error.
 fn report(session: &Session, outcome: &RunOutcome, signal: Option<Exit>) -> Result<Exit, Failure> {
     let (output, run) = (&session.output, &outcome.run);
+    let view = OutcomeView::from(outcome);
     if output.is_json() {
-        output.object(&result(outcome))?;
+        output.view(&view)?;
     }
     match outcome.status {
         RunStatus::Completed => {
@@ -205,50 +134,25 @@ fn report(session: &Session, outcome: &RunOutcome, signal: Option<Exit>) -> Resu
                 None => output.note(&format!("run {run} completed{exceptions}")),
             }
             if !output.is_json() {
-                output.data(&view::value_text(&Value::Map(outcome.outputs.clone())))?;
+                output.data(&value_text(&view.outputs))?;
             }
             Ok(Exit::Done)
         }
         RunStatus::Waiting if signal.is_none() && outcome.stopped.is_none() => {
-            questions::show(output, run, &outcome.questions);
+            questions::show(output, run, &view.questions);
             Ok(Exit::Waiting)
         }
-        status => {
-            let what = match status {
-                RunStatus::Paused | RunStatus::Waiting => "was stopped".to_owned(),
-                RunStatus::Cancelled => "was cancelled".to_owned(),
-                status => status.to_string(),
-            };
-            let mut failure = Failure::fixable(format!("run {run} {what}"));
-            if let Some(error) = &outcome.error {
-                failure = failure.cause(clean(error));
-            }
-            for cut in outcome.stopped.iter().flat_map(|stopped| &stopped.interrupted) {
-                failure = failure.cause(clean(&format!("{cut} was cut short and runs again")));
-            }
-            for (step, error) in outcome.stopped.iter().flat_map(|stopped| &stopped.failed) {
-                failure = failure.cause(clean(&format!("{step} failed meanwhile: {error}")));
-            }
-            if status != RunStatus::Cancelled {
-                failure = failure.hint(format!("what finished is kept. `piton resume {run}` goes on from there."));
-            }
-            match signal {
-                Some(exit) => Ok(output.failure_with(&failure, exit)),
-                None => Err(failure),
-            }
-        }
+        _ => match signal {
+            Some(exit) => Ok(output.failure_with(&failure_of(outcome), exit)),
+            None => Err(failure_of(outcome)),
+        },
     }
 }
 
 /// Three signals came: the run can be taken up again.
 fn dropped(session: &Session, run: &RunId, started: bool) -> Result<(), Failure> {
     if session.output.is_json() {
-        let status = if started { RunStatus::InProgress } else { RunStatus::Queued };
-        let usage = TokenUsage::default();
-        session.output.object(&json!({
-            "id": run.as_str(), "run": run.as_str(), "status": status, "outputs": null,
-            "error": "stopped by a signal", "usage": usage_json(Some(usage)),
-        }))?;
+        session.output.view(&OutcomeView::dropped(run, started))?;
     }
     session.output.warn(&if started {
         format!("run {run} was stopped; what finished is kept. `piton resume {run}` goes on from there.")
@@ -256,38 +160,4 @@ fn dropped(session: &Session, run: &RunId, started: bool) -> Result<(), Failure>
         format!("stopped before run {run} started")
     });
     Ok(())
-}
-
-/// The one object that `run --json` ends with.
-fn result(outcome: &RunOutcome) -> serde_json::Value {
-    let outputs = match outcome.status {
-        RunStatus::Completed => view::value_json(&Value::Map(outcome.outputs.clone())),
-        _ => serde_json::Value::Null,
-    };
-    let status = match &outcome.recovered_from {
-        Some(_) => json!("failed_with_recovery"),
-        None => json!(outcome.status),
-    };
-    let mut object = json!({
-        "id": outcome.run.as_str(),
-        "run": outcome.run.as_str(),
-        "status": status,
-        "outputs": outputs,
-        "error": outcome.error.as_ref().or(outcome.recovered_from.as_ref()),
-        "usage": usage_json(Some(outcome.usage)),
-    });
-    if outcome.exceptions > 0 {
-        object["exceptions"] = json!(outcome.exceptions);
-    }
-    if !outcome.questions.is_empty() {
-        object["questions"] = outcome.questions.iter().map(questions::json).collect();
-    }
-    if let Some(stopped) = &outcome.stopped {
-        object["stopped"] = json!({
-            "last_completed_node": stopped.last_completed.as_ref().map(ToString::to_string),
-            "interrupted_nodes": stopped.interrupted.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "checkpoint_saved": stopped.checkpoint_saved,
-        });
-    }
-    object
 }

@@ -16,6 +16,7 @@ mod session;
 mod signals;
 mod table;
 mod terminal;
+mod view;
 
 use std::env;
 use std::ffi::OsString;
@@ -30,7 +31,6 @@ use clap::error::ErrorKind;
 use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
 use output::{Output, Verbosity};
-use piton_app::views as view;
 use piton_app::{KeySources, Surroundings};
 use piton_store::SecretFiles;
 use session::Session;

@@ -133,6 +133,17 @@ impl Output {
         self.data(&object.to_string())
     }
 
+    /// Data for programs: a list, one object a line, as far as it is read.
+    pub(crate) fn list(&self, views: &[impl Serialize]) -> Result<(), Failure> {
+        for view in views {
+            self.view(view)?;
+            if self.is_closed() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Progress, on stderr.
     pub(crate) fn note(&self, text: &str) {
         if self.verbosity >= Verbosity::Normal {

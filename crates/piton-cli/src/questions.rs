@@ -1,14 +1,14 @@
-//! The questions of a run, for people and programs.
+//! The questions of a run, for people.
 
-use piton::OpenQuestion;
-use piton_types::{RunId, Value};
-use serde_json::json;
+use piton_app::views::run::QuestionView;
+use piton_types::RunId;
+use serde_json::Value as Json;
 
 use crate::output::{Output, clean};
-use crate::view;
+use crate::view::value_text;
 
 /// Shows what a run waits for, and how to answer.
-pub(crate) fn show(output: &Output, run: &RunId, questions: &[OpenQuestion]) {
+pub(crate) fn show(output: &Output, run: &RunId, questions: &[QuestionView]) {
     output.note(&match questions.len() {
         1 => format!("run {run} waits for an answer"),
         many => format!("run {run} waits for {many} answers"),
@@ -26,23 +26,25 @@ pub(crate) fn show(output: &Output, run: &RunId, questions: &[OpenQuestion]) {
 }
 
 /// The fields of a question, what was wrong with the last answer, and when it ends.
-pub(crate) fn lines(question: &OpenQuestion) -> Vec<String> {
+pub(crate) fn lines(question: &QuestionView) -> Vec<String> {
     let mut lines = Vec::new();
-    let Some(form) = &question.form else { return lines };
-    if let Some(problem) = &form.problem {
+    if !question.has_form {
+        return lines;
+    }
+    if let Some(problem) = &question.problem {
         lines.push(clean(&format!("the last answer was refused: {problem}")));
     }
-    for field in &form.fields {
+    for field in &question.fields {
         let mut line = format!("{} ({}", field.name, field.kind);
         if field.required {
             line.push_str(", required");
         }
         if !field.options.is_empty() {
-            let options: Vec<_> = field.options.iter().map(view::value_text).collect();
+            let options: Vec<_> = field.options.iter().map(value_text).collect();
             line.push_str(&format!(", one of {}", options.join(" | ")));
         }
-        if field.default != Value::Null {
-            line.push_str(&format!(", else {}", view::value_text(&field.default)));
+        if field.default != Json::Null {
+            line.push_str(&format!(", else {}", value_text(&field.default)));
         }
         line.push(')');
         if !field.label.is_empty() {
@@ -60,43 +62,13 @@ pub(crate) fn lines(question: &OpenQuestion) -> Vec<String> {
 }
 
 /// What to put behind `piton answer RUN`.
-fn example(question: &OpenQuestion) -> String {
-    match &question.form {
-        Some(form) if form.approval => " --set approved=true".to_owned(),
-        Some(form) if !form.fields.is_empty() => {
-            let wanted = form.fields.iter().filter(|field| field.required || form.fields.len() == 1);
-            wanted.map(|field| format!(" --set {}=…", clean(&field.name))).collect()
-        }
-        Some(_) => " --set NAME=VALUE".to_owned(),
-        None => " --value VALUE".to_owned(),
+fn example(question: &QuestionView) -> String {
+    if question.approval {
+        return " --set approved=true".to_owned();
     }
-}
-
-/// A question as JSON.
-pub(crate) fn json(question: &OpenQuestion) -> serde_json::Value {
-    let form = question.form.as_ref();
-    let fields: Vec<_> = form
-        .into_iter()
-        .flat_map(|form| &form.fields)
-        .map(|field| {
-            json!({
-                "name": field.name,
-                "label": field.label,
-                "type": field.kind,
-                "required": field.required,
-                "options": field.options.iter().map(view::value_json).collect::<Vec<_>>(),
-                "default": view::value_json(&field.default),
-            })
-        })
-        .collect();
-    json!({
-        "step": question.step.as_str(),
-        "token": question.token,
-        "title": form.map(|form| form.title.as_str()),
-        "prompt": question.prompt,
-        "approval": form.is_some_and(|form| form.approval),
-        "fields": fields,
-        "problem": form.and_then(|form| form.problem.as_deref()),
-        "timeout_at": question.timeout_at.map(|at| at.to_string()),
-    })
+    if !question.fields.is_empty() {
+        let wanted = question.fields.iter().filter(|field| field.required || question.fields.len() == 1);
+        return wanted.map(|field| format!(" --set {}=…", clean(&field.name))).collect();
+    }
+    if question.has_form { " --set NAME=VALUE" } else { " --value VALUE" }.to_owned()
 }

@@ -1,7 +1,11 @@
 //! What is done with the files of a folder.
 
+pub mod diff;
 pub mod drift_watch;
 pub mod ignored;
+pub mod restore;
+pub mod status;
+pub mod undo;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +20,8 @@ use crate::failure::Failure;
 use crate::files::ignored::outer_rules;
 use crate::words;
 use crate::words::clean;
+
+pub use restore::inside;
 
 /// What a snapshot takes in.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,6 @@
 use piton::Ledger;
 use piton_store::{RunLog, Span, StoreError};
 use piton_types::{PartName, Parts, TokenUsage, from_value};
-use serde_json::{Value as Json, json};
 
 /// How far back a list looks for a checkpoint: a list must not read whole logs.
 const RECENT: usize = 32;
@@ -23,15 +22,4 @@ pub async fn recent(log: &RunLog) -> Result<Option<TokenUsage>, StoreError> {
         Some(entry) => of_parts(log, &entry.parts).await,
         None => Ok(None),
     }
-}
-
-/// What was used, as JSON.
-pub fn usage_json(usage: Option<TokenUsage>) -> Json {
-    let usage = usage.unwrap_or_default();
-    json!({"input": usage.input, "output": usage.output, "total": usage.total(), "cost": usage.cost})
-}
-
-/// A cost as people write it; `-` if nothing is known.
-pub fn cost_text(usage: Option<TokenUsage>) -> String {
-    usage.map_or_else(|| "-".to_owned(), |usage| format!("{:.4}", usage.cost))
 }

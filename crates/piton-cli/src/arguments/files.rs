@@ -207,6 +207,12 @@ pub(crate) struct DriftWatch {
     pub(crate) pause_on_drift: bool,
 }
 
+impl From<DriftWatch> for piton_app::runs::drive::DriftWatch {
+    fn from(watch: DriftWatch) -> Self {
+        Self { every: watch.drift_every, pauses: watch.pause_on_drift }
+    }
+}
+
 impl Default for DriftWatch {
     fn default() -> Self {
         Self { drift_every: piton::workspace::CHECKED_EVERY, pause_on_drift: false }

@@ -17,11 +17,12 @@ use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
-use crate::{table, view};
+use crate::table;
 use piton_app::Plan;
 use piton_app::place::Found;
 use piton_app::references::Reference;
 use piton_app::references::run_id;
+use piton_app::store::check::SIZES;
 
 /// How many of a kind are named.
 const NAMED: usize = 20;
@@ -65,9 +66,6 @@ pub(crate) async fn execute(session: &Session, arguments: &Check) -> Result<Exit
     Ok(exit)
 }
 
-/// Where `piton status` finds what the last check counted.
-pub(crate) const SIZES: &str = "metrics/sizes";
-
 /// Writes down what deduplication and compression are worth: to find that out, everything has to be read.
 async fn note_sizes(session: &Session, store: &Arc<dyn Store>, report: &CheckReport) -> Result<(), Failure> {
     if !report.is_whole() || !store.capabilities().upkeep {
@@ -87,7 +85,7 @@ async fn note_sizes(session: &Session, store: &Arc<dyn Store>, report: &CheckRep
 fn sizes_json(sizes: Sizes, stored: u64, now: Timestamp) -> Json {
     let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 100.0).round() / 100.0);
     json!({
-        "counted_at": view::time_json(now),
+        "counted_at": now.to_string(),
         "logical": sizes.logical,
         "unique": sizes.unique,
         "stored": stored,

@@ -1,399 +1,50 @@
 //! `piton fork`: a new run that has done what another one had at a checkpoint, with changes. It isn't driven yet.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-
-use piton::workspace::{Moment, WorkspaceError};
-use piton::{
-    Bundle, CheckpointRef, Context, Document, Flow, FlowError, ForkRun, Format, History, Host, Ids, Inputs, Kinds,
-    Limits, NoJournal, NodeSpec, Services, Setting, StepRecord, SystemClock, SystemRandom, examine_history, fork,
-    fork_into, run as run_flow, run_alone,
-};
-use piton_store::{RunLog, Store, StoreError};
-use piton_types::{Clock as _, PartName, RunId, RunKind, StepPath, Value, from_value, to_value};
-use serde_json::json;
+use piton_app::runs::fork::{Forked, Forking, fork};
+use piton_types::RunKind;
 
 use crate::arguments::Fork;
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, Verbosity, clean};
+use crate::output::clean;
 use crate::session::Session;
-use crate::view;
-use piton_app::documents;
-use piton_app::documents::outside::{services, without_secrets};
-use piton_app::files::Capture;
-use piton_app::files::open;
-use piton_app::place::Surroundings;
-use piton_app::references::{Target, resolve};
+use crate::view::value_text;
 
 pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, Failure> {
-    let store = without_secrets(session, session.store().await?, arguments.config.as_deref())?;
-    let (log, entry) = match resolve(session, &store, &arguments.reference).await? {
-        Target::Entry(log, entry) | Target::Step(log, entry) => (log, entry),
-        Target::Run(log) => {
-            let newest = log.entry(log.head().seq).await?;
-            (log, newest)
+    let Fork { reference, set, id, document, only, config, into, include_ignored } = arguments;
+    let wanted = Forking { at: reference, set, id, document, only, into, include_ignored, config };
+    let forked = fork(session, wanted).await?;
+    let output = &session.output;
+    if output.is_json() {
+        output.view(&forked)?;
+    }
+    match &forked {
+        Forked::Run(new) if !output.is_json() => {
+            output.data(new.id.as_str())?;
+            let next = match new.kind {
+                RunKind::Workflow => format!("`piton resume {}` goes on with it", new.id),
+                _ => "the program that started its parent can go on with it".to_owned(),
+            };
+            output.note(&format!("run {} branched off {}; {next}", new.id, new.parent));
         }
-        Target::Blob(..) => {
-            return Err(Failure::usage(format!("{} is a value, not a checkpoint", arguments.reference)));
+        Forked::Folder(new) if !output.is_json() => {
+            let (shown, files, at) = (clean(&new.folder), new.files, &new.parent);
+            output.data(&shown)?;
+            output.note(&match &new.run {
+                Some(run) => format!("{files} files of {at}; `piton -C {shown} resume {run}` goes on with the run"),
+                None => format!("{files} files of {at}"),
+            });
         }
-    };
-    let at = view::entry_id(log.run(), &entry);
-    let context = Context::system(Arc::clone(&store));
-    let summary = log.summary().await?;
-    let kind = summary.kind;
-    let history = History::read_to(&log, entry.seq).await?;
-    let other = arguments.document.as_deref().map(documents::read_valid).transpose()?;
-    let document = match &other {
-        Some((_, document)) => Some(document.clone()),
-        None => document_of(&history, kind),
-    };
-    let mut changed = changes_by(&log, &history, kind, document.as_ref(), arguments.set).await?;
-    changed.id = arguments.id.clone();
-    if session.residence().has(summary.folder.as_deref()) {
-        // It may have been moved since.
-        work_in(&session.surroundings.folder, &mut changed);
-    }
-    if let Some(other) = other {
-        let services = services(session, arguments.config.as_deref())?;
-        with_document(&at.run, &history, other, &services, &mut changed)?;
-    }
-    if let Some(step) = &arguments.only {
-        let services = services(session, arguments.config.as_deref())?;
-        let tried = run_alone(&context, &at, step, changed, &services, &Kinds::builtin()).await;
-        store.close().await?;
-        return tell_tried(session, &at, &tried?);
-    }
-    if let Some(into) = &arguments.into {
-        let fork = (kind != RunKind::Workspace && kind != RunKind::Guard).then_some(changed);
-        let exit = fork_into_folder(session, &store, &at, fork, into, arguments.include_ignored).await?;
-        store.close().await?;
-        return Ok(exit);
-    }
-    let id = match fork(&context, &at, changed).await {
-        Ok(id) => id,
-        Err(piton::RunError::Store(StoreError::Conflict { run, .. } | StoreError::Fenced { run, .. })) => {
-            return Err(Failure::fixable(format!("there is a run {run} already")).hint("choose another --id."));
+        Forked::Tried(tried) => {
+            let step = clean(tried.step.as_str());
+            if tried.error.is_none() && !output.is_json() {
+                output.data(&value_text(&tried.output))?;
+            }
+            output.note(&format!("step {step} was tried on {}; nothing was recorded", tried.parent));
+            if let Some(error) = &tried.error {
+                return Err(Failure::fixable(format!("step {step} failed")).cause(clean(error)));
+            }
         }
-        Err(error) => return Err(error.into()),
-    };
-    store.close().await?;
-    if session.output.is_json() {
-        let object = json!({"id": id.as_str(), "run": id.as_str(), "status": "queued", "parent": at.to_string()});
-        session.output.object(&object)?;
-    } else {
-        session.output.data(id.as_str())?;
-        let next = match kind {
-            RunKind::Workflow => format!("`piton resume {id}` goes on with it"),
-            _ => "the program that started its parent can go on with it".to_owned(),
-        };
-        session.output.note(&format!("run {id} branched off {at}; {next}"));
+        Forked::Run(_) | Forked::Folder(_) => {}
     }
     Ok(Exit::Done)
-}
-
-/// Says in which folder the programs of a workflow that is forked work.
-fn work_in(folder: &Path, fork: &mut ForkRun) {
-    if let Some((Value::Map(body), folder)) = fork.input.as_mut().zip(folder.to_str())
-        && body.contains_key("document")
-    {
-        body.insert("folder".to_owned(), folder.into());
-    }
-}
-
-/// Puts another document into a fork, which does again what the change affects.
-fn with_document(
-    run: &RunId,
-    history: &History,
-    (Bundle { text, format, .. }, document): (Bundle, Document),
-    services: &Services,
-    fork: &mut ForkRun,
-) -> Result<(), Failure> {
-    let setting = Setting { kinds: &Kinds::builtin(), services, limits: &Limits::default() };
-    let said = examine_history(run, history, Some(&document), setting)?;
-    let impact = said.impact.unwrap_or_default();
-    if !impact.lost.is_empty() {
-        return Err(FlowError::PendingNodesGone { run: run.clone(), nodes: impact.lost }.into());
-    }
-    // What an earlier document replaced isn't the fork's.
-    fork.without.extend("#document".parse::<StepPath>());
-    for node in &impact.outdated {
-        let step: StepPath = node.parse().map_err(|_| Failure::fixable(format!("{} is no step", clean(node))))?;
-        // A start node that is done again gives out the new inputs by itself.
-        if start_of(&document).is_some_and(|start| start.id.as_str() == node) {
-            fork.outputs.remove(&step);
-        }
-        fork.without.push(step);
-    }
-    if let Some(Value::Map(body)) = &mut fork.input {
-        body.insert("document".to_owned(), text.into());
-        body.insert("format".to_owned(), to_value(&format).unwrap_or_default());
-        body.insert("fingerprint".to_owned(), to_value(&said.now).unwrap_or_default());
-    }
-    Ok(())
-}
-
-/// What came of one step that was tried out.
-fn tell_tried(session: &Session, at: &CheckpointRef, step: &StepRecord) -> Result<Exit, Failure> {
-    if session.output.is_json() {
-        session.output.object(&json!({
-            "step": step.path.as_str(), "parent": at.to_string(), "input": view::value_json(&step.input),
-            "output": view::value_json(&step.output), "error": step.error, "duration_ms": step.duration_ms,
-        }))?;
-    } else if step.error.is_none() {
-        session.output.data(&view::value_text(&step.output))?;
-    }
-    session.output.note(&format!("step {} was tried on {at}; nothing was recorded", clean(step.path.as_str())));
-    match &step.error {
-        None => Ok(Exit::Done),
-        Some(error) => Err(Failure::fixable(format!("step {} failed", clean(step.path.as_str()))).cause(clean(error))),
-    }
-}
-
-/// The files of the checkpoint in a new folder, and the run, if it is one that goes on, in that folder's store.
-async fn fork_into_folder(
-    session: &Session,
-    store: &Arc<dyn Store>,
-    at: &CheckpointRef,
-    fork: Option<ForkRun>,
-    into: &Path,
-    include_ignored: bool,
-) -> Result<Exit, Failure> {
-    let workspace = open(session, store, Capture::ACCEPTED).await?;
-    let timeline = workspace.timeline().await?;
-    // The files as they were then: of the run itself, or else of the folder.
-    let own = |moment: &&Moment| moment.checkpoint.run == at.run && moment.checkpoint.seq <= at.seq;
-    let Some(moment) = timeline.moments.iter().rfind(own) else {
-        return Err(Failure::fixable(format!("run {} has no checkpoint of files by {at}", at.run))
-            .hint("`piton log --checkpoints` shows which do; `piton save` makes one."));
-    };
-    let into = std::path::absolute(into)
-        .map_err(|error| Failure::fixable(format!("can't find {}", into.display())).because(&error))?;
-    let done = workspace.export(moment.snapshot, &into, include_ignored).await.map_err(|error| match error {
-        WorkspaceError::Root { .. } => Failure::refused(error.to_string())
-            .hint("nothing was done; name a new or empty folder, outside of this one."),
-        error => error.into(),
-    })?;
-    let folder = into.canonicalize().unwrap_or_else(|_| into.clone());
-    let mut run = None;
-    if let Some(mut fork) = fork {
-        work_in(&folder, &mut fork);
-        fork.folder = folder.to_str().map(str::to_owned);
-        let there = Session::new(
-            Output::new(session.output.is_json(), Verbosity::Quiet, true),
-            Surroundings { folder: folder.clone(), option: None, variable: None, ..session.surroundings.clone() },
-            session.lookup(),
-        );
-        let target = there.store_or_create().await?;
-        let (from, to) = (Context::system(Arc::clone(store)), Context::system(Arc::clone(&target)));
-        run = Some(fork_into(&from, &to, at, fork).await?);
-        target.close().await?;
-    }
-    let shown = clean(&folder.to_string_lossy());
-    if session.output.is_json() {
-        session.output.object(&json!({
-            "id": run.as_ref().map(RunId::as_str),
-            "run": run.as_ref().map(RunId::as_str),
-            "parent": at.to_string(),
-            "folder": folder.to_string_lossy(),
-            "files": done.files,
-            "cloned": done.cloned,
-            "ignored": done.ignored,
-        }))?;
-        return Ok(Exit::Done);
-    }
-    session.output.data(&shown)?;
-    session.output.note(&match &run {
-        Some(run) => format!("{} files of {at}; `piton -C {shown} resume {run}` goes on with the run", done.files),
-        None => format!("{} files of {at}", done.files),
-    });
-    Ok(Exit::Done)
-}
-
-/// What the settings mean for this run: fields of what steps gave, inputs, variables.
-pub(crate) async fn changes(
-    log: &RunLog,
-    history: &History,
-    kind: RunKind,
-    settings: Vec<(String, Value)>,
-) -> Result<ForkRun, Failure> {
-    changes_by(log, history, kind, document_of(history, kind).as_ref(), settings).await
-}
-
-/// The same, by the document that the fork goes on with.
-async fn changes_by(
-    log: &RunLog,
-    history: &History,
-    kind: RunKind,
-    document: Option<&Document>,
-    settings: Vec<(String, Value)>,
-) -> Result<ForkRun, Failure> {
-    let mut input = history.input.clone();
-    let mut outputs: BTreeMap<StepPath, Value> = BTreeMap::new();
-    let mut variables = match history.checkpoint.as_ref().and_then(|(_, parts)| parts.get(&PartName::VARIABLES.into()))
-    {
-        Some(part) => Some(log.load(part).await?),
-        None => None,
-    };
-    let mut changed_variables = false;
-    let original = history.input.field("inputs").cloned();
-    let start = document.and_then(start_of);
-    let mut changed_inputs = Vec::new();
-    for (name, value) in settings {
-        let mut known = false;
-        if let Some((step, field)) = name.rsplit_once('.')
-            && let Ok(step) = step.parse::<StepPath>()
-            && let Some(record) = history.step(&step).filter(|record| record.is_finished())
-        {
-            let output = outputs.entry(step).or_insert_with(|| record.output.clone());
-            known = set_field(output, field, &value);
-        }
-        known |= match (kind, &mut input) {
-            // A workflow's inputs are one level down.
-            (RunKind::Workflow, Value::Map(body)) => {
-                let is_input = match body.get_mut("inputs") {
-                    // One that is asked for and wasn't given can be given now.
-                    Some(Value::Map(inputs)) if start.is_some_and(|start| asks_for(start, &name)) => {
-                        inputs.insert(name.clone(), value.clone());
-                        true
-                    }
-                    Some(inputs) => set_field(inputs, &name, &value),
-                    None => false,
-                };
-                if is_input {
-                    changed_inputs.push((name.clone(), value.clone()));
-                }
-                is_input
-            }
-            (_, input) => set_field(input, &name, &value),
-        };
-        if let Some(variables) = &mut variables
-            && kind != RunKind::Workflow
-            && set_field(variables, &name, &value)
-        {
-            (known, changed_variables) = (true, true);
-        }
-        if !known {
-            return Err(Failure::fixable(format!("run {} has no input or variable {}", log.run(), clean(&name))).hint(
-                format!(
-                    "`piton show {} --steps` shows what its steps gave: STEP.NAME changes a field of that.",
-                    log.run()
-                ),
-            ));
-        }
-    }
-    if !changed_inputs.is_empty() {
-        give_out(history, original, &input, start, changed_inputs, &mut outputs).await?;
-    }
-    let mut fork = ForkRun { input: Some(input), outputs, ..ForkRun::default() };
-    if let Some(variables) = variables.filter(|_| changed_variables) {
-        fork.parts.insert(PartName::VARIABLES.into(), variables);
-    }
-    Ok(fork)
-}
-
-/// The start node has given the inputs out already: it is to have given the new ones, as the document wants them.
-async fn give_out(
-    history: &History,
-    original: Option<Value>,
-    input: &Value,
-    start: Option<&NodeSpec>,
-    changed: Vec<(String, Value)>,
-    outputs: &mut BTreeMap<StepPath, Value>,
-) -> Result<(), Failure> {
-    let Some(start) = start else {
-        // A run that begins with something else takes them as they are.
-        let began = |record: &&StepRecord| record.is_finished() && Some(&record.input) == original.as_ref();
-        for record in history.steps.iter().filter(began) {
-            let output = outputs.entry(record.path.clone()).or_insert_with(|| record.output.clone());
-            for (name, value) in &changed {
-                set_field(output, name, value);
-            }
-        }
-        return Ok(());
-    };
-    let given = input.field("inputs").and_then(Value::as_map).cloned().unwrap_or_default();
-    let accepted = accepted(start, given).await?;
-    let Ok(path) = start.id.as_str().parse::<StepPath>() else { return Ok(()) };
-    let Some(record) = history.step(&path).filter(|record| record.is_finished()) else { return Ok(()) };
-    if let Value::Map(output) = outputs.entry(path).or_insert_with(|| record.output.clone()) {
-        for (name, _) in changed {
-            output.insert(name.clone(), accepted.get(&name).cloned().unwrap_or_default());
-        }
-    }
-    Ok(())
-}
-
-/// The inputs as a start node wants them: a workflow that has nothing else is run on them, in memory.
-async fn accepted(start: &NodeSpec, given: Inputs) -> Result<Inputs, Failure> {
-    let end = if start.id.as_str() == "end" { "out" } else { "end" };
-    let outputs: Vec<_> =
-        asked_for(start).map(|name| json!({"variable": name, "value_selector": [start.id.as_str(), name]})).collect();
-    let mut data = view::value_json(&start.data);
-    data["type"] = json!("start");
-    // In the form of an export, in which a start node may be unfinished.
-    let text = json!({"workflow": {"graph": {
-        "nodes": [
-            {"id": start.id.as_str(), "data": data},
-            {"id": end, "data": {"type": "end", "outputs": outputs}},
-        ],
-        "edges": [{"source": start.id.as_str(), "target": end}],
-    }}});
-    let document = Document::parse(&text.to_string(), Format::Json).map_err(FlowError::Document)?;
-    let flow = Flow::build(&document, &Kinds::builtin()).map_err(FlowError::Document)?;
-    let run = RunId::generate(SystemClock::new().now(), &SystemRandom);
-    let (journal, clock) = (NoJournal::new(run), SystemClock::new());
-    let finished = run_flow(&flow, given, &Host::new(&journal, &clock, &NoIds)).await;
-    Ok(finished
-        .map_err(|error| Failure::from(error).hint("no run was made; --set NAME=VALUE gives another value."))?
-        .outputs)
-}
-
-/// Nothing that is run for its inputs has any.
-struct NoIds;
-
-impl Ids for NoIds {
-    fn next(&self) -> String {
-        String::new()
-    }
-}
-
-/// The document that a workflow goes on with: its own, or the last that took its place.
-fn document_of(history: &History, kind: RunKind) -> Option<Document> {
-    if kind != RunKind::Workflow {
-        return None;
-    }
-    let replaced = (1..).map_while(|number| history.step(&format!("#document/{number}").parse().ok()?));
-    let body = replaced.last().map_or(&history.input, |record| &record.output);
-    let format = from_value(body.field("format")?.clone()).ok()?;
-    Document::parse(body.field("document")?.as_str()?, format).ok()
-}
-
-/// The node that takes the inputs.
-fn start_of(document: &Document) -> Option<&NodeSpec> {
-    document.nodes.iter().find(|node| node.kind == "start")
-}
-
-/// The inputs that a start node asks for.
-fn asked_for(start: &NodeSpec) -> impl Iterator<Item = &str> {
-    let variables = start.data.field("variables").and_then(Value::as_list).into_iter().flatten();
-    variables.filter_map(|variable| variable.field("variable")?.as_str())
-}
-
-fn asks_for(start: &NodeSpec, name: &str) -> bool {
-    asked_for(start).any(|asked| asked == name)
-}
-
-/// Changes a field that a map has. Says whether it has it.
-fn set_field(map: &mut Value, name: &str, value: &Value) -> bool {
-    match map {
-        Value::Map(entries) => match entries.get_mut(name) {
-            Some(field) => {
-                *field = value.clone();
-                true
-            }
-            None => false,
-        },
-        _ => false,
-    }
 }

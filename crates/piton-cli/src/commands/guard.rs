@@ -13,17 +13,17 @@ use piton::workspace::{
 };
 use piton_types::{CheckpointRef, RunId, Value};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::files::Guard;
-use crate::commands::status::{change_json, change_line};
+use crate::commands::status::change_line;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
 use piton_app::files::drift_watch::watch;
 use piton_app::files::{open, watched};
 use piton_app::store::keeping;
+use piton_app::views::files::{ChangeView, GuardedView};
 
 /// How many changes are named at the end.
 const NAMED: usize = 20;
@@ -195,16 +195,17 @@ async fn summary(
 ) -> Result<(), Failure> {
     let output = &session.output;
     let changes = workspace.detect_changes(end.before, Side::Stored(end.after), &Arc::default()).await?.changes;
+    let changes: Vec<ChangeView> = changes.iter().map(ChangeView::from).collect();
     if output.is_json() {
-        return output.object(&json!({
-            "run": run.as_str(),
-            "id": end.closed.to_string(),
-            "opened": end.opened.to_string(),
-            "status": if code == 0 { "completed" } else { "failed" },
-            "exit_code": code,
-            "changes": changes.iter().map(change_json).collect::<Vec<_>>(),
-            "rolled_back": rolled_back,
-        }));
+        return output.view(&GuardedView {
+            run: run.clone(),
+            id: end.closed.clone(),
+            opened: end.opened.clone(),
+            status: if code == 0 { "completed" } else { "failed" },
+            exit_code: code,
+            changes,
+            rolled_back,
+        });
     }
     if changes.is_empty() {
         output.note("piton: no files changed");

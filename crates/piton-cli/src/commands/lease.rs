@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use piton::workspace::{RelPath, Reservation, Reservations, ReserveMode, Take};
 use piton::{Liveness, liveness, process, this_process};
-use serde_json::{Value as Json, json};
+use piton_app::views::files::{ReservationView, WritableView};
 
 use crate::arguments::agents::{Lease, LeaseAction, Owner};
-use crate::commands::restore::inside;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
 use crate::table::Table;
 use piton_app::files::Capture;
+use piton_app::files::inside;
 use piton_app::files::open;
 
 pub(crate) async fn execute(session: &Session, arguments: Lease) -> Result<Exit, Failure> {
@@ -55,7 +55,8 @@ pub(crate) async fn execute(session: &Session, arguments: Lease) -> Result<Exit,
             let (named, owner) = (paths(&named)?, whose(session, owner));
             check(&book, &named, &owner).await?;
             for path in named.iter().filter(|_| session.output.is_json()) {
-                session.output.object(&json!({"path": path.to_string(), "owner": owner, "writable": true}))?;
+                let (path, owner) = (path.to_string(), owner.clone());
+                session.output.view(&WritableView { path, owner, writable: true })?;
             }
         }
         LeaseAction::Ls => show(session, &book.list().await.map_err(Failure::from)?)?,
@@ -78,41 +79,23 @@ async fn check(book: &Reservations, paths: &[RelPath], owner: &str) -> Result<()
 }
 
 fn show(session: &Session, held: &[Reservation]) -> Result<(), Failure> {
+    let held: Vec<ReservationView> = held.iter().map(ReservationView::from).collect();
     let output = &session.output;
     if output.is_json() {
-        return held.iter().try_for_each(|held| output.object(&reservation_json(held)));
+        return output.list(&held);
     }
     if held.is_empty() {
         return Ok(());
     }
     let mut table = Table::with_heading(&["PATH", "FOR", "OWNER", "NUMBER", "UNTIL"]);
-    for held in held {
+    for held in &held {
         table.row(vec![
-            clean(&held.path.to_string()),
-            mode(held).to_owned(),
+            clean(&held.path),
+            held.mode.to_owned(),
             clean(&held.owner),
             held.fence.to_string(),
             held.expires_at.to_string(),
         ]);
     }
     output.data(&table.render(output.width()))
-}
-
-fn mode(held: &Reservation) -> &'static str {
-    match held.mode {
-        ReserveMode::Read => "read",
-        ReserveMode::Write => "write",
-    }
-}
-
-fn reservation_json(held: &Reservation) -> Json {
-    json!({
-        "path": held.path.to_string(),
-        "mode": mode(held),
-        "owner": held.owner,
-        "fence": held.fence,
-        "acquired_at": held.acquired_at.to_string(),
-        "expires_at": held.expires_at.to_string(),
-        "pid": held.holder.as_ref().map(|holder| holder.pid),
-    })
 }

@@ -3,59 +3,30 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use piton::SystemRandom;
-use piton::{Bundle, FlowError, FlowOptions, Inputs, ResumePolicy, StartFlow, file_with, run_durable};
-use piton_types::{RunId, Value, from_json};
+use piton::{Inputs, file_with};
+use piton_app::documents::texts::{read_bytes, read_text};
+use piton_app::runs::start::{StartRun, Started, prepare};
+use piton_types::{Value, from_json};
 
 use crate::arguments::Run;
-use crate::commands::resume::{along, wait_for};
-use crate::drive::{Along, drive};
+use crate::drive::drive;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
-use piton_app::documents;
-use piton_app::documents::outside::services;
-use piton_app::documents::texts::{read_bytes, read_text};
-use piton_app::files;
-use piton_app::files::Capture;
 
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
-    let bundle = documents::read(&arguments.document)?.map_err(FlowError::Document)?;
-    if !bundle.files.is_empty() {
-        // What is wrong is said with the lines of the document, and not with those of what is recorded.
-        bundle.document().and_then(|document| document.validate()).map_err(FlowError::Document)?;
-    }
-    let Bundle { text, format, .. } = bundle;
-    let name = arguments.document.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
-    // Chosen here and not by the runtime: whatever happens, we know what to resume.
-    let run = arguments.id.unwrap_or_else(|| RunId::generate(session.now(), &SystemRandom));
-    let store = session.store_or_create().await?;
-    if arguments.wait.is_some() && store.head(&run).await?.is_some() {
-        wait_for(session, &store, &run, arguments.wait).await?;
-    }
-    let id = run.clone();
-    let services = services(session, arguments.config.as_deref())?;
-    let policy = if arguments.force { ResumePolicy::Force } else { ResumePolicy::Normal };
-    let along = match arguments.files {
-        true => {
-            Some(Along { workspace: files::open(session, &store, Capture::default()).await?, drift: arguments.drift })
-        }
-        // A run that goes on keeps what it was begun with.
-        false => along(session, &store, &run, arguments.drift).await?,
+    let wanted = StartRun {
+        document: arguments.document,
+        inputs,
+        id: arguments.id,
+        config: arguments.config,
+        force: arguments.force,
+        wait: arguments.wait,
+        files: arguments.files,
+        drift: arguments.drift.into(),
     };
-    drive(session, store, &run, None, services, along, |context, options| async move {
-        let start = StartFlow {
-            document: text,
-            format,
-            inputs,
-            id: Some(id),
-            name,
-            folder: session.surroundings.folder.to_str().map(str::to_owned),
-            options: FlowOptions { policy, ..options },
-        };
-        run_durable(&context, start).await
-    })
-    .await
+    let Started { store, run, services, along, work } = prepare(session, wanted).await?;
+    drive(session, store, &run, None, services, along, work).await
 }
 
 /// What `--inputs` and `-i` give together; of the same name the last one stays, but files of one name are a list.

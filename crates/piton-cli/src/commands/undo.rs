@@ -1,146 +1,21 @@
-//! `piton undo` and `piton redo`: an operation log.
+//! `piton undo` and `piton redo`.
 
-use std::sync::Arc;
-
-use piton::workspace::{Goal, Moment, Record, Role, Side, Timeline, Workspace};
-use piton_store::{RunLog, Span, Store};
-use piton_types::{CheckpointRef, Seq, from_value};
+use piton_app::files::restore::Restoring;
 
 use crate::arguments::files::{Redo, Undo};
-use crate::commands::restore::{carry_out, options};
+use crate::commands::restore::{carry_out, conflicts};
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
-use piton_app::files::open;
-use piton_app::references::Reference;
-use piton_app::references::{Target, resolve};
-use piton_app::store::keeping;
 
 pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Failure> {
-    let store = session.store().await?;
-    let target = match &arguments.reference {
-        None => None,
-        Some(reference) => Some(target(session, &store, reference).await?),
-    };
-    let workspace = open(session, &store, arguments.change.capture.into()).await?;
-    let timeline = workspace.timeline().await?;
-    let operation = match target {
-        None => newest(&workspace, &timeline).await?,
-        Some(target) => Some(operation(&timeline, target).await?),
-    };
-    if let Some(killed) = operation.as_ref().and_then(|operation| Killed::at(&timeline, timeline.find(operation)?)) {
-        if killed.is_untold() {
-            return Err(killed.refusal());
-        }
-        let (run, last) = (&killed.opened.checkpoint.run, &killed.last.checkpoint);
-        session.output.note(&format!(
-            "run {run} was killed: what it did up to its last checkpoint, {last}, is taken back; what changed later \
-             may be yours and stays"
-        ));
-    }
     let change = &arguments.change;
-    let exit = carry_out(session, &workspace, &Goal::Undo(operation), options(session, change)?, change, false).await?;
-    keeping::in_passing(session, &store, Some(&workspace)).await;
-    store.close().await?;
-    Ok(exit)
+    let reference = arguments.reference.as_ref();
+    let undoing = Restoring::undo(session, reference, &conflicts(change), change.capture.into()).await?;
+    carry_out(session, undoing, change, false).await
 }
 
 pub(crate) async fn redo(session: &Session, arguments: &Redo) -> Result<Exit, Failure> {
-    let store = session.store().await?;
-    let workspace = open(session, &store, arguments.change.capture.into()).await?;
     let change = &arguments.change;
-    let exit = carry_out(session, &workspace, &Goal::Redo, options(session, change)?, change, false).await?;
-    keeping::in_passing(session, &store, Some(&workspace)).await;
-    store.close().await?;
-    Ok(exit)
-}
-
-/// A session that was killed.
-struct Killed<'a> {
-    opened: &'a Moment,
-    last: &'a Moment,
-}
-
-impl<'a> Killed<'a> {
-    /// The one that the moment at `place` began.
-    fn at(timeline: &'a Timeline, place: usize) -> Option<Self> {
-        let last = timeline.killed_at(place)?;
-        Some(Self { opened: &timeline.moments[place], last: &timeline.moments[last] })
-    }
-
-    /// Whether no checkpoint tells what it did.
-    fn is_untold(&self) -> bool {
-        self.opened.snapshot.tree == self.last.snapshot.tree
-    }
-
-    /// What changed since it began can't be told apart from what its user did after its end.
-    fn refusal(&self) -> Failure {
-        let start = &self.opened.checkpoint;
-        Failure::refused(format!("run {} was killed before it made a checkpoint of what it did", start.run))
-            .cause("what changed since it began may be its or yours")
-            .hint(format!(
-                "`piton restore {start}` takes back all that changed since it began; `piton undo RUN` takes back an \
-                 older session and leaves this one."
-            ))
-    }
-}
-
-/// The newest operation. If a session was killed since and nobody knows what it did, an older one isn't taken instead.
-async fn newest(workspace: &Workspace, timeline: &Timeline) -> Result<Option<CheckpointRef>, Failure> {
-    let killed = (0..timeline.moments.len()).rev().find_map(|place| Killed::at(timeline, place));
-    let is_newest = |killed: &Killed<'_>| {
-        let mut later = timeline.moments.iter().rev().take_while(|moment| moment.checkpoint != killed.last.checkpoint);
-        !later.any(Moment::is_operation)
-    };
-    if let Some(killed) = killed.filter(|killed| killed.is_untold() && is_newest(killed)) {
-        let changes = workspace.detect_changes(killed.opened.snapshot, Side::Now, &Arc::default()).await?;
-        if !changes.changes.is_empty() {
-            return Err(killed.refusal());
-        }
-    }
-    Ok(timeline.operations().0.last().map(|place| timeline.moments[*place].checkpoint.clone()))
-}
-
-/// What is meant: a run, or an entry of one.
-async fn target(
-    session: &Session,
-    store: &Arc<dyn Store>,
-    reference: &Reference,
-) -> Result<(RunLog, Option<Seq>), Failure> {
-    match resolve(session, store, reference).await? {
-        Target::Step(log, entry) | Target::Entry(log, entry) => Ok((log, Some(entry.seq))),
-        Target::Run(log) => Ok((log, None)),
-        Target::Blob(..) => Err(Failure::usage(format!("{reference} is not a step, session or checkpoint"))),
-    }
-}
-
-/// The entry that ended what is meant: a step, a session, or a checkpoint itself. Of a session that was killed, the one
-/// that began it.
-async fn operation(timeline: &Timeline, (log, seq): (RunLog, Option<Seq>)) -> Result<CheckpointRef, Failure> {
-    let run = log.run().clone();
-    if let Some(seq) = seq {
-        return Ok(CheckpointRef { run, seq });
-    }
-    let killed = (0..timeline.moments.len()).filter_map(|place| Killed::at(timeline, place));
-    let killed = killed.map(|killed| &killed.opened.checkpoint).filter(|opened| opened.run == run);
-    // The newest of the run's sessions, however it ended.
-    let seq = session_end(&log).await?.max(killed.map(|opened| opened.seq).max()).ok_or_else(|| {
-        Failure::fixable(format!("run {run} has ended no session here"))
-            .hint("`piton log RUN` shows its checkpoints; `piton restore RUN@7` returns to one.")
-    })?;
-    Ok(CheckpointRef { run, seq })
-}
-
-/// The newest entry that closed the whole session of a run.
-async fn session_end(log: &RunLog) -> Result<Option<Seq>, Failure> {
-    for entry in log.entries(Span::newest(usize::MAX)).await? {
-        let record: Option<Record> =
-            if entry.parts.is_empty() { None } else { from_value(log.body(&entry).await?).ok() };
-        let session = |record: &Record| {
-            matches!(record.role, Role::Closed { .. }) && record.kind == piton_types::CheckpointKind::Session
-        };
-        if record.as_ref().is_some_and(session) {
-            return Ok(Some(entry.seq));
-        }
-    }
-    Ok(None)
+    let redoing = Restoring::redo(session, &conflicts(change), change.capture.into()).await?;
+    carry_out(session, redoing, change, false).await
 }

@@ -104,7 +104,7 @@ fn a_run_whose_process_was_killed_is_stalled() {
     world.write("go", "");
     let said = world.piton(["ls"]);
     assert!(said.stdout.contains("stalled"), "{}", said.stdout);
-    insta::assert_snapshot!(said.stderr, @"whoever drove a stalled run is dead: `piton resume r` goes on with it");
+    insta::assert_snapshot!(said.stderr, @"the process that drove a stalled run is dead: `piton resume r` goes on with it");
     insta::assert_snapshot!(world.piton(["resume", "r"]).whole(), @r"
     --- stdout
     {}

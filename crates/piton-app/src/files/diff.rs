@@ -1,0 +1,95 @@
+//! What differs between the files of two checkpoints, or of one and the folder as it is now.
+
+use piton::workspace::{Entry, FileChange, Side, Snapshot, TextDiff, Workspace, is_binary};
+use piton_store::{RunLog, SealedEntry};
+
+use crate::app::App;
+use crate::failure::Failure;
+use crate::files::{Capture, open, watched};
+use crate::references::{Reference, resolve_checkpoint};
+use crate::views::entry::entry_id;
+use crate::views::files::{ChangeView, FileDiff, FilesDiffView};
+
+/// The largest file whose lines are compared.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// Compares files: from the newest checkpoint and to the folder if nothing is named. With `lines`, the lines that differ
+/// are told, else only their number.
+pub async fn diff(
+    app: &App,
+    from: Option<&Reference>,
+    to: Option<&Reference>,
+    lines: bool,
+) -> Result<FilesDiffView, Failure> {
+    let store = app.store().await?;
+    let newest = Reference::Back { run: None, steps: 0 };
+    let from = resolve_checkpoint(app, &store, from.unwrap_or(&newest)).await?;
+    let to = match to {
+        Some(to) => Some(resolve_checkpoint(app, &store, to).await?),
+        None => None,
+    };
+    let workspace = open(app, &store, Capture::default()).await?;
+    let old = snapshot(&from).await?;
+    let side = match &to {
+        Some(to) => Side::Stored(snapshot(to).await?),
+        None => Side::Now,
+    };
+    let found = watched(app, async |progress| workspace.detect_changes(old, side, &progress).await).await?;
+    let mut changes = Vec::new();
+    for change in &found.changes {
+        changes.push(compared(&workspace, change, side, lines).await?);
+    }
+    store.close().await?;
+    let name = |(log, entry): &(RunLog, SealedEntry)| entry_id(log.run(), entry);
+    Ok(FilesDiffView { from: name(&from), to: to.as_ref().map(name), changes })
+}
+
+async fn snapshot((log, entry): &(RunLog, SealedEntry)) -> Result<Snapshot, Failure> {
+    Workspace::snapshot_of(log, entry.seq).await?.ok_or_else(|| {
+        Failure::fixable(format!("{}@{} has no files", log.run(), entry.seq))
+            .hint("`piton diff --state A B` compares states; `piton checkpoint list` shows checkpoints of files.")
+    })
+}
+
+fn is_file(entry: &Option<Entry>) -> bool {
+    matches!(entry, Some(Entry::File { .. }))
+}
+
+async fn compared(workspace: &Workspace, change: &FileChange, side: Side, lines: bool) -> Result<FileDiff, Failure> {
+    let mode = |entry: &Option<Entry>| match entry {
+        Some(Entry::File { mode, .. } | Entry::Folder { mode, .. }) => format!("{mode:04o}"),
+        _ => "none".to_owned(),
+    };
+    let modes = (mode(&change.old), mode(&change.new));
+    let text = text_diff(workspace, change, side).await?;
+    let counts = text.as_ref().map(TextDiff::counts);
+    Ok(FileDiff {
+        change: ChangeView::from(change),
+        added: counts.map(|(added, _)| added),
+        removed: counts.map(|(_, removed)| removed),
+        diff: text.filter(|_| lines).map(|text| text.to_string()),
+        modes: (modes.0 != modes.1 && change.old.is_some() && change.new.is_some()).then_some(modes),
+        is_file: is_file(&change.old) || is_file(&change.new),
+    })
+}
+
+/// The lines that differ, of a change of a text; `None` for anything else.
+async fn text_diff(workspace: &Workspace, change: &FileChange, side: Side) -> Result<Option<TextDiff>, Failure> {
+    let is_large = |entry: &Option<Entry>| matches!(entry, Some(Entry::File { size, .. }) if *size > MAX_TEXT);
+    if is_large(&change.old) || is_large(&change.new) || !(is_file(&change.old) || is_file(&change.new)) {
+        return Ok(None);
+    }
+    let old = match &change.old {
+        Some(entry) => workspace.read(entry).await?.unwrap_or_default(),
+        None => Default::default(),
+    };
+    let new = match (&change.new, side) {
+        (Some(Entry::File { .. }), Side::Now) => workspace.read_now(&change.path)?.into(),
+        (Some(entry), _) => workspace.read(entry).await?.unwrap_or_default(),
+        (None, _) => Default::default(),
+    };
+    if is_binary(&old) || is_binary(&new) {
+        return Ok(None);
+    }
+    Ok(Some(TextDiff::compute(&old, &new)))
+}

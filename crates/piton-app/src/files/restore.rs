@@ -1,0 +1,218 @@
+//! Files back to a checkpoint, by one plan: the plan is made, the shell shows it and asks, then it is carried out.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use piton::workspace::{
+    Ask, ConflictResolution, Goal, ModelResolver, ModelResolverOptions, Plan, RelPath, Resolver, RestoreKind,
+    RestoreOptions, Selection, TextDiff, Workspace,
+};
+use piton_store::Store;
+use piton_types::CheckpointRef;
+
+use crate::app::App;
+use crate::documents::outside::chosen_model;
+use crate::failure::Failure;
+use crate::files::{self, Capture, watched};
+use crate::references::{Reference, resolve_checkpoint};
+use crate::store::keeping;
+use crate::views::files::{PlannedView, RestorePlanView, RestoredView};
+use crate::words::clean;
+
+/// How to go about paths that two sides changed.
+pub struct Conflicts {
+    /// What becomes of them.
+    pub resolution: ConflictResolution,
+    /// Decides about each where the resolution is to ask.
+    pub ask: Arc<dyn Ask>,
+    /// Where a model is described that puts two versions together.
+    pub config: Option<PathBuf>,
+    /// Which model.
+    pub model: Option<String>,
+}
+
+impl Conflicts {
+    /// As options of a restore.
+    pub fn options(&self, app: &App) -> Result<RestoreOptions, Failure> {
+        let resolver = match (self.resolution, &self.config) {
+            (ConflictResolution::Resolve, None) => {
+                return Err(Failure::usage("`--conflict resolve` needs `--config FILE` with a provider of models"));
+            }
+            (ConflictResolution::Resolve | ConflictResolution::Ask, Some(config)) => {
+                let (provider, model) = chosen_model(app, config, self.model.as_deref())?;
+                let options = ModelResolverOptions { model, ..ModelResolverOptions::default() };
+                let resolver = ModelResolver::new(provider, options)
+                    .map_err(|error| Failure::fixable("the network can't be set up").because(&error))?;
+                Some(Arc::new(resolver) as Arc<dyn Resolver>)
+            }
+            _ => None,
+        };
+        let (resolution, ask) = (self.resolution, Arc::clone(&self.ask));
+        Ok(RestoreOptions { resolution, ask, resolver, ..RestoreOptions::default() })
+    }
+}
+
+/// Which files of a checkpoint are restored, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Selected {
+    /// Only these files and folders; all if none is named.
+    pub only: Vec<PathBuf>,
+    /// But not these.
+    pub not: Vec<PathBuf>,
+    /// All files become as they were, whoever changed them.
+    pub exact: bool,
+    /// Their times, too.
+    pub times: bool,
+}
+
+/// A change of files that can be looked at and carried out.
+pub struct Restoring {
+    store: Arc<dyn Store>,
+    /// The folder.
+    pub workspace: Workspace,
+    pub(super) goal: Goal,
+    options: RestoreOptions,
+}
+
+/// What a change of files will do.
+pub struct Previewed {
+    /// For what.
+    pub kind: RestoreKind,
+    /// The plan.
+    pub plan: Plan,
+}
+
+impl Restoring {
+    /// A change with this goal.
+    pub(super) fn new(store: Arc<dyn Store>, workspace: Workspace, goal: Goal, options: RestoreOptions) -> Self {
+        Self { store, workspace, goal, options }
+    }
+
+    /// Files back to a checkpoint.
+    pub async fn to(
+        app: &App,
+        reference: &Reference,
+        selected: &Selected,
+        conflicts: &Conflicts,
+        capture: Capture,
+    ) -> Result<(Self, CheckpointRef), Failure> {
+        let store = app.store().await?;
+        let (log, entry) = resolve_checkpoint(app, &store, reference).await?;
+        let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
+        let workspace = files::open(app, &store, capture).await?;
+        let root = workspace.root().to_owned();
+        let paths = |paths: &[PathBuf]| paths.iter().map(|path| inside(&root, path)).collect::<Result<Vec<_>, _>>();
+        let only = paths(&selected.only)?;
+        if let Some(snapshot) = Workspace::snapshot_of(&log, entry.seq).await? {
+            for path in &only {
+                // What can't be read of the checkpoint is told by the restore.
+                let is_known = root.join(path.as_path()).symlink_metadata().is_ok()
+                    || workspace.has(snapshot, path.clone()).await.unwrap_or(true);
+                if !is_known {
+                    let shown = clean(&path.to_string());
+                    let hint = "nothing was changed. `piton log PATH` shows the checkpoints that changed it.";
+                    return Err(Failure::fixable(format!("neither {checkpoint} nor the folder has {shown}"))
+                        .hint(hint.replace("PATH", &shown)));
+                }
+            }
+        }
+        let options = RestoreOptions {
+            selection: Selection { only, not: paths(&selected.not)? },
+            exact: selected.exact,
+            times: selected.times,
+            ..conflicts.options(app)?
+        };
+        Ok((Self::new(store, workspace, Goal::Checkpoint(checkpoint.clone()), options), checkpoint))
+    }
+
+    /// The checkpoint of the folder that a short id means, as chat front ends name it. Nothing is asked; only files are
+    /// restored.
+    pub async fn to_short(app: &App, id: &str) -> Result<Self, Failure> {
+        let store = app.store().await?;
+        let workspace = files::open(app, &store, Capture::default()).await?;
+        let timeline = workspace.timeline().await?;
+        let found = timeline.find_short(id).map_err(|error| Failure::fixable(clean(&error.to_string())))?.clone();
+        let options = RestoreOptions { resolution: ConflictResolution::Merge, ..RestoreOptions::files_only() };
+        Ok(Self::new(store, workspace, Goal::Checkpoint(found), options))
+    }
+
+    /// What it will do.
+    pub async fn preview(&self, app: &App) -> Result<Previewed, Failure> {
+        let previewed =
+            watched(app, async |progress| self.workspace.preview_restore(&self.goal, &self.options, &progress).await);
+        let (kind, plan) = previewed.await?;
+        Ok(Previewed { kind, plan })
+    }
+
+    /// Carries it out, and does what is due in the store.
+    pub async fn carry_out(&self, app: &App) -> Result<RestoredView, Failure> {
+        let result =
+            watched(app, async |progress| self.workspace.restore(&self.goal, &self.options, &progress).await).await?;
+        Ok(RestoredView::from(&result))
+    }
+
+    /// Ends it, carried out or not.
+    pub async fn close(self, app: &App) -> Result<(), Failure> {
+        keeping::in_passing(app, &self.store, Some(&self.workspace)).await;
+        Ok(self.store.close().await?)
+    }
+}
+
+impl Previewed {
+    /// Whether nothing keeps it from being carried out.
+    pub fn is_free(&self) -> bool {
+        self.plan.conflicts.is_empty()
+    }
+
+    /// The plan with the lines of its texts, of the first `most` paths.
+    pub async fn view(&self, workspace: &Workspace, most: usize) -> Result<RestorePlanView, Failure> {
+        let mut view = RestorePlanView::of(&self.kind, &self.plan);
+        for (change, shown) in self.plan.changes.iter().zip(&mut view.changes).take(most) {
+            *shown = PlannedView::of(change, workspace.line_delta(&self.plan, change).await?);
+        }
+        Ok(view)
+    }
+
+    /// What a model made of two versions, by path: a person should agree only to what was seen.
+    pub fn resolved(&self, workspace: &Workspace) -> Vec<(String, String)> {
+        let resolved = self.plan.changes.iter().filter(|change| change.resolved);
+        let texts = resolved.filter_map(|change| {
+            let text = self.plan.merged_text(change)?;
+            let now = workspace.read_now(&change.path).unwrap_or_default();
+            Some((change.path.to_string(), TextDiff::compute(&now, text).to_string()))
+        });
+        texts.collect()
+    }
+}
+
+/// A path that the user named, as one in the workspace.
+pub fn inside(root: &Path, path: &Path) -> Result<RelPath, Failure> {
+    let mut whole = PathBuf::new();
+    for part in root.join(path).components() {
+        match part {
+            Component::ParentDir => drop(whole.pop()),
+            other => whole.push(other),
+        }
+    }
+    let inside = whole
+        .strip_prefix(root)
+        .map_err(|_| Failure::usage(format!("{} isn't in {}", path.display(), root.display())))?;
+    RelPath::new(inside.as_os_str().as_bytes()).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_the_user_names_stay_inside() {
+        let root = Path::new("/work");
+        assert_eq!(inside(root, Path::new("a/../b/./c")).unwrap().to_string(), "b/c");
+        assert_eq!(inside(root, Path::new("/work/a")).unwrap().to_string(), "a");
+        assert!(inside(root, Path::new(".")).unwrap().is_root());
+        assert!(inside(root, Path::new("/etc/passwd")).is_err());
+        assert!(inside(root, Path::new("../../x")).is_err(), "it isn't taken for another file either");
+        assert!(inside(root, Path::new("a/../../x")).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! What changed in a folder since its newest checkpoint, which runs want a person, and where the store is. And
+//! checkpoints by hand.
+
+use std::sync::Arc;
+
+use piton::workspace::{Record, Side};
+use piton_store::{RunQuery, Store};
+use piton_types::RunStatus;
+use serde_json::{Value as Json, json};
+
+use crate::app::App;
+use crate::failure::Failure;
+use crate::files::{Capture, open, watched};
+use crate::store::check::SIZES;
+use crate::store::keeping;
+use crate::views::files::{ChangeView, MomentView, ReasonView, SavedView, StatusView};
+
+/// Looks at the folder and its store. With `excluded`, what isn't captured is named; with `metrics`, what the store holds
+/// is counted.
+pub async fn status(app: &App, capture: Capture, excluded: bool, metrics: bool) -> Result<StatusView, Failure> {
+    let store = app.store().await?;
+    let workspace = open(app, &store, capture).await?;
+    let newest = workspace.newest().await?;
+    let changes = match &newest {
+        Some(moment) => {
+            let old = moment.snapshot;
+            watched(app, async |progress| workspace.detect_changes(old, Side::Now, &progress).await).await?.changes
+        }
+        None => Vec::new(),
+    };
+    let excluded = match &newest {
+        Some(moment) if excluded => workspace.excluded(moment.snapshot).await?,
+        _ => Vec::new(),
+    };
+    let usage = store.usage().await?;
+    let budget = Some(workspace.budget().await?).filter(|budget| *budget < u64::MAX);
+    let view = StatusView {
+        folder: workspace.root().to_string_lossy().into_owned(),
+        store: store.url(),
+        bytes: usage.bytes,
+        budget,
+        runs: usage.runs,
+        waiting: count(&*store, RunStatus::Waiting).await?,
+        failed: count(&*store, RunStatus::Failed).await?,
+        metrics: if metrics { counted(app, &store).await? } else { Json::Null },
+        checkpoint: newest.as_ref().map(|moment| moment.checkpoint.clone()),
+        created_at: newest.as_ref().map(|moment| moment.at),
+        changes: changes.iter().map(ChangeView::from).collect(),
+        excluded: excluded.into_iter().map(|(path, reason)| ReasonView { path: path.to_string(), reason }).collect(),
+        not_captured: newest.as_ref().map_or(0, |moment| moment.snapshot.excluded),
+        label: newest.map(|moment| moment.label).unwrap_or_default(),
+    };
+    store.close().await?;
+    Ok(view)
+}
+
+async fn count(store: &dyn Store, status: RunStatus) -> Result<usize, Failure> {
+    Ok(store.list(RunQuery { status: vec![status], ..RunQuery::default() }).await?.len())
+}
+
+/// What the store holds, by counting; what the last check found about it; and what was done with it so far.
+async fn counted(app: &App, store: &Arc<dyn Store>) -> Result<Json, Failure> {
+    let sizes = match store.note(SIZES).await? {
+        Some(note) => serde_json::from_slice(&note).unwrap_or(Json::Null),
+        None => Json::Null,
+    };
+    let metrics = app.metrics();
+    let calls: Vec<_> = metrics.iter().flat_map(|metrics| metrics.all()).collect();
+    Ok(json!({
+        "totals": store.totals().await?,
+        "sizes": sizes,
+        "commits": metrics.iter().map(|metrics| metrics.commits()).sum::<u64>(),
+        "written": metrics.iter().map(|metrics| metrics.written()).sum::<u64>(),
+        "syncs": store.syncs(),
+        "calls": calls,
+    }))
+}
+
+/// Makes a checkpoint of the files. If the store has reached its budget, room is made first.
+pub async fn save(app: &App, message: String, capture: Capture) -> Result<SavedView, Failure> {
+    let store = app.store_or_create().await?;
+    let workspace = open(app, &store, capture).await?;
+    keeping::make_room(app, &store, &workspace).await;
+    let record = Record::manual(message);
+    let saved = watched(app, async |progress| workspace.save(record, &progress).await).await?;
+    keeping::in_passing(app, &store, Some(&workspace)).await;
+    store.close().await?;
+    Ok(SavedView::from(&saved))
+}
+
+/// The checkpoints of the folder's files, newest first.
+pub async fn checkpoints(app: &App) -> Result<Vec<MomentView>, Failure> {
+    let store = app.store().await?;
+    let workspace = open(app, &store, Capture::default()).await?;
+    let timeline = workspace.timeline().await?;
+    store.close().await?;
+    Ok(timeline.moments.iter().rev().filter(|moment| !moment.removed).map(MomentView::from).collect())
+}

@@ -1,0 +1,66 @@
+//! Answers to questions that runs wait for. An answer is checked against what the question asks for, and in the log when
+//! this returns, whether or not a process drives the run.
+
+use std::sync::Arc;
+
+use piton::{Context, Liveness, OpenQuestion, answer_question, choose, liveness, open_questions, this_process};
+use piton_store::Store;
+use piton_types::{RunId, Value, from_json};
+
+use crate::app::App;
+use crate::failure::Failure;
+use crate::references::run_id;
+use crate::views::run::AnsweredView;
+
+/// A question that is to be answered.
+pub struct Asked {
+    store: Arc<dyn Store>,
+    /// The run that asks.
+    pub run: RunId,
+    /// What it asks.
+    pub question: OpenQuestion,
+}
+
+impl Asked {
+    /// The question of a run; `node` says which if there are several: the node that asks, its place, or its token.
+    pub async fn find(app: &App, run: &RunId, node: Option<&str>) -> Result<Self, Failure> {
+        let store = app.store().await?;
+        let run = run_id(&store, run).await?;
+        let open = open_questions(&Context::system(Arc::clone(&store)), &run).await?;
+        let question = choose(&run, open, node)?;
+        Ok(Self { store, run, question })
+    }
+
+    /// An answer of fields that were given as texts. Where the question says what it wants, text stays text; elsewhere
+    /// what is JSON is taken as such.
+    pub fn of_texts(&self, set: &[(String, String)]) -> Value {
+        let fields = self.question.form.iter().flat_map(|form| &form.fields);
+        let is_field = |name: &str| fields.clone().any(|field| field.name == name);
+        Value::map(set.iter().map(|(name, text)| {
+            let text = text.as_str();
+            let json = || from_json(text.as_bytes()).unwrap_or_else(|_| Value::from(text));
+            (name.as_str(), if is_field(name) { text.into() } else { json() })
+        }))
+    }
+
+    /// Answers. `by` is the person who does, for the log of the run.
+    pub async fn answer(self, value: &Value, by: &str) -> Result<AnsweredView, Failure> {
+        let Self { store, run, question } = self;
+        let context = Context::system(Arc::clone(&store));
+        let step = answer_question(&context, &run, Some(question.step.as_str()), value, by).await?;
+        let open = open_questions(&context, &run).await?.len();
+        let summary = store.summary(&run).await?;
+        store.close().await?;
+        let (kind, status) = (summary.as_ref().map(|run| run.kind), summary.map(|run| run.status));
+        Ok(AnsweredView { id: run.clone(), run, step, status, by: by.to_owned(), open, kind })
+    }
+}
+
+/// Whether another process drives a run, as far as is known.
+pub async fn is_driven(app: &App, run: &RunId) -> Result<bool, Failure> {
+    let store = app.store().await?;
+    let lease = store.lease(run).await?;
+    store.close().await?;
+    let me = this_process();
+    Ok(lease.is_some_and(|lease| lease.holder != me && liveness(&lease.holder, &me) != Liveness::Dead))
+}

@@ -1,0 +1,130 @@
+//! The runs of a folder, or of all, newest first. Reads the index, and of the runs that it lists the newest entries;
+//! whole logs only for the question or the error that was asked for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use piton::recovery::stalled;
+use piton::{Context, History, LeaseOptions, LeaseWatch, OpenQuestion};
+use piton_store::{RunLog, RunQuery, Store};
+use piton_types::{RunId, RunState, RunStatus};
+
+use crate::app::App;
+use crate::failure::Failure;
+use crate::runs::usage;
+use crate::views::run::{ListedRun, QuestionView, lasted};
+
+/// Which runs are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// All of them.
+    All,
+    /// Those that wait for an answer, with their questions.
+    Waiting,
+    /// Those that failed, with their errors.
+    Failed,
+    /// Those that are in progress though no process drives them. Leases of other hosts are watched for a while.
+    Stalled,
+}
+
+/// What is listed.
+#[derive(Debug, Clone, Copy)]
+pub struct ListRuns {
+    /// Which runs.
+    pub which: Which,
+    /// Of all folders that have a store, not only of this one.
+    pub everywhere: bool,
+    /// The most of each store.
+    pub limit: usize,
+}
+
+/// Lists runs.
+pub async fn list(app: &App, wanted: ListRuns) -> Result<Vec<ListedRun>, Failure> {
+    let mut listed = Vec::new();
+    if wanted.everywhere {
+        for place in app.surroundings.find_all()? {
+            let store = app.open(&place, false).await?;
+            listed.extend(of_store(app, &store, wanted).await?);
+            store.close().await?;
+        }
+    } else {
+        let store = app.store().await?;
+        listed = of_store(app, &store, wanted).await?;
+        store.close().await?;
+    }
+    Ok(listed)
+}
+
+async fn of_store(app: &App, store: &Arc<dyn Store>, wanted: ListRuns) -> Result<Vec<ListedRun>, Failure> {
+    let status = match wanted.which {
+        Which::Waiting => vec![RunStatus::Waiting],
+        Which::Failed => vec![RunStatus::Failed],
+        Which::Stalled => vec![RunStatus::InProgress],
+        Which::All => Vec::new(),
+    };
+    let dead = match wanted.which {
+        Which::Waiting | Which::Failed => HashSet::new(),
+        Which::All | Which::Stalled => dead(app, store, wanted.which == Which::Stalled).await?,
+    };
+    let query = RunQuery { status, limit: Some(wanted.limit), ..RunQuery::default() };
+    let mut listed = Vec::new();
+    for run in store.list(query).await? {
+        if wanted.which == Which::Stalled && !dead.contains(&run.id) {
+            continue;
+        }
+        let log = RunLog::open(Arc::clone(store), &run.id).await?;
+        let detail = match wanted.which {
+            Which::Waiting | Which::Failed => detail(&log).await?,
+            Which::All | Which::Stalled => Detail::default(),
+        };
+        listed.push(ListedRun {
+            stalled: dead.contains(&run.id),
+            duration_ms: lasted(&run, app.now()),
+            usage: usage::recent(&log).await?.map(Into::into),
+            question: detail.question,
+            questions: (wanted.which == Which::Waiting).then_some(detail.questions),
+            error: detail.error,
+            run: run.into(),
+        });
+    }
+    Ok(listed)
+}
+
+/// The runs that no process drives. Of holders on other hosts that shows only after a while, for which `waits` waits.
+async fn dead(app: &App, store: &Arc<dyn Store>, waits: bool) -> Result<HashSet<RunId>, Failure> {
+    let (context, ttl) = (Context::system(Arc::clone(store)), LeaseOptions::default().ttl);
+    let mut watch = LeaseWatch::default();
+    let mut runs = stalled(&context, &mut watch, ttl).await?;
+    if waits && runs.watched > 0 {
+        let watched = if runs.watched == 1 { "one run".to_owned() } else { format!("{} runs", runs.watched) };
+        app.note(&format!("watching {watched} on other hosts for {} s", ttl.as_secs()));
+        context.clock.sleep(ttl).await;
+        runs = stalled(&context, &mut watch, ttl).await?;
+    }
+    Ok(runs.found.into_iter().map(|stalled| stalled.run.id).collect())
+}
+
+#[derive(Default)]
+struct Detail {
+    question: Option<String>,
+    questions: Vec<QuestionView>,
+    error: Option<String>,
+}
+
+async fn detail(log: &RunLog) -> Result<Detail, Failure> {
+    let history = History::read(log).await?;
+    Ok(match history.state {
+        RunState::Waiting(waiting) => {
+            let questions: Vec<OpenQuestion> = history.questions.into_iter().map(OpenQuestion::from).collect();
+            let first = match &questions[..] {
+                [] => waiting.prompt,
+                [only] => only.prompt.clone(),
+                [first, ..] => format!("{}: {}", first.step, first.prompt),
+            };
+            let questions = questions.iter().map(QuestionView::from).collect();
+            Detail { question: Some(first), questions, error: None }
+        }
+        RunState::Failed(failed) => Detail { error: Some(failed.message), ..Detail::default() },
+        _ => Detail::default(),
+    })
+}

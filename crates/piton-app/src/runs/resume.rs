@@ -1,0 +1,241 @@
+//! Going on with a run by the document and inputs that its log has. Before that the newest whole checkpoint is found,
+//! its surroundings are checked, and what changed is settled.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton::recovery::{
+    Ask, ChangePolicies, Changes, DeletedPolicy, Examined, ModifiedPolicy, PathPolicy, Recovery, RequiredFiles,
+    Severity, UpstreamPolicy,
+};
+use piton::workspace::{DriftOptions, FileChanges, UpstreamChanges, Workspace};
+use piton::{
+    Bundle, Context, Kinds, LeaseOptions, Limits, OpenRun, ResumePolicy, Run, RunError, Services, Setting,
+    examine_resume,
+};
+use piton_store::{RunLog, Span, Store, StoreError};
+use piton_types::{PartName, RunId, RunKind};
+
+use crate::app::App;
+use crate::documents;
+use crate::documents::outside::{self, services};
+use crate::failure::Failure;
+use crate::files::{self, Capture};
+use crate::references::run_id;
+use crate::runs::drive::{Along, DriftWatch, Work};
+use crate::views::run::ExplainedView;
+use crate::words::clean;
+
+/// What is done about changes that a recovery finds, where it differs from the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct OnChanges {
+    /// Files that were modified.
+    pub modified: Option<ModifiedPolicy>,
+    /// Files that were deleted.
+    pub deleted: Option<DeletedPolicy>,
+    /// Commits upstream.
+    pub upstream: Option<UpstreamPolicy>,
+    /// By path.
+    pub paths: Vec<PathPolicy>,
+}
+
+/// What a resume is asked for.
+#[derive(Debug, Clone)]
+pub struct ResumeRun {
+    /// The run, or the unique beginning of its id.
+    pub run: RunId,
+    /// Another document.
+    pub document: Option<PathBuf>,
+    /// Models, knowledge bases, credentials, limits.
+    pub config: Option<PathBuf>,
+    /// It goes on although its surroundings changed.
+    pub force: bool,
+    /// Waits so many seconds for another process that drives it.
+    pub wait: Option<u64>,
+    /// What is done about changes.
+    pub changes: OnChanges,
+    /// How the repository is watched.
+    pub drift: DriftWatch,
+}
+
+impl ResumeRun {
+    /// A resume of a run with nothing said.
+    pub fn of(run: RunId) -> Self {
+        let (document, config, wait) = (None, None, None);
+        Self { run, document, config, force: false, wait, changes: OnChanges::default(), drift: DriftWatch::default() }
+    }
+}
+
+/// A run that can go on.
+pub struct Resumable {
+    /// Its store.
+    pub store: Arc<dyn Store>,
+    /// The run.
+    pub run: RunId,
+    /// From where it goes on, in words.
+    pub notice: String,
+    /// What its nodes may use.
+    pub services: Services,
+    /// Its files, if they are checkpointed.
+    pub along: Option<Along>,
+    /// What is to be driven.
+    pub work: Work,
+}
+
+/// Finds out whether and from where a run can go on. `ask` decides what policies leave open.
+pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Resumable, Failure> {
+    let store = app.store().await?;
+    let run = run_id(&store, &wanted.run).await?;
+    let examined = examine(app, &store, &run, wanted, ask).await?;
+    if !examined.readable {
+        return Err(unreadable(&run, &examined));
+    }
+    // To wait is to take the run, which is nothing to do to a program that only its own can go on with.
+    if store.summary(&run).await?.is_some_and(|summary| summary.kind == RunKind::Workflow) {
+        wait_for(app, &store, &run, wanted.wait).await?;
+    }
+    let services = services(app, wanted.config.as_deref())?;
+    let policy = if wanted.force { ResumePolicy::Force } else { ResumePolicy::Normal };
+    let notice = clean(&examined.notice.to_string());
+    let along = along(app, &store, &run, wanted.drift).await?;
+    let document = match &wanted.document {
+        Some(path) => {
+            let (Bundle { text, format, .. }, _) = documents::read_valid(path)?;
+            Some((text, format))
+        }
+        None => None,
+    };
+    Ok(Resumable { store, run, notice, services, along, work: Work::Resume { document, policy } })
+}
+
+fn unreadable(run: &RunId, examined: &Examined) -> Failure {
+    let failure = Failure::refused(format!("the log of run {run} is damaged behind its newest whole checkpoint"))
+        .cause(clean(&examined.notice.to_string()));
+    match &examined.search.whole {
+        Some(whole) => failure.hint(format!(
+            "nothing was changed. `piton fork {}` makes a new run that goes on from there.",
+            whole.checkpoint
+        )),
+        None => failure.hint(
+            "nothing was changed. Make a copy of the store before anything else; `piton check` says what is damaged, \
+             `piton check --repair` keeps what is whole.",
+        ),
+    }
+}
+
+/// What changed since a run was begun, and what another document would mean. Nothing is done.
+pub async fn explain(
+    app: &App,
+    run: &RunId,
+    document: Option<&Path>,
+    config: Option<&Path>,
+) -> Result<ExplainedView, Failure> {
+    let store = app.store().await?;
+    let run = run_id(&store, run).await?;
+    let context = Context::system(Arc::clone(&store));
+    let document = document.map(documents::read_valid).transpose()?.map(|(_, document)| document);
+    let services = services(app, config)?;
+    let setting = Setting { kinds: &Kinds::builtin(), services: &services, limits: &Limits::default() };
+    let said = examine_resume(&context, &run, document.as_ref(), setting).await?;
+    store.close().await?;
+    let is_lost = said.impact.as_ref().is_some_and(|impact| !impact.lost.is_empty());
+    let is_refused = said.diagnostic.has_danger() || is_lost;
+    Ok(ExplainedView { run, changes: said.diagnostic.changes, impact: said.impact, is_refused })
+}
+
+/// Finds out from where the run can go on.
+async fn examine(
+    app: &App,
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    wanted: &ResumeRun,
+    ask: &dyn Ask,
+) -> Result<Examined, Failure> {
+    let (context, environment) = (Context::system(Arc::clone(store)), app.environment());
+    let policies = policies(wanted)?;
+    let required = RequiredFiles::new(&environment);
+    let workspace = workspace_of(app, store, run).await?;
+    let files = workspace.clone().map(FileChanges::new);
+    let upstream = workspace.map(|workspace| {
+        let upstream = UpstreamChanges::new(workspace, DriftOptions::default());
+        match policies.upstream {
+            UpstreamPolicy::Rebase => upstream.permitting_rebase(app.variable("PITON_TEST_COMMAND")),
+            _ => upstream,
+        }
+    });
+    let mut changes: Vec<&dyn Changes> = vec![&required];
+    changes.extend(files.iter().map(|files| files as &dyn Changes));
+    changes.extend(upstream.iter().map(|upstream| upstream as &dyn Changes));
+    let recovery = Recovery { context: &context, environment: &environment, changes: &changes, policies, ask };
+    let examined = recovery.examine(run).await?;
+    for finding in examined.report.findings.iter().filter(|finding| finding.severity > Severity::Info) {
+        app.warn(&clean(&finding.message));
+    }
+    Ok(examined)
+}
+
+/// What is done about changes: by what was said, then by the configuration, then by asking.
+fn policies(wanted: &ResumeRun) -> Result<ChangePolicies, Failure> {
+    let mut policies = match &wanted.config {
+        Some(config) => outside::policies(config)?,
+        None => ChangePolicies::default(),
+    };
+    let said = &wanted.changes;
+    policies.modified = said.modified.unwrap_or(policies.modified);
+    policies.deleted = said.deleted.unwrap_or(policies.deleted);
+    policies.upstream = said.upstream.unwrap_or(policies.upstream);
+    policies.paths.extend(said.paths.iter().cloned());
+    Ok(policies)
+}
+
+/// What goes along with a run that has checkpoints of its files.
+pub async fn along(
+    app: &App,
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    drift: DriftWatch,
+) -> Result<Option<Along>, Failure> {
+    Ok(workspace_of(app, store, run).await?.map(|workspace| Along { workspace, drift }))
+}
+
+/// The workspace of a run that has checkpoints of its files; of this folder only.
+async fn workspace_of(app: &App, store: &Arc<dyn Store>, run: &RunId) -> Result<Option<Workspace>, Failure> {
+    let summary = store.summary(run).await?;
+    if summary.is_none_or(|summary| !app.residence().has(summary.folder.as_deref())) {
+        return Ok(None);
+    }
+    let part = PartName::from(PartName::WORKSPACE);
+    let log = match RunLog::open(Arc::clone(store), run).await {
+        Ok(log) => log,
+        // What is damaged is found, and said, by the examination.
+        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match log.entries(Span::ALL).await {
+        Ok(entries) if entries.iter().any(|entry| entry.parts.contains_key(&part)) => {
+            Ok(Some(files::open(app, store, Capture::ACCEPTED).await?))
+        }
+        Ok(_) | Err(StoreError::Corrupt { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits for a run that another process drives, if that is wanted; afterwards it is ours.
+pub async fn wait_for(app: &App, store: &Arc<dyn Store>, run: &RunId, seconds: Option<u64>) -> Result<(), Failure> {
+    let Some(seconds) = seconds else { return Ok(()) };
+    let context = Context::system(Arc::clone(store));
+    let open = |wait| OpenRun {
+        id: Some(run.clone()),
+        existing: true,
+        lease: LeaseOptions { wait, ..LeaseOptions::default() },
+        ..OpenRun::default()
+    };
+    match Run::open(&context, open(None)).await {
+        Err(held @ RunError::Held { .. }) => app.note(&format!("waiting: {}", clean(&held.to_string()))),
+        // Ours, or over, or something that is told when it is driven.
+        _ => return Ok(()),
+    }
+    drop(Run::open(&context, open(Some(Duration::from_secs(seconds)))).await?);
+    Ok(())
+}
