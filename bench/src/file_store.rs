@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use piton_store::state::State;
-use piton_store::{Content, FileOptions, FileStore, NewRun, RunLog, Store};
+use piton_store::{Content, NewRun, RunLog, Store};
+use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_types::{Durability, Path, Timestamp, Value};
 
 use crate::conversation::{checkpoint, message};
@@ -19,7 +20,7 @@ const SAVES: usize = 500;
 
 pub(crate) async fn run(scratch: &FilePath) -> anyhow::Result<()> {
     let text = corpus::text(2_000_000)?;
-    let store: Arc<dyn Store> = Arc::new(FileStore::open(scratch.join("store"), FileOptions::default())?);
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(scratch.join("store"), &FolderOptions::default())?);
     let mut log = RunLog::create(Arc::clone(&store), NewRun::new("saves".parse()?, Timestamp::from_millis(1))).await?;
     let path: Path = "/messages".parse()?;
     let mut state = State::new(store.hashing(), &Value::map([("messages", Value::List(Vec::new()))]))?;

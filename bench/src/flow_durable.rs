@@ -12,7 +12,8 @@ use piton_flow::{
     run as run_flow,
 };
 use piton_runtime::{Context, LeaseOptions, OpenRun, RetryPolicy, Run, StepDone};
-use piton_store::{MemoryStore, Store};
+use piton_store::Store;
+use piton_store_objects::ObjectStore;
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, Event, RunKind, Value};
 
@@ -40,7 +41,7 @@ async fn work() -> anyhow::Result<()> {
     let (services, ids) = (Services::default(), Counter::default());
     let mut cases = Vec::new();
     for everywhere in [false, true] {
-        let context = Context::system(Arc::new(MemoryStore::new()));
+        let context = Context::system(Arc::new(ObjectStore::in_memory()));
         let (mut times, mut allocations) = (Samples::default(), 0);
         for round in 0..ROUNDS {
             let run = Run::open(&context, opening(&format!("run-{round}"), Durability::Durable)?).await?;

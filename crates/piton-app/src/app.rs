@@ -10,8 +10,9 @@ use piton::SystemClock;
 use piton::recovery::SystemEnvironment;
 use piton::{SqliteDriver, SystemRandom};
 use piton_store::{
-    Call, EncryptedStore, FileDriver, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store, StoreError,
+    Call, EncryptedStore, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store, StoreError,
 };
+use piton_store_objects::{FolderDriver, MemoryDriver};
 use piton_types::{Clock as _, Timestamp};
 
 use crate::documents::outside::no_secrets;
@@ -254,7 +255,10 @@ impl App {
     /// Opens the store at `place` as it is, encrypted or not.
     pub async fn open_below(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
         self.detail(&format!("store {}", place.url));
-        let registry = Registry::default().with("file", FileDriver { create }).with("sqlite", SqliteDriver { create });
+        let registry = Registry::default()
+            .with("file", FolderDriver { create })
+            .with("memory", MemoryDriver)
+            .with("sqlite", SqliteDriver { create });
         registry.open(&place.url).await.map_err(|error| match error {
             StoreError::Invalid { ref what, .. } if what.starts_with("store URL") => Failure::usage(error.to_string())
                 .hint(match place.origin {

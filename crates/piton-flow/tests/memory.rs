@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use piton_flow::{Document, ExecutionStatus, Format, WorkflowHandle, WorkflowRunner};
-use piton_store::{FileOptions, FileStore, Store};
+use piton_store::Store;
+use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_types::Durability;
 
 struct Counting;
@@ -66,7 +67,7 @@ fn a_run_that_waits_takes_little_memory_and_does_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let store: Arc<dyn Store> = Arc::new(FileStore::open(folder.path(), FileOptions::default()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(folder.path(), &FolderOptions::default()).unwrap());
         // What there is once, however many wait.
         let mut handles = vec![wait(&store, 0).await];
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use piton_store::MemoryStore;
+use piton_store::{EmbeddedStore, MemoryCheckpointStore};
 use piton_types::{CheckpointRef, StepPath};
 
 use crate::core::{Alone, Core};
@@ -20,10 +20,10 @@ impl Run {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, OpenRun, Run, RunError};
-    /// # use piton_store::MemoryStore;
+    /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// async fn program(run: &mut Run, factor: u32) -> Result<u32, RunError> {
     ///     let a = run.step("a", 2, async |n| Ok::<_, std::io::Error>(n)).await?;
     ///     let b = run.step("b", a, async |n| Ok::<_, std::io::Error>(n * factor)).await?;
@@ -50,7 +50,8 @@ impl Run {
         step: Option<StepPath>,
         changes: ForkRun,
     ) -> Result<Self, RunError> {
-        let scratch = Context { store: Arc::new(MemoryStore::new()), ..context.clone() };
+        let memory = EmbeddedStore::new(Arc::new(MemoryCheckpointStore::new()));
+        let scratch = Context { store: Arc::new(memory), ..context.clone() };
         let id = fork_into(context, &scratch, at, changes).await?;
         let open = OpenRun { id: Some(id), retry: RetryPolicy::NONE, ..OpenRun::default() };
         Self::open_for(&scratch, open, Purpose { alone: Some(Alone { step }), ..Purpose::default() }).await

@@ -33,12 +33,12 @@ pub trait Checkpointed: Send + Sync + 'static {
 /// use std::sync::Arc;
 /// use piton_runtime::danger::Operation;
 /// use piton_runtime::{AgentContext, Autosave, Context, Message, OpenRun, Run, TriggerPolicy};
-/// use piton_store::MemoryStore;
+/// use piton_store_objects::ObjectStore;
 /// use piton_types::Trigger;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), piton_runtime::RunError> {
-/// let context = Context::system(Arc::new(MemoryStore::new()));
+/// let context = Context::system(Arc::new(ObjectStore::in_memory()));
 /// let run = Arc::new(Run::open(&context, OpenRun::default()).await?);
 /// let mut agent = AgentContext::open(&run).await?;
 /// let mut autosave = Autosave::new(Arc::clone(&run), TriggerPolicy::default());

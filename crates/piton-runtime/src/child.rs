@@ -26,10 +26,10 @@ impl Scope {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, OpenRun, Run, RunError};
-    /// # use piton_store::MemoryStore;
+    /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// let mut run = Run::open(&context, OpenRun { id: Some("all".parse()?), ..OpenRun::default() }).await?;
     /// let length: usize = run
     ///     .child("part", "bees", async |mut child| {

@@ -41,10 +41,10 @@ impl Run {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, OpenRun, Outcome, Run, RunError};
-    /// # use piton_store::MemoryStore;
+    /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// let outcome = Run::drive(&context, OpenRun::default(), async |mut run| {
     ///     let n = run.step("count", "bees", async |topic| Ok::<_, std::io::Error>(topic.len())).await?;
     ///     if n > 100 { Err(RunError::program("too many")) } else { Ok(n) }

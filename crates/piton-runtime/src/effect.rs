@@ -103,10 +103,10 @@ impl Scope {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, EffectFailure, EffectOptions, OpenRun, Run, RunError, Uncertain};
-    /// # use piton_store::MemoryStore;
+    /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// # async fn post(_to: &str, _key: String) -> Result<u32, EffectFailure> { Ok(7) }
     /// let mut run = Run::open(&context, OpenRun::default()).await?;
     /// let options = EffectOptions { uncertain: Uncertain::CallAgain, ..EffectOptions::default() };

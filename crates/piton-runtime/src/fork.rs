@@ -46,10 +46,10 @@ pub struct ForkRun {
 /// ```
 /// # use std::sync::Arc;
 /// # use piton_runtime::{Context, ForkRun, OpenRun, Run, RunError, fork};
-/// # use piton_store::MemoryStore;
+/// # use piton_store_objects::ObjectStore;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), RunError> {
-/// # let context = Context::system(Arc::new(MemoryStore::new()));
+/// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
 /// # type Nothing = Result<u32, std::io::Error>;
 /// let mut run = Run::open(&context, OpenRun { id: Some("one".parse()?), ..OpenRun::default() }).await?;
 /// let a = run.step("a", (), async |()| -> Nothing { Ok(2) }).await?;

@@ -35,10 +35,11 @@ impl Scope {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, History, OpenRun, Run, RunError};
-    /// # use piton_store::{MemoryStore, RunLog};
+    /// # use piton_store::RunLog;
+    /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// let mut run = Run::open(&context, OpenRun::default()).await?;
     /// let lines = run.lines();
     /// run.step("fetch", "bees", async |topic| {

@@ -364,7 +364,7 @@ mod tests {
             log: Vec::new(),
             tally: Value::Null,
         };
-        let context = crate::Context::system(std::sync::Arc::new(piton_store::MemoryStore::new()));
+        let context = crate::Context::system(std::sync::Arc::new(piton_store_objects::ObjectStore::in_memory()));
         let full = StepRecord {
             place: Some(4),
             output: Value::List(vec!["y".into()]),

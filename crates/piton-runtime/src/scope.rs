@@ -22,10 +22,10 @@ use crate::{Call, RunError};
 /// ```
 /// # use std::sync::Arc;
 /// # use piton_runtime::{Context, OpenRun, Run, RunError};
-/// # use piton_store::MemoryStore;
+/// # use piton_store_objects::ObjectStore;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), RunError> {
-/// # let context = Context::system(Arc::new(MemoryStore::new()));
+/// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
 /// let mut run = Run::open(&context, OpenRun::default()).await?;
 /// let (mut near, mut far) = (run.branch("near")?, run.branch("far")?);
 /// let count = async |word: &str| Ok::<_, std::io::Error>(word.len());

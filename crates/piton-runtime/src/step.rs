@@ -72,10 +72,10 @@ pub struct Recorded {
 /// ```
 /// # use std::{io, sync::{Arc, atomic::{AtomicU32, Ordering}}, time::Duration};
 /// # use piton_runtime::{Context, OpenRun, RetryPolicy, Run, RunError, StepOptions};
-/// # use piton_store::MemoryStore;
+/// # use piton_store_objects::ObjectStore;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), RunError> {
-/// # let context = Context::system(Arc::new(MemoryStore::new()));
+/// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
 /// let mut run = Run::open(&context, OpenRun::default()).await?;
 /// let options = StepOptions {
 ///     retry: Some(RetryPolicy { first: Duration::ZERO, ..RetryPolicy::default() }),
@@ -135,10 +135,10 @@ impl<E> fmt::Debug for StepOptions<E> {
 /// ```
 /// # use std::{io, sync::Arc};
 /// # use piton_runtime::{Context, OpenRun, RetryPolicy, Run, RunError, StepError};
-/// # use piton_store::MemoryStore;
+/// # use piton_store_objects::ObjectStore;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), RunError> {
-/// # let context = Context::system(Arc::new(MemoryStore::new()));
+/// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
 /// let open = || OpenRun { id: "fetch".parse().ok(), retry: RetryPolicy::NONE, ..OpenRun::default() };
 /// let fetch = async |_: &str| Err::<String, _>(io::Error::from(io::ErrorKind::NotFound));
 ///
@@ -252,10 +252,10 @@ impl Scope {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, OpenRun, Run, RunError};
-    /// # use piton_store::MemoryStore;
+    /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// let mut run = Run::open(&context, OpenRun::default()).await?;
     /// let mut total = 0;
     /// for topic in ["bees", "wasps"] {

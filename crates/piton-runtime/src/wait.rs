@@ -59,10 +59,10 @@ impl Scope {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, OpenRun, Wait, Run, RunError, Waits, answer};
-    /// # use piton_store::MemoryStore;
+    /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// async fn publish(context: &Context) -> Result<bool, RunError> {
     ///     let open = OpenRun { id: Some("post".parse()?), waits: Waits::Leave, ..OpenRun::default() };
     ///     let mut run = Run::open(context, open).await?;

@@ -74,8 +74,10 @@ impl Log for ObjectStore {
     async fn section(&self, run: &RunId, info: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
         let (objects, run) = (self.objects()?, self.run(run));
         let missing = || StoreError::NotFound { what: format!("segment {info} of run {}", run.id) };
-        let found = run.end(objects, &mut *run.known.lock().await).await?;
-        let base = found.end().ok_or_else(missing)?.base;
+        let base = match run.base(objects, &mut *run.known.lock().await).await {
+            Err(StoreError::NotFound { .. }) => return Err(missing()),
+            base => base?.0,
+        };
         // A crash may have left one that a larger one stands for.
         let all = run.segments(objects, base).await?;
         let is_inside =
@@ -92,7 +94,7 @@ impl Log for ObjectStore {
         let shape = run.shape(objects, &mut known).await?;
         let SegmentInfo { first, last } = segment.info;
         shape.whole(&run.id, first, last)?;
-        let end = &shape.end;
+        let end = run.end(objects, &mut known).await?.end().ok_or_else(|| StoreError::no_run(&run.id))?;
         let conflict = || StoreError::Conflict { run: run.id.clone(), wanted: last, head: Some(end.head) };
         // What isn't inside it lies beside it.
         let apart = |info: &SegmentInfo| is_inside(segment.info, *info) || info.last < first || last < info.first;

@@ -112,4 +112,26 @@ impl Run {
         }
         Err(StoreError::corrupt(format!("run {}", self.id), "its newest entry can't be read"))
     }
+
+    /// The base of the run and, unless its newest object is damaged, where it ends. What lies before a damaged object
+    /// can still be read. `NotFound` if there is no such run.
+    pub(crate) async fn base(
+        &self,
+        objects: &dyn Objects,
+        known: &mut Known,
+    ) -> Result<(u64, Option<End>), StoreError> {
+        match self.end(objects, known).await {
+            Ok(Found::Run(end)) => return Ok((end.base, Some(end))),
+            Ok(Found::Free(_)) => return Err(StoreError::no_run(&self.id)),
+            Err(StoreError::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let numbers = self.numbers(objects).await?;
+        for (number, _) in numbers.iter().rev() {
+            if let Ok(Some(object)) = self.object(objects, *number).await {
+                return Ok((if object.row.is_some() { object.base } else { number + 1 }, None));
+            }
+        }
+        numbers.first().map(|(first, _)| (*first, None)).ok_or_else(|| StoreError::no_run(&self.id))
+    }
 }

@@ -9,12 +9,13 @@ use piton_types::{RunId, Seq};
 
 use crate::names::numbers;
 use crate::objects::Objects;
-use crate::run::{ATTEMPTS, End, Found, Known, Run};
+use crate::run::{ATTEMPTS, Known, Run};
 
 /// The objects of a log.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    pub(crate) end: End,
+    /// The number of the object of entry 0.
+    pub(crate) base: u64,
     /// Segments that count, ascending, with their sizes.
     pub(crate) segments: Vec<(SegmentInfo, u64)>,
     /// Objects with entries that count, ascending.
@@ -86,31 +87,37 @@ impl Run {
 
     async fn try_shape(&self, objects: &dyn Objects, known: &mut Known) -> Result<Shape, StoreError> {
         'again: for _ in 0..ATTEMPTS {
-            let Found::Run(end) = self.end(objects, known).await? else { return Err(StoreError::no_run(&self.id)) };
+            let (base, end) = self.base(objects, known).await?;
             // Entries before segments: what is folded in between is then in both lists, not in neither.
             let all = self.numbers(objects).await?;
-            let live: Vec<_> = all.into_iter().filter(|(number, _)| *number >= end.base).collect();
+            let live: Vec<_> = all.into_iter().filter(|(number, _)| *number >= base).collect();
             let mut stretches = Vec::with_capacity(live.len());
             for (place, (number, size)) in live.iter().copied().enumerate() {
                 let next = live.get(place + 1).map(|(next, _)| *next);
                 let last = if next == Some(number + 1) {
                     number
-                } else if number == end.object {
+                } else if let Some(end) = end.as_ref().filter(|end| end.object == number) {
                     end.next() - 1
                 } else if let Some(last) = known.bursts.get(&number) {
                     *last
                 } else {
-                    // Folded or removed since, or removed and begun anew.
-                    let Some(object) = self.object(objects, number).await? else { continue 'again };
-                    let Some(last) = object.entries.last() else { continue 'again };
-                    let last = object.base + u64::from(last.seq.0);
-                    known.bursts.insert(number, last);
-                    last
+                    match self.object(objects, number).await {
+                        Ok(Some(object)) if !object.entries.is_empty() => {
+                            let last = number + object.entries.len() as u64 - 1;
+                            known.bursts.insert(number, last);
+                            last
+                        }
+                        // Folded or removed since, or removed and begun anew.
+                        Ok(_) => continue 'again,
+                        // How many entries it had isn't known.
+                        Err(StoreError::Corrupt { .. } | StoreError::TooNew { .. }) => number,
+                        Err(error) => return Err(error),
+                    }
                 };
-                stretches.push(Stretch { number, first: seq(end.base, number)?, last: seq(end.base, last)?, size });
+                stretches.push(Stretch { number, first: seq(base, number)?, last: seq(base, last)?, size });
             }
-            let segments = self.segments(objects, end.base).await?;
-            return self.arrange(end, segments, stretches);
+            let segments = self.segments(objects, base).await?;
+            return self.arrange(base, segments, stretches);
         }
         Err(StoreError::Unavailable { detail: format!("run {} changes faster than it can be read", self.id) })
     }
@@ -138,10 +145,9 @@ impl Run {
         self.names.segment(base + u64::from(info.first.0), base + u64::from(info.last.0))
     }
 
-    fn arrange(&self, end: End, found: Vec<(SegmentInfo, u64)>, stretches: Vec<Stretch>) -> Result<Shape, StoreError> {
+    fn arrange(&self, base: u64, found: Vec<(SegmentInfo, u64)>, stretches: Vec<Stretch>) -> Result<Shape, StoreError> {
         let mut shape =
-            Shape { end, segments: Vec::new(), objects: Vec::new(), leftovers: Vec::new(), gaps: Vec::new() };
-        let base = shape.end.base;
+            Shape { base, segments: Vec::new(), objects: Vec::new(), leftovers: Vec::new(), gaps: Vec::new() };
         for (info, size) in found {
             if let Some((before, _)) = shape.segments.last().copied()
                 && info.first <= before.last

@@ -246,7 +246,7 @@ impl ObjectStore {
             note(run.object(objects, stretch.number).await.map(drop), defects)?;
         }
         for (info, _) in &shape.segments {
-            let (name, base) = (run.segment_name(shape.end.base, *info), shape.end.base);
+            let (name, base) = (run.segment_name(shape.base, *info), shape.base);
             for section in [Section::Entries, Section::Index, Section::Nodes] {
                 match segment::read(objects, &name, (&run.id, base, *info), section).await {
                     Err(StoreError::NotFound { .. }) => break,

@@ -1,8 +1,7 @@
 //! Piton's store: the traits that a store implements, the encoding of state, and the typed log of a
 //! run that is built on both.
 //!
-//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]: opaque bytes in order. [`MemoryStore`] is one,
-//!   [`FileStore`] another.
+//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]: opaque bytes in order.
 //! - [`state`]: values as Merkle trees, edited by path, saved at the cost of the change.
 //! - [`RunLog`]: the log of one run, with its entries, hashes, states and folding.
 //! - [`ContentWriter`] and [`ContentReader`]: contents of files, in compressed packs.
@@ -25,12 +24,11 @@ mod difference;
 mod embedded;
 mod encrypted;
 mod error;
-mod file;
+mod exchange;
 mod forward;
 mod framed;
 mod hashing;
 mod log_checkpoints;
-mod memory;
 mod metered;
 mod pack;
 mod redaction;
@@ -55,10 +53,9 @@ pub use contents::{ContentReader, ContentWriter};
 pub use embedded::EmbeddedStore;
 pub use encrypted::{EncryptedCheckpointStore, EncryptedStore, Key, is_encrypted};
 pub use error::StoreError;
-pub use file::{FileCheckpointStore, FileDriver, FileOptions, FileStore, exchange, replace_files};
+pub use exchange::exchange;
 pub use hashing::Hashing;
 pub use log_checkpoints::LogCheckpointStore;
-pub use memory::MemoryStore;
 pub use metered::{Call, Measured, MeteredStore, Metrics};
 pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy, SecretFiles};
 pub use registry::{Driver, Registry};

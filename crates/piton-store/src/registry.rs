@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{MemoryStore, Store, StoreError};
+use crate::{Store, StoreError};
 
 /// Opens the stores of one URL scheme.
 #[async_trait]
@@ -19,11 +19,15 @@ pub trait Driver: Send + Sync {
 ///
 /// ```
 /// # tokio_test(async {
-/// let store = piton_store::Registry::default().open("memory:").await.unwrap();
+/// use piton_store::Registry;
+/// use piton_store_objects::MemoryDriver;
+///
+/// let store = Registry::default().with("memory", MemoryDriver).open("memory:").await.unwrap();
 /// assert!(!store.capabilities().persistent);
 /// # });
 /// # fn tokio_test(f: impl Future<Output = ()>) { tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f) }
 /// ```
+#[derive(Default)]
 pub struct Registry {
     drivers: BTreeMap<&'static str, Box<dyn Driver>>,
 }
@@ -55,31 +59,9 @@ impl Registry {
     }
 }
 
-impl Default for Registry {
-    /// Knows `memory:`.
-    fn default() -> Self {
-        Self { drivers: BTreeMap::new() }.with("memory", MemoryDriver)
-    }
-}
-
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.schemes()).finish()
-    }
-}
-
-struct MemoryDriver;
-
-#[async_trait]
-impl Driver for MemoryDriver {
-    async fn open(&self, location: &str) -> Result<Arc<dyn Store>, StoreError> {
-        if !location.is_empty() {
-            return Err(StoreError::Invalid {
-                what: format!("store URL \"memory:{location}\""),
-                detail: "a memory store has no place: write just memory:".to_owned(),
-            });
-        }
-        Ok(Arc::new(MemoryStore::new()))
     }
 }
 
@@ -87,14 +69,23 @@ impl Driver for MemoryDriver {
 mod tests {
     use super::*;
 
+    struct NoDriver;
+
+    #[async_trait]
+    impl Driver for NoDriver {
+        async fn open(&self, location: &str) -> Result<Arc<dyn Store>, StoreError> {
+            Err(StoreError::NotFound { what: location.to_owned() })
+        }
+    }
+
     #[tokio::test]
     async fn wrong_urls_say_what_would_be_right() {
-        let registry = Registry::default();
+        let registry = Registry::default().with("none", NoDriver).with("other", NoDriver);
         for (url, expected) in [
-            ("", "must begin with one of memory:"),
-            ("/tmp/x.db", "must begin with one of memory:"),
-            ("mongodb://x", "mongodb: is not known here, only memory:"),
-            ("memory:/x", "write just memory:"),
+            ("", "must begin with one of none:, other:"),
+            ("/tmp/x.db", "must begin with one of none:, other:"),
+            ("mongodb://x", "mongodb: is not known here, only none:, other:"),
+            ("none:/x", "/x doesn't exist"),
         ] {
             let error = registry.open(url).await.err().expect(url).to_string();
             assert!(error.contains(expected), "{url}: {error}");

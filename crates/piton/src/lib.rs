@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use piton::{Context, MemoryStore, OpenRun, Run, RunError};
+//! use piton::{Context, ObjectStore, OpenRun, Run, RunError};
 //!
 //! async fn report(context: &Context) -> Result<String, RunError> {
 //!     let open = OpenRun { id: Some("nightly".parse()?), name: "nightly report".into(), ..OpenRun::default() };
@@ -27,7 +27,7 @@
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), RunError> {
-//! let context = Context::system(Arc::new(MemoryStore::new()));
+//! let context = Context::system(Arc::new(ObjectStore::in_memory()));
 //! assert_eq!(report(&context).await?, "I found: bees dance");
 //!
 //! // Opened again, the run is finished, and knows its outcome.
@@ -53,7 +53,7 @@
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), piton::FlowError> {
 //! use std::sync::Arc;
-//! use piton::{Context, FlowOptions, Format, MemoryStore, RunStatus, StartFlow, run_durable};
+//! use piton::{Context, FlowOptions, Format, ObjectStore, RunStatus, StartFlow, run_durable};
 //!
 //! let document = "
 //! nodes:
@@ -74,7 +74,7 @@
 //!     folder: None,
 //!     options: FlowOptions::default(),
 //! };
-//! let context = Context::system(Arc::new(MemoryStore::new()));
+//! let context = Context::system(Arc::new(ObjectStore::in_memory()));
 //! let outcome = run_durable(&context, start).await?;
 //! assert_eq!(outcome.status, RunStatus::Completed);
 //! assert_eq!(outcome.outputs["text"], "Hello Ada!".into());
@@ -123,10 +123,11 @@ pub use piton_runtime::{
 pub use piton_store::state;
 pub use piton_store::{
     Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, EncryptedCheckpointStore,
-    EncryptedStore, Expected, FileCheckpointStore, FileOptions, FileStore, Key, LogCheckpointStore,
-    MemoryCheckpointStore, MemoryStore, MeteredStore, Metrics, RedactedStore, Redaction, RedactionError,
-    RedactionPolicy, RunQuery, Saved, SecretFiles, Store, StoreError, async_trait, is_encrypted, upkeep,
+    EncryptedStore, Expected, Key, LogCheckpointStore, MemoryCheckpointStore, MeteredStore, Metrics, RedactedStore,
+    Redaction, RedactionError, RedactionPolicy, RunQuery, Saved, SecretFiles, Store, StoreError, async_trait,
+    is_encrypted, upkeep,
 };
+pub use piton_store_objects::{FileCheckpointStore, FolderOptions, ObjectStore};
 pub use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder,
     IllegalMove, InvalidId, Part, PartName, Parts, Path, Priority, Progress, Random, RecoveryInfo, RequiredFile,

@@ -1,7 +1,8 @@
 //! The first call of a program: a store by its URL.
 
 use piton_runtime::Context;
-use piton_store::{FileDriver, Registry, StoreError};
+use piton_store::{Registry, StoreError};
+use piton_store_objects::{FolderDriver, MemoryDriver};
 
 /// Opens the store at `url`, and makes it if there is none: `sqlite:runs.db`, `file:runs` (a folder of plain files), or
 /// `memory:`, which ends with the process.
@@ -22,7 +23,7 @@ use piton_store::{FileDriver, Registry, StoreError};
 /// [`StoreError::Invalid`] if it isn't the URL of a store or what is there isn't one, and whatever the store finds
 /// when it is opened.
 pub async fn open(url: &str) -> Result<Context, StoreError> {
-    let registry = Registry::default().with("file", FileDriver { create: true });
+    let registry = Registry::default().with("file", FolderDriver { create: true }).with("memory", MemoryDriver);
     #[cfg(feature = "sqlite")]
     let registry = registry.with("sqlite", piton_store_sqlite::SqliteDriver { create: true });
     Ok(Context::system(registry.open(url).await?))

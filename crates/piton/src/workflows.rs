@@ -64,7 +64,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, MemoryStore, Store, WorkflowRunner};
+//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, Store, WorkflowRunner};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
@@ -79,7 +79,7 @@
 //! ",
 //!     Format::Yaml,
 //! )?;
-//! let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+//! let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
 //! let order = || {
 //!     WorkflowRunner::builder(schema.clone())
 //!         .store(Arc::clone(&store))
@@ -109,7 +109,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, MemoryStore, WorkflowRunner};
+//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, WorkflowRunner};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let schema = Document::parse(
@@ -126,7 +126,7 @@
 //! ",
 //!     Format::Yaml,
 //! )?;
-//! let store = Arc::new(MemoryStore::new());
+//! let store = Arc::new(ObjectStore::in_memory());
 //! let handle = WorkflowRunner::builder(schema).store(store).workflow_id("ticket-67890").build().run().await?;
 //! let outputs = loop {
 //!     match handle.wait_or_paused().await {
@@ -150,7 +150,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, MemoryStore, WorkflowRunner};
+//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, WorkflowRunner};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let schema = Document::parse("
@@ -160,7 +160,7 @@
 //! #   - {id: out, data: {type: end, outputs: []}}
 //! # edges: [{source: in, target: ask}, {source: ask, target: out}]
 //! # ", Format::Yaml)?;
-//! # let store = Arc::new(MemoryStore::new());
+//! # let store = Arc::new(ObjectStore::in_memory());
 //! let handle = WorkflowRunner::builder(schema).store(store).workflow_id("order-123").build().run().await?;
 //! handle.safe_stop().await?;
 //! match handle.wait().await {
@@ -177,7 +177,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, MemoryStore, Store, WorkflowRunner};
+//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, Store, WorkflowRunner};
 //! use piton::SafeStopSignal;
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -188,7 +188,7 @@
 //! #   - {id: out, data: {type: end, outputs: []}}
 //! # edges: [{source: in, target: ask}, {source: ask, target: out}]
 //! # ", Format::Yaml)?;
-//! # let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+//! # let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
 //! let shutdown = SafeStopSignal::new();
 //! let mut handles = Vec::new();
 //! for order in ["order-001", "order-002"] {

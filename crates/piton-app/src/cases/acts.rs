@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use piton::{
-    CheckpointStore, Context, EmbeddedStore, Event, FileCheckpointStore, FileOptions, FileStore, FlowError,
-    FlowOptions, Listener, MemoryCheckpointStore, MemoryStore, ResumePolicy, RunOutcome, SqliteOptions, SqliteStore,
-    StartFlow, answer_question, run_durable,
+    CheckpointStore, Context, EmbeddedStore, Event, FileCheckpointStore, FlowError, FlowOptions, FolderOptions,
+    Listener, MemoryCheckpointStore, ObjectStore, ResumePolicy, RunOutcome, SqliteOptions, SqliteStore, StartFlow,
+    answer_question, run_durable,
 };
 use piton_flow::{Audit, AuditEntry, AuditError, SecurityLevel};
 use piton_store::Store;
@@ -94,13 +94,13 @@ pub(crate) async fn play(case: &Case, acts: &Acts) -> Result<Vec<String>, String
 /// What is there from one act to the next.
 struct Stage {
     kept: Kept,
-    memory: Arc<MemoryStore>,
+    memory: Arc<ObjectStore>,
     checkpoints: Arc<MemoryCheckpointStore>,
 }
 
 impl Stage {
     fn new(kept: Kept) -> Self {
-        Self { kept, memory: Arc::new(MemoryStore::new()), checkpoints: Arc::new(MemoryCheckpointStore::new()) }
+        Self { kept, memory: Arc::new(ObjectStore::in_memory()), checkpoints: Arc::new(MemoryCheckpointStore::new()) }
     }
 
     /// The application's own store, if it is one.
@@ -122,7 +122,7 @@ impl Stage {
         }
         Ok(match self.kept {
             Kept::File => {
-                let store = FileStore::open(folder.join("store"), FileOptions::default());
+                let store = ObjectStore::in_folder(folder.join("store"), &FolderOptions::default());
                 Arc::new(store.map_err(|error| error.to_string())?)
             }
             Kept::Sqlite => {

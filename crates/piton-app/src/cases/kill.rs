@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use piton::{FileOptions, FileStore, MemoryStore, SqliteOptions, SqliteStore};
+use piton::{FolderOptions, ObjectStore, SqliteOptions, SqliteStore};
 use piton_store::Store;
 
 use super::case::Case;
@@ -165,7 +165,7 @@ async fn whole(case: &Case, store: Arc<dyn Store>) -> Result<Whole, String> {
 
 async fn campaign(case: &Case, plan: &Campaign, counts: &Counts) -> Result<Vec<String>, String> {
     let began = Instant::now();
-    let memory = whole(case, Arc::new(MemoryStore::new())).await?;
+    let memory = whole(case, Arc::new(ObjectStore::in_memory())).await?;
     let found = differences(case, &memory.ended);
     if !found.is_empty() {
         return Ok(found);
@@ -224,7 +224,7 @@ fn told(moment: Moment) -> String {
 
 fn open(place: &Path) -> Result<Arc<dyn Store>, String> {
     if place.extension().is_none_or(|ending| ending != DATABASE) {
-        let store = FileStore::open(place, FileOptions::default());
+        let store = ObjectStore::in_folder(place, &FolderOptions::default());
         return Ok(Arc::new(store.map_err(|error| error.to_string())?));
     }
     let store = SqliteStore::open(place, SqliteOptions::default().with_create(true));
@@ -263,7 +263,7 @@ async fn one(case: &Case, moment: Moment, place: &Path, seen: &Seen, victim: &Vi
     let base = mock.as_ref().map(MockHttp::url);
     let base = base.as_deref();
     let death = Death { call: moment.call, after: moment.after, really: false };
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let memory: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     // A store that a dead process left is opened anew by the next.
     let reopen = || if moment.way == Way::Memory { Ok(Arc::clone(&memory)) } else { open(place) };
     let mut deaths = vec![];
@@ -343,13 +343,13 @@ mod tests {
         let case = case("branch_and_join");
         let mock = start_patient_mock(&case).await.unwrap();
         let base = mock.as_ref().map(MockHttp::url);
-        let whole = whole(&case, Arc::new(MemoryStore::new())).await.unwrap();
+        let whole = whole(&case, Arc::new(ObjectStore::in_memory())).await.unwrap();
         let seen = Seen::default();
         for at in 1..=whole.calls {
             let death = Death { call: at, after: true, really: false };
-            let dying = Arc::new(DyingStore::new(Arc::new(MemoryStore::new()), death));
+            let dying = Arc::new(DyingStore::new(Arc::new(ObjectStore::in_memory()), death));
             drive(&case, base.as_deref(), dying, Driver::Mortal, &seen).await.unwrap();
-            let empty = Arc::new(MemoryStore::new());
+            let empty = Arc::new(ObjectStore::in_memory());
             drive(&case, base.as_deref(), empty, Driver::Mortal, &seen).await.unwrap();
         }
         assert_eq!(seen.skipped(), 0);

@@ -8,7 +8,8 @@ use piton::retention::{rules, set_rules};
 use piton::upkeep::{CheckReport, RunReport, Salvaged, Sizes, check, check_run, salvage_run};
 use piton::workspace::SnapshotReach;
 use piton::{DamagedWal, SqliteOptions, SqliteStore, SystemRandom, gather_damaged, replace_damaged};
-use piton_store::{EncryptedStore, FileOptions, FileStore, Store, StoreError, replace_files};
+use piton_store::{EncryptedStore, Store, StoreError};
+use piton_store_objects::{FolderOptions, ObjectStore, replace_folder};
 use piton_types::{CheckpointRef, Timestamp};
 use serde_json::{Value as Json, json};
 
@@ -471,8 +472,8 @@ impl Damaged {
 
     fn open(&self, damaged_wal: DamagedWal) -> Result<Arc<dyn Store>, StoreError> {
         if self.is_folder {
-            let options = FileOptions::default().with_create(false).with_salvage(true);
-            return Ok(Arc::new(FileStore::open(&self.path, options)?));
+            let options = FolderOptions::default().with_create(false).with_salvage(true);
+            return Ok(Arc::new(ObjectStore::in_folder(&self.path, &options)?));
         }
         let options = SqliteOptions::default().with_create(false).with_damaged_wal(damaged_wal);
         Ok(Arc::new(SqliteStore::open(&self.path, options)?))
@@ -495,14 +496,14 @@ impl Damaged {
 
     fn create(&self, new: &Path) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self.is_folder {
-            true => Arc::new(FileStore::open(new, FileOptions::default())?),
+            true => Arc::new(ObjectStore::in_folder(new, &FolderOptions::default())?),
             false => Arc::new(SqliteStore::open(new, SqliteOptions::default())?),
         })
     }
 
     fn replace(&self, new: &Path) -> Result<PathBuf, StoreError> {
         match self.is_folder {
-            true => replace_files(&self.path, new),
+            true => replace_folder(&self.path, new),
             false => replace_damaged(&self.path, new),
         }
     }

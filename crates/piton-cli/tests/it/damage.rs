@@ -73,7 +73,7 @@ fn a_missing_entry_file_costs_one_entry() {
     assert_eq!(listed.code, Some(0), "a stray file is in nobody's way: {}", listed.whole());
     let mut folders = std::fs::read_dir(world.root().join("store/runs")).unwrap().map(|entry| entry.unwrap().path());
     let run = folders.find(|path| path.is_dir()).unwrap();
-    std::fs::remove_file(run.join("checkpoints/0000000002.json")).unwrap();
+    std::fs::remove_file(run.join("entries/0000000002.json")).unwrap();
     let checked = piton(&["check"]);
     assert_eq!(checked.code, Some(1), "{}", checked.whole());
     assert!(checked.stdout.contains("6 entries, 5 whole checkpoints"), "{}", checked.whole());

@@ -8,7 +8,8 @@ use piton_flow::{
     PluginMetadata, ResumePolicy, SafeStopSignal, StartFlow, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
     resume_durable, run_durable,
 };
-use piton_store::{CheckpointStore, MemoryCheckpointStore, MemoryStore, RunLog, RunQuery, Span, Store};
+use piton_store::{CheckpointStore, MemoryCheckpointStore, RunLog, RunQuery, Span, Store};
+use piton_store_objects::ObjectStore;
 use piton_types::{Event, RunStatus, Value};
 
 use crate::support::{inputs, memory, process};
@@ -82,7 +83,7 @@ fn with(builder: WorkflowRunnerBuilder, store: Option<&Arc<dyn Store>>) -> Workf
 }
 
 fn stores() -> [Option<Arc<dyn Store>>; 2] {
-    [None, Some(Arc::new(MemoryStore::new()))]
+    [None, Some(Arc::new(ObjectStore::in_memory()))]
 }
 
 async fn paused(handle: &WorkflowHandle) -> String {
@@ -163,7 +164,7 @@ async fn a_safe_stop_tells_what_was_cut() {
 #[tokio::test]
 async fn one_signal_stops_all() {
     let (signal, gate) = (SafeStopSignal::new(), Gate::new());
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let mut handles = Vec::new();
     for (number, builder) in [gate.flow(), gate.flow(), builder(ASK), builder(ASK)].into_iter().enumerate() {
         let builder = if number % 2 == 0 { builder.store(Arc::clone(&store)) } else { builder };
@@ -349,7 +350,8 @@ async fn a_plugin_may_bring_the_store() {
 /// Many runs that wait for people cost neither CPU nor a loaded run: nothing is asked of their store.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_waiting_runs_ask_nothing_of_their_store() {
-    let counted = Arc::new(piton_testing::CrashStore::new(Arc::new(MemoryStore::new()), piton_testing::Fault::None));
+    let counted =
+        Arc::new(piton_testing::CrashStore::new(Arc::new(ObjectStore::in_memory()), piton_testing::Fault::None));
     let mut handles = Vec::new();
     for _ in 0..1_000 {
         let store: Arc<dyn Store> = Arc::clone(&counted) as _;
@@ -391,7 +393,7 @@ async fn checkpointed(store: &Arc<dyn Store>) -> Value {
 /// is set by hand after that, also if another process goes on in between.
 #[tokio::test]
 async fn what_was_set_by_hand_is_in_the_next_checkpoint() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let begin = async || {
         let runner = builder(TWO_QUESTIONS).store(Arc::clone(&store)).workflow_id("r").build();
         runner.run().await.unwrap()
@@ -460,7 +462,7 @@ async fn what_is_set_by_hand_is_set_inside_and_outside() {
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_at_the_same_time_are_all_kept() {
     const MANY: usize = 40;
-    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()) as Arc<dyn Store>);
+    let (gate, store) = (Gate::new(), Arc::new(ObjectStore::in_memory()) as Arc<dyn Store>);
     let handle = gate.flow().store(Arc::clone(&store)).workflow_id("r").build().run().await.unwrap();
     gate.begun().await;
     let updates = (0..MANY).map(|n| handle.update_variables([(format!("conversation.n{n}"), Value::from(n as i64))]));

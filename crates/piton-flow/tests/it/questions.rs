@@ -8,7 +8,8 @@ use piton_flow::{
     run_durable,
 };
 use piton_runtime::{Context, History, RunError};
-use piton_store::{MemoryStore, Store};
+use piton_store::Store;
+use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{RunId, RunStatus, Value};
 
@@ -77,7 +78,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let clock = Arc::new(ManualClock::default().booted());
-        Self { store: Arc::new(MemoryStore::new()), clock, folder: tempfile::tempdir().unwrap() }
+        Self { store: Arc::new(ObjectStore::in_memory()), clock, folder: tempfile::tempdir().unwrap() }
     }
 
     fn process_at(&self) -> Context {

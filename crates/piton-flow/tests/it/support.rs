@@ -91,5 +91,5 @@ pub(crate) fn process_at(store: &Arc<dyn Store>, clock: &Arc<ManualClock>) -> Co
 
 #[cfg(feature = "checkpoint")]
 pub(crate) fn memory() -> Arc<dyn Store> {
-    Arc::new(piton_store::MemoryStore::new())
+    Arc::new(piton_store_objects::ObjectStore::in_memory())
 }

@@ -16,12 +16,12 @@ use crate::{Checkpointed, Run, RunError};
 /// ```
 /// use std::sync::Arc;
 /// use piton_runtime::{AgentContext, Context, Message, OpenRun, Run};
-/// use piton_store::MemoryStore;
+/// use piton_store_objects::ObjectStore;
 /// use piton_types::{CheckpointRecord, Trigger};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), piton_runtime::RunError> {
-/// let context = Context::system(Arc::new(MemoryStore::new()));
+/// let context = Context::system(Arc::new(ObjectStore::in_memory()));
 /// let open = OpenRun { id: Some("talk".parse()?), ..OpenRun::default() };
 /// let run = Run::open(&context, open.clone()).await?;
 /// let mut agent = AgentContext::open(&run).await?;

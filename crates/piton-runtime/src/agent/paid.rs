@@ -33,11 +33,11 @@ impl AgentContext {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{AgentContext, AgentError, Budget, Context, Message, OpenRun, Paid, Run};
-    /// # use piton_store::MemoryStore;
+    /// # use piton_store_objects::ObjectStore;
     /// # use piton_types::TokenUsage;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), AgentError> {
-    /// # let context = Context::system(Arc::new(MemoryStore::new()));
+    /// # let context = Context::system(Arc::new(ObjectStore::in_memory()));
     /// # let run = Run::open(&context, OpenRun::default()).await?;
     /// let mut agent = AgentContext::open(&run).await?;
     /// agent.set_budget(Budget { max_cost: Some(0.05), ..Budget::default() }).await?;

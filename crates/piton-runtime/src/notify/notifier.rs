@@ -43,11 +43,11 @@ impl Default for NotifyOn {
 /// use std::sync::Arc;
 /// use piton_runtime::notify::{CommandHook, Notifier, NotifyOn};
 /// use piton_runtime::{Context, Failure, Listener, OpenRun, Run};
-/// use piton_store::MemoryStore;
+/// use piton_store_objects::ObjectStore;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), piton_runtime::RunError> {
-/// let context = Context::system(Arc::new(MemoryStore::new()));
+/// let context = Context::system(Arc::new(ObjectStore::in_memory()));
 /// let hooks = vec![Arc::new(CommandHook::new("cat", [] as [&str; 0])) as _];
 /// let notifier = Notifier::new(hooks, NotifyOn::default(), Arc::clone(&context.clock));
 /// let events = notifier.listener(Listener::default());

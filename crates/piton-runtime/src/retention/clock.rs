@@ -74,7 +74,7 @@ async fn write_if(store: &dyn Store, key: &str, at: Option<Timestamp>) -> Result
 
 #[cfg(test)]
 mod tests {
-    use piton_store::MemoryStore;
+    use piton_store_objects::ObjectStore;
 
     use super::*;
 
@@ -85,7 +85,7 @@ mod tests {
     /// C5: daily at three, at the next command after it.
     #[tokio::test]
     async fn it_is_due_once_after_three() {
-        let store = MemoryStore::new();
+        let store = ObjectStore::in_memory();
         assert!(is_due(&store, at(10, 1)).await.unwrap(), "it was never done");
         done(&store, at(10, 1)).await.unwrap();
         assert!(!is_due(&store, at(10, 2)).await.unwrap());
@@ -98,7 +98,7 @@ mod tests {
     /// A clock that jumped by ten years is believed only if it stays there.
     #[tokio::test]
     async fn a_clock_that_jumped_is_doubted_for_a_day() {
-        let store = MemoryStore::new();
+        let store = ObjectStore::in_memory();
         let newest = at(100, 0);
         assert!(is_believed(&store, newest, at(130, 0)).await.unwrap());
         assert!(!is_believed(&store, newest, at(3750, 0)).await.unwrap());

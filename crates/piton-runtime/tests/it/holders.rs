@@ -4,7 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use piton_runtime::{Context, Run, RunError, StepError, this_process};
-use piton_store::{Draft, MemoryStore, RunLog, Store, StoreError};
+use piton_store::{Draft, RunLog, Store, StoreError};
+use piton_store_objects::ObjectStore;
 use piton_types::{EntryKind, Holder, RunState, RunStatus, Timestamp, to_value};
 
 use crate::support::{dead_process, entries, history, memory, open, process, run_id};
@@ -113,7 +114,7 @@ async fn a_holder_elsewhere_keeps_its_run_and_one_of_before_the_boot_loses_it() 
 
 #[tokio::test]
 async fn an_ended_run_has_no_lease_and_a_cancelled_one_stays_so() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let run = Run::open(&here(&store), open()).await.unwrap();
     assert!(store.lease(&run_id()).await.unwrap().is_some());
     run.fail(piton_runtime::Failure::new("test", "enough")).await.unwrap();

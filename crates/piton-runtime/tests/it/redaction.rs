@@ -5,10 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use piton_runtime::{History, Listener, OpenRun, Run, RunError};
-use piton_store::{
-    Content, DraftPart, EncryptedStore, FileOptions, FileStore, Key, RedactedStore, Redaction, RedactionPolicy, RunLog,
-    Store,
-};
+use piton_store::{Content, DraftPart, EncryptedStore, Key, RedactedStore, Redaction, RedactionPolicy, RunLog, Store};
+use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::SeededRandom;
 use piton_types::{Value, to_json, to_value};
@@ -53,7 +51,7 @@ fn leaks(folder: &Path) -> Vec<String> {
 fn stores(folder: &Path) -> Vec<(&'static str, Arc<dyn Store>)> {
     vec![
         ("sqlite", Arc::new(SqliteStore::open(folder.join("s.db"), SqliteOptions::default()).unwrap())),
-        ("file", Arc::new(FileStore::open(folder.join("files"), FileOptions::default()).unwrap())),
+        ("file", Arc::new(ObjectStore::in_folder(folder.join("files"), &FolderOptions::default()).unwrap())),
     ]
 }
 
@@ -134,7 +132,7 @@ async fn a_canary_is_in_no_file_event_or_error() {
 async fn redaction_and_encryption_go_together() {
     let folder = tempfile::tempdir().unwrap();
     let random = Arc::new(SeededRandom::new(3));
-    let below: Arc<dyn Store> = Arc::new(FileStore::open(folder.path(), FileOptions::default()).unwrap());
+    let below: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(folder.path(), &FolderOptions::default()).unwrap());
     let key = Key::generate(&*random);
     let encrypted: Arc<dyn Store> = Arc::new(EncryptedStore::create(below, &key, random).await.unwrap());
     let store = redacting(&encrypted);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use piton_runtime::{Context, History, OpenRun, RetryPolicy, this_process};
-use piton_store::{MemoryStore, RunLog, Store};
+use piton_store::{RunLog, Store};
+use piton_store_objects::ObjectStore;
 use piton_testing::{ManualClock, SeededRandom};
 use piton_types::{Holder, RunId, Value};
 
@@ -34,7 +35,7 @@ pub(crate) fn flowing() -> Arc<ManualClock> {
 }
 
 pub(crate) fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
+    Arc::new(ObjectStore::in_memory())
 }
 
 pub(crate) fn run_id() -> RunId {

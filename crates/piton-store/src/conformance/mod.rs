@@ -4,9 +4,10 @@
 //! ```
 //! # use std::sync::Arc;
 //! use piton_store::conformance::Fixture;
-//! use piton_store::{MemoryStore, Store, async_trait};
+//! use piton_store::{Store, async_trait};
+//! use piton_store_objects::ObjectStore;
 //!
-//! struct Memory(Arc<MemoryStore>);
+//! struct Memory(Arc<ObjectStore>);
 //!
 //! #[async_trait]
 //! impl Fixture for Memory {
@@ -15,7 +16,7 @@
 //!     }
 //! }
 //!
-//! piton_store::conformance!(Memory(Arc::new(MemoryStore::new())));
+//! piton_store::conformance!(Memory(Arc::new(ObjectStore::in_memory())));
 //! ```
 
 mod append;

@@ -37,11 +37,12 @@ use cipher::{Cipher, Place};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// # use std::sync::Arc;
-/// use piton_store::{EncryptedStore, Key, MemoryStore, Store as _, StoreError};
+/// use piton_store::{EncryptedStore, Key, Store as _, StoreError};
+/// use piton_store_objects::ObjectStore;
 /// # struct Fixed; impl piton_types::Random for Fixed { fn fill(&self, b: &mut [u8]) { b.fill(7) } }
 /// # let random = Arc::new(Fixed);
 ///
-/// let below = Arc::new(MemoryStore::new());
+/// let below = Arc::new(ObjectStore::in_memory());
 /// let key = Key::generate(&*random);
 /// EncryptedStore::create(below.clone(), &key, random.clone()).await.unwrap();
 /// let store = EncryptedStore::open(below.clone(), &key, random.clone()).await.unwrap();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use piton_store::state::State;
-use piton_store::{Content, Draft, DraftPart, MemoryStore, NewRun, RunLog, Span, Store};
+use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store};
+use piton_store_objects::ObjectStore;
 use piton_types::{EntryKind, Path, RunId, Seq, Timestamp, Value};
 
 fn store() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
+    Arc::new(ObjectStore::in_memory())
 }
 
 async fn create(store: &Arc<dyn Store>, id: &str) -> RunLog {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use piton_store::{
-    Blobs as _, Content, Draft, DraftPart, EncryptedStore, FileOptions, FileStore, Key, MemoryStore, NewRun, RunLog,
-    Section, Segment, SegmentInfo, Span, Store, StoreError, is_encrypted,
+    Blobs as _, Content, Draft, DraftPart, EncryptedStore, Key, NewRun, RunLog, Section, Segment, SegmentInfo, Span,
+    Store, StoreError, is_encrypted,
 };
+use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_testing::SeededRandom;
 use piton_types::{EntryKind, Random, Seq, Timestamp, Value};
 
@@ -78,7 +79,8 @@ fn no_content_reaches_the_disk_in_clear() {
     for encrypt in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         block_on(async {
-            let below: Arc<dyn Store> = Arc::new(FileStore::open(folder.path(), FileOptions::default()).unwrap());
+            let below: Arc<dyn Store> =
+                Arc::new(ObjectStore::in_folder(folder.path(), &FolderOptions::default()).unwrap());
             let key = Key::generate(&*random());
             let store = if encrypt { encrypted(Arc::clone(&below), &key).await } else { below };
             sing(&store, "loud").await;
@@ -99,7 +101,9 @@ fn wrong_keys_are_refused_and_change_nothing() {
         let random = random();
         let (right, wrong) = (Key::generate(&*random), Key::generate(&*random));
         let folder = tempfile::tempdir().unwrap();
-        let open = || -> Arc<dyn Store> { Arc::new(FileStore::open(folder.path(), FileOptions::default()).unwrap()) };
+        let open = || -> Arc<dyn Store> {
+            Arc::new(ObjectStore::in_folder(folder.path(), &FolderOptions::default()).unwrap())
+        };
         let plain = EncryptedStore::open(open(), &right, random.clone()).await;
         assert!(matches!(plain, Err(StoreError::Invalid { .. })), "{plain:?}");
         sing(&encrypted(open(), &right).await, "locked").await;
@@ -131,7 +135,7 @@ fn wrong_keys_are_refused_and_change_nothing() {
 fn a_passphrase_is_its_bytes() {
     block_on(async {
         let latin = b"gr\xfc\xdfe";
-        let below: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
         encrypted(Arc::clone(&below), &Key::weak_passphrase(latin)).await;
         let open = |bytes: &'static [u8]| {
             let below = Arc::clone(&below);
@@ -153,7 +157,9 @@ fn rotation_rewraps_and_the_old_key_opens_nothing() {
         let random = random();
         let (old, new) = (Key::generate(&*random), Key::weak_passphrase(b"new"));
         let folder = tempfile::tempdir().unwrap();
-        let open = || -> Arc<dyn Store> { Arc::new(FileStore::open(folder.path(), FileOptions::default()).unwrap()) };
+        let open = || -> Arc<dyn Store> {
+            Arc::new(ObjectStore::in_folder(folder.path(), &FolderOptions::default()).unwrap())
+        };
         sing(&encrypted(open(), &old).await, "kept").await;
         let ring = folder.path().join("runs/piton.keys");
         let mut before = BTreeMap::new();
@@ -180,7 +186,7 @@ fn rotation_rewraps_and_the_old_key_opens_nothing() {
 #[test]
 fn the_key_ring_is_not_a_run() {
     block_on(async {
-        let store = encrypted(Arc::new(MemoryStore::new()), &Key::generate(&*random())).await;
+        let store = encrypted(Arc::new(ObjectStore::in_memory()), &Key::generate(&*random())).await;
         let ring = id("piton.keys");
         assert_eq!(store.head(&ring).await.unwrap(), None);
         assert_eq!(store.summary(&ring).await.unwrap(), None);
@@ -198,10 +204,10 @@ fn the_key_ring_is_not_a_run() {
 fn records_open_only_where_they_belong() {
     block_on(async {
         let key = Key::generate(&*random());
-        let below: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
         let store = encrypted(Arc::clone(&below), &key).await;
         // Another store that the same key opens, with other contents under the same names.
-        let foreign_below: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let foreign_below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
         let seed = Arc::new(SeededRandom::new(12));
         let foreign: Arc<dyn Store> =
             Arc::new(EncryptedStore::create(Arc::clone(&foreign_below), &key, seed).await.unwrap());
@@ -260,10 +266,10 @@ fn names_and_cuts_depend_on_the_key() {
         let random = random();
         let key = Key::generate(&*random);
         let stores = [
-            encrypted(Arc::new(MemoryStore::new()), &key).await,
-            Arc::new(EncryptedStore::create(Arc::new(MemoryStore::new()), &key, random).await.unwrap())
+            encrypted(Arc::new(ObjectStore::in_memory()), &key).await,
+            Arc::new(EncryptedStore::create(Arc::new(ObjectStore::in_memory()), &key, random).await.unwrap())
                 as Arc<dyn Store>,
-            Arc::new(MemoryStore::new()),
+            Arc::new(ObjectStore::in_memory()),
         ];
         let names: std::collections::HashSet<_> = stores.iter().map(|store| store.hashing().blob(b"known")).collect();
         let seeds: std::collections::HashSet<_> = stores.iter().map(|store| store.hashing().seed()).collect();
@@ -303,7 +309,7 @@ fn key_files_that_others_can_read_are_refused() {
 #[test]
 fn encryption_begins_with_an_empty_store() {
     block_on(async {
-        let below: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
         Line::new("early").append(&*below).await.unwrap();
         let refused = EncryptedStore::create(Arc::clone(&below), &Key::generate(&*random()), random()).await;
         assert!(matches!(refused, Err(StoreError::Invalid { .. })), "{refused:?}");
@@ -322,7 +328,7 @@ fn equal_records_are_sealed_differently() {
     }
     block_on(async {
         for (random, equal) in [(random() as Arc<dyn Random>, false), (Arc::new(Same), true)] {
-            let below: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            let below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
             let store = EncryptedStore::create(Arc::clone(&below), &Key::generate(&Same), random).await.unwrap();
             let one = store.stage("the same".into(), &[]).await.unwrap();
             let two = store.stage("the same".into(), &[]).await.unwrap();

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use piton_store::state::{State, diff, encode};
-use piton_store::{Content, Draft, DraftPart, MemoryStore, NewRun, RunLog, Span, Store, StoreError};
+use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store, StoreError};
+use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, SeededRandom};
 use piton_types::{EntryKind, Part, Path, Seq, Timestamp, Value};
 
 pub(crate) const AT: Timestamp = Timestamp::from_millis(7);
 
 pub(crate) async fn new_log() -> RunLog {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     RunLog::create(store, NewRun::new("r".parse().unwrap(), AT)).await.unwrap()
 }
 
@@ -219,7 +220,7 @@ async fn a_list_inside_an_item_of_another_grows() {
 /// An append whose future was dropped gets there, and what follows in the background goes behind it.
 #[tokio::test]
 async fn a_dropped_append_is_not_overtaken() {
-    let store = Arc::new(CrashStore::new(Arc::new(MemoryStore::new()), Fault::StopBefore(2)));
+    let store = Arc::new(CrashStore::new(Arc::new(ObjectStore::in_memory()), Fault::StopBefore(2)));
     let mut log =
         RunLog::create(Arc::clone(&store) as Arc<dyn Store>, NewRun::new("r".parse().unwrap(), AT)).await.unwrap();
     {

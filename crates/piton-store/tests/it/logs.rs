@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use piton_store::{Draft, MemoryStore, NewRun, RunLog, Store, StoreError};
+use piton_store::{Draft, NewRun, RunLog, Store, StoreError};
+use piton_store_objects::ObjectStore;
 use piton_types::{BlobId, CheckpointRef, EntryKind, Part, Seq, Timestamp};
 
 const AT: Timestamp = Timestamp::from_millis(7);
@@ -10,7 +11,7 @@ const AT: Timestamp = Timestamp::from_millis(7);
 /// A draft that met an entry of somebody else names the same packs when it is tried again.
 #[tokio::test]
 async fn a_draft_that_is_tried_again_keeps_its_packs() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let mut log = RunLog::create(Arc::clone(&store), NewRun::new("r".parse().unwrap(), AT)).await.unwrap();
     let pack = store.stage("a pack".into(), &[BlobId::new([3; 32])]).await.unwrap();
     let mut draft = Draft { staged: vec![pack], ..Draft::new(EntryKind::Checkpoint, AT) };
@@ -26,7 +27,7 @@ async fn a_draft_that_is_tried_again_keeps_its_packs() {
 /// Promise 21: where runs came from is no more than a row of the index, so it may lead in a circle.
 #[tokio::test]
 async fn runs_that_came_from_each_other_are_looked_at_once() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let mut logs = Vec::new();
     for (run, parent) in [("a", "b"), ("b", "c"), ("c", "a")] {
         let parent = Some(CheckpointRef { run: parent.parse().unwrap(), seq: Seq(0) });

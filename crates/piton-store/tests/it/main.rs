@@ -1,9 +1,8 @@
-//! The stores of this crate pass the conformance suite; logs over them keep what they are given.
+//! The decorators of this crate pass the conformance suite; logs over stores keep what they are given.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like the tests themselves")]
 
 mod differences;
 mod encryption;
-mod files;
 mod growing;
 mod logs;
 mod merges;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use piton_store::state::State;
-use piton_store::{Content, Draft, DraftPart, MemoryStore, NewRun, RunLog, Store};
+use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Store};
+use piton_store_objects::ObjectStore;
 use piton_types::{Durability, EntryKind, Path, Seq, Timestamp, Value};
 use tokio::runtime::{Builder, Runtime};
 
@@ -23,7 +24,7 @@ fn messages(count: usize) -> Value {
 
 /// A list that grew by two items a save, folded as far as it goes.
 async fn grown() -> (Arc<dyn Store>, RunLog) {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let new = NewRun::new(id("grown"), Timestamp::from_millis(7));
     let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
     let mut state = State::new(store.hashing(), &messages(0)).unwrap();

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Capabilities, Commit, Draft, Log, MemoryStore, NewRun, PackId, RunIndex, RunLog, RunQuery, Section, Segment,
-    SegmentInfo, Span, Store, StoreError,
+    Blobs, Capabilities, Commit, Draft, Log, NewRun, PackId, RunIndex, RunLog, RunQuery, Section, Segment, SegmentInfo,
+    Span, Store, StoreError,
 };
+use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{
     BlobId, Clock, Durability, EntryHash, EntryKind, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq,
@@ -76,13 +77,13 @@ async fn payloads(store: &dyn Store) -> Vec<u32> {
 /// Crashes the writer at every call, lets it go on without faults, and counts the logs that aren't what
 /// an undisturbed writer leaves.
 async fn crash_everywhere(writer: Writer) -> (u64, usize) {
-    let store = CrashStore::new(Arc::new(MemoryStore::new()), Fault::None);
+    let store = CrashStore::new(Arc::new(ObjectStore::in_memory()), Fault::None);
     work(&store, writer, &mut 0).await.unwrap();
     assert!(!store.struck());
     let (calls, mut broken) = (store.calls(), 0);
     for n in 1..=calls {
         for fault in [Fault::CrashBefore(n), Fault::CrashAfter(n)] {
-            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            let inner: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
             let (store, mut acknowledged) = (CrashStore::new(Arc::clone(&inner), fault), 0);
             let error = work(&store, writer, &mut acknowledged).await.unwrap_err();
             assert!(error.is_retryable() && store.struck() && store.calls() == n, "{fault:?}: {error}");
@@ -105,7 +106,7 @@ async fn crashes_find_the_credulous_writer_only() {
 #[tokio::test]
 async fn before_and_after_differ_in_what_the_store_holds() {
     for (fault, expected) in [(Fault::CrashBefore(2), 0), (Fault::CrashAfter(2), 1)] {
-        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let inner: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
         let store = CrashStore::new(Arc::clone(&inner), fault);
         let error = work(&store, Writer::Careful, &mut 0).await.unwrap_err();
         assert_eq!(error.to_string(), "the store can't be reached: crashed at call 2 (append)");
@@ -118,7 +119,7 @@ async fn before_and_after_differ_in_what_the_store_holds() {
 #[tokio::test]
 async fn an_outage_passes() {
     for performed in [false, true] {
-        let store = CrashStore::new(Arc::new(MemoryStore::new()), Fault::Away { from: 2, calls: 3, performed });
+        let store = CrashStore::new(Arc::new(ObjectStore::in_memory()), Fault::Away { from: 2, calls: 3, performed });
         let (mut acknowledged, mut failures) = (0, 0);
         while work(&store, Writer::Careful, &mut acknowledged).await.is_err() {
             failures += 1;
@@ -126,7 +127,7 @@ async fn an_outage_passes() {
         }
         assert_eq!((failures, payloads(&store).await), (3, vec![0, 1, 2]));
     }
-    let store = CrashStore::new(Arc::new(MemoryStore::new()), Fault::None);
+    let store = CrashStore::new(Arc::new(ObjectStore::in_memory()), Fault::None);
     store.set_away(true);
     assert!(work(&store, Writer::Careful, &mut 0).await.is_err());
     store.set_away(false);
@@ -138,7 +139,7 @@ async fn an_outage_passes() {
 async fn every_method_is_covered() {
     let holder = Holder { host: "host".into(), boot: "boot".into(), pid: 1, started: 2 };
     let info = SegmentInfo { first: Seq(0), last: Seq(0) };
-    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let inner: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     for fault in [Fault::None, Fault::CrashBefore(1)] {
         let store = CrashStore::new(Arc::clone(&inner), fault);
         let run = run_id();
@@ -179,7 +180,7 @@ async fn a_lost_answer_is_recognised() {
     for performed in [false, true] {
         // The second call is the first append after the creation.
         let store: Arc<dyn Store> =
-            Arc::new(CrashStore::new(Arc::new(MemoryStore::new()), Fault::Away { from: 2, calls: 1, performed }));
+            Arc::new(CrashStore::new(Arc::new(ObjectStore::in_memory()), Fault::Away { from: 2, calls: 1, performed }));
         let new = NewRun::new(run_id(), Timestamp::from_millis(1));
         let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
         let draft = || Draft::new(EntryKind::Checkpoint, Timestamp::from_millis(2));

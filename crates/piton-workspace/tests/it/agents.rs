@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::MemoryStore;
+use piton_store_objects::ObjectStore;
 use piton_testing::process::Running;
 use piton_types::Holder;
 use piton_workspace::{ReserveMode, Take, Workspace, WorkspaceOptions, WriteError};
@@ -41,7 +41,8 @@ fn an_agent_of_a_schedule() {
     let folder = std::path::PathBuf::from(folder);
     let options = WorkspaceOptions { state: folder.join("state"), ..WorkspaceOptions::default() };
     let workspace =
-        Workspace::open(Arc::new(MemoryStore::default()), Arc::new(WallClock), &folder.join("work"), options).unwrap();
+        Workspace::open(Arc::new(ObjectStore::in_memory()), Arc::new(WallClock), &folder.join("work"), options)
+            .unwrap();
     let dice = Dice::new(seed.parse::<u64>().unwrap() ^ blake3::hash(name.as_bytes()).as_bytes()[0] as u64);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_store::{Blobs, Call, Era, Log, MemoryStore, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward};
+use piton_store::{Blobs, Call, Era, Log, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward};
+use piton_store_objects::ObjectStore;
 use piton_workspace::{
     Progress, Reason, Record, RelPath, ReserveMode, Saved, Side, Take, Workspace, WorkspaceError, WorkspaceOptions,
 };
@@ -37,7 +38,7 @@ fn settle() {
 #[tokio::test(flavor = "multi_thread")]
 async fn saves_without_changes_stay_cheap() {
     for files in [3, 2_000] {
-        let store = Arc::new(MeteredStore::new(Arc::new(MemoryStore::default())));
+        let store = Arc::new(MeteredStore::new(Arc::new(ObjectStore::in_memory())));
         let metrics = store.metrics();
         let world = World::with_store(store);
         for number in 0..files {
@@ -424,7 +425,7 @@ impl Dice {
 /// A store that is asked for its era only once the files of the moment have settled. A restore asks between its last
 /// rename and the look at what it wrote.
 struct Settling {
-    inner: MemoryStore,
+    inner: ObjectStore,
 }
 
 #[async_trait]
@@ -460,7 +461,7 @@ impl Store for Settling {
 /// After a restore the cache knows what it wrote: the next look reads none of it again, once it has settled.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_restore_wrote_is_known_to_the_cache() {
-    let world = World::with_store(Arc::new(Settling { inner: MemoryStore::new() }));
+    let world = World::with_store(Arc::new(Settling { inner: ObjectStore::in_memory() }));
     for n in 0..300 {
         world.write(&format!("d{}/{n}", n % 50), n.to_string());
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use piton_store::{MemoryStore, RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
+use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
+use piton_store_objects::ObjectStore;
 use piton_workspace::{Reason, Saved};
 
 use crate::world::World;
@@ -10,7 +11,7 @@ use crate::world::World;
 const CANARY: &str = "canary-Zk49_sings";
 
 fn world(files: SecretFiles) -> (World, Arc<dyn Store>) {
-    let below: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let policy = RedactionPolicy::default().with_secret("CANARY", CANARY).with_files(files);
     let redaction = Arc::new(Redaction::new(&policy).unwrap());
     let world = World::with_store(Arc::new(RedactedStore::new(Arc::clone(&below), redaction)));

@@ -5,7 +5,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton_store::{MemoryStore, Store};
+use piton_store::Store;
+use piton_store_objects::ObjectStore;
 use piton_testing::scratch::Scratch;
 use piton_types::{CheckpointRef, Clock, Timestamp};
 use piton_workspace::{
@@ -79,7 +80,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::with_store(Arc::new(MemoryStore::default()))
+        Self::with_store(Arc::new(ObjectStore::in_memory()))
     }
 
     pub(crate) fn with_store(store: Arc<dyn Store>) -> Self {

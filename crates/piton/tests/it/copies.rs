@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use piton::upkeep::{check, copy_run, drop_removed};
 use piton::workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{MemoryStore, RunStatus, Seq, Store, StoreError, SystemClock, Value};
-use piton_store::{Content, Draft, DraftPart, EncryptedStore, FileStore, Key, NewRun, RunLog, RunQuery, Span};
+use piton::{ObjectStore, RunStatus, Seq, Store, StoreError, SystemClock, Value};
+use piton_store::{Content, Draft, DraftPart, EncryptedStore, Key, NewRun, RunLog, RunQuery, Span};
 use piton_testing::scratch::Scratch;
 use piton_testing::{CrashStore, Fault, SeededRandom};
 use piton_types::{EntryKind, RunId, Timestamp};
@@ -20,7 +20,7 @@ async fn encrypted(below: Arc<dyn Store>, seed: u64) -> Arc<dyn Store> {
 }
 
 fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
+    Arc::new(ObjectStore::in_memory())
 }
 
 fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -144,7 +144,8 @@ async fn copies_between_stores_of_different_keys_say_the_same() {
     let folder = Folder::new(&scratch);
     let plain = memory();
     fill(&plain, &folder, 400, 7).await;
-    let on_files: Arc<dyn Store> = Arc::new(FileStore::open(scratch.path().join("files"), Default::default()).unwrap());
+    let on_files: Arc<dyn Store> =
+        Arc::new(ObjectStore::in_folder(scratch.path().join("files"), &Default::default()).unwrap());
     let (one, other, back) = (encrypted(on_files, 1).await, encrypted(memory(), 2).await, memory());
     for (from, to) in [(&plain, &one), (&one, &other), (&other, &back)] {
         assert!(copy_all(from, to).await.unwrap() > 40);

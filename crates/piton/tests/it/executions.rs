@@ -6,13 +6,13 @@ use std::time::Duration;
 use piton::executions::{
     CheckpointManager, ExecutionRecovery, ExecutionTracker, NamedStep, NewCheckpoint, execute_with_checkpoints,
 };
-use piton::{Context, MemoryStore, OpenRun, Outcome, RetryPolicy, Run, RunError, RunId, RunStatus, StoreError, Value};
+use piton::{Context, ObjectStore, OpenRun, Outcome, RetryPolicy, Run, RunError, RunId, RunStatus, StoreError, Value};
 
 /// What ran, in order, outside of any run.
 type Ran = Arc<Mutex<Vec<&'static str>>>;
 
 fn context() -> Context {
-    Context::system(Arc::new(MemoryStore::new()))
+    Context::system(Arc::new(ObjectStore::in_memory()))
 }
 
 fn id() -> RunId {

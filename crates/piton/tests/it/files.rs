@@ -11,7 +11,7 @@ use piton::workspace::{
     Ask, Conflict, ConflictResolution, ContestedText, FileChanges, Goal, ModelResolver, ModelResolverOptions, Record,
     RelPath, Resolver, RestoreOptions, Session, TellingAsk, Workspace, WorkspaceError, WorkspaceOptions,
 };
-use piton::{CheckpointKind, Context, Event, Listener, MemoryStore, OpenRun, Run, RunId, Value};
+use piton::{CheckpointKind, Context, Event, Listener, ObjectStore, OpenRun, Run, RunId, Value};
 use piton_model::chat::{Provider, Wire};
 use piton_testing::scratch::Scratch;
 use piton_testing::web::{Answer, Web};
@@ -26,7 +26,7 @@ impl World {
     fn new() -> Self {
         let scratch = Scratch::in_memory();
         std::fs::create_dir(scratch.join("work")).unwrap();
-        let context = Context::system(Arc::new(MemoryStore::new()));
+        let context = Context::system(Arc::new(ObjectStore::in_memory()));
         let options = WorkspaceOptions { state: scratch.join("state"), ..WorkspaceOptions::default() };
         let workspace =
             Workspace::open(Arc::clone(&context.store), Arc::clone(&context.clock), &scratch.join("work"), options)

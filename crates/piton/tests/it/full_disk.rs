@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use piton::upkeep::{check, copy_run, salvage_run};
 use piton::workspace::SnapshotReach;
-use piton::{FileOptions, FileStore, MemoryStore, SqliteOptions, SqliteStore, Store, StoreError};
+use piton::{FolderOptions, ObjectStore, SqliteOptions, SqliteStore, Store, StoreError};
 use piton_store::RunQuery;
 use piton_testing::scratch::{TinyFs, tiny_tmpfs};
 
@@ -25,7 +25,9 @@ impl Kind {
             Self::Sqlite => {
                 Arc::new(SqliteStore::open(disk.path().join("store.db"), SqliteOptions::default()).unwrap())
             }
-            Self::Files => Arc::new(FileStore::open(disk.path().join("store"), FileOptions::default()).unwrap()),
+            Self::Files => {
+                Arc::new(ObjectStore::in_folder(disk.path().join("store"), &FolderOptions::default()).unwrap())
+            }
         }
     }
 }
@@ -75,7 +77,7 @@ async fn a_disk_that_fills_during_gc_loses_nothing() {
 /// A copy, and what a repair takes over, into a store whose disk fills: what is there is whole, and with space it goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_fills_during_a_copy_or_a_repair_loses_nothing() {
-    let (from, folder): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new()), Folder::new());
+    let (from, folder): (Arc<dyn Store>, _) = (Arc::new(ObjectStore::in_memory()), Folder::new());
     history(&from, &folder, 1).await;
     let runs: Vec<_> = from.list(RunQuery::default()).await.unwrap().into_iter().map(|run| run.id).collect();
     let mut full = 0;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use piton::retention::{Bounds, Keeper, Kept};
 use piton::upkeep::{check, drop_removed};
 use piton::workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{Context, MemoryStore, Retention, RunKind, RunStatus, Seq, Store, StoreError, SystemClock, Value};
-use piton::{FileOptions, FileStore, SqliteOptions, SqliteStore};
+use piton::{Context, ObjectStore, Retention, RunKind, RunStatus, Seq, Store, StoreError, SystemClock, Value};
+use piton::{FolderOptions, SqliteOptions, SqliteStore};
 use piton_store::state::State;
 use piton_store::{Content, Draft, DraftPart, EncryptedStore, Key, NewRun, PackState, RunLog, RunQuery};
 
@@ -114,7 +114,7 @@ pub(crate) async fn assert_whole(store: &Arc<dyn Store>, seed: u64) {
 async fn stopped_writer(seed: u64, forgetting: bool) -> (bool, bool) {
     let random = SeededRandom::new(seed);
     let folder = Folder::new();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let workspace = folder.workspace(&store);
     let runs = [guard_run(&store, &folder, "one").await, guard_run(&store, &folder, "two").await];
     for _ in 0..2 + random.below(6) {
@@ -228,12 +228,12 @@ async fn mostly_gone(
 async fn a_pack_of_which_little_is_needed_gives_its_space_back() {
     let scratch = Scratch::in_memory();
     let sqlite = SqliteStore::open(scratch.path().join("store.db"), SqliteOptions::default()).unwrap();
-    let files = FileStore::open(scratch.path().join("store"), FileOptions::default()).unwrap();
+    let files = ObjectStore::in_folder(scratch.path().join("store"), &FolderOptions::default()).unwrap();
     let random = Arc::new(SeededRandom::new(3));
     let key = Key::generate(&*random);
-    let encrypted = EncryptedStore::create(Arc::new(MemoryStore::new()), &key, random).await.unwrap();
+    let encrypted = EncryptedStore::create(Arc::new(ObjectStore::in_memory()), &key, random).await.unwrap();
     let stores: [Arc<dyn Store>; 4] =
-        [Arc::new(MemoryStore::new()), Arc::new(sqlite), Arc::new(files), Arc::new(encrypted)];
+        [Arc::new(ObjectStore::in_memory()), Arc::new(sqlite), Arc::new(files), Arc::new(encrypted)];
     for store in &stores {
         let (folder, random) = (Folder::new(), SeededRandom::new(4));
         let workspace = folder.workspace(store);
@@ -264,7 +264,7 @@ async fn a_pack_of_which_little_is_needed_gives_its_space_back() {
 /// The same for large states: what only removed checkpoints had is gone from the pack that has the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pack_of_state_of_which_little_is_needed_is_written_anew() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let (id, random): (RunId, _) = ("large".parse().unwrap(), SeededRandom::new(5));
     let mut log = RunLog::create(Arc::clone(&store), NewRun::new(id.clone(), Timestamp::from_millis(1))).await.unwrap();
     let text = |_| Value::from((0..2_000).map(|_| format!("{:016x}", random.next_u64())).collect::<String>());
@@ -311,7 +311,7 @@ async fn conversation(store: &Arc<dyn Store>, id: &str, checkpoints: i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retention_can_be_killed_at_every_call() {
     let calls = {
-        let (store, folder): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new()), Folder::new());
+        let (store, folder): (Arc<dyn Store>, _) = (Arc::new(ObjectStore::in_memory()), Folder::new());
         history(&store, &folder, 1).await;
         let counting = Arc::new(CrashStore::new(Arc::clone(&store), Fault::None));
         let kept = keep_nothing(&(Arc::clone(&counting) as Arc<dyn Store>)).await.unwrap();
@@ -324,7 +324,7 @@ async fn retention_can_be_killed_at_every_call() {
     let all: Vec<u64> = (1..=calls).collect();
     for call in sample(&all, by_level(10, 40, usize::MAX), 1) {
         for fault in [Fault::CrashBefore(call), Fault::CrashAfter(call)] {
-            let (store, folder): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new()), Folder::new());
+            let (store, folder): (Arc<dyn Store>, _) = (Arc::new(ObjectStore::in_memory()), Folder::new());
             history(&store, &folder, 1).await;
             let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&store), fault));
             // What was saved in the same tick as it was changed is read again, so some histories need fewer calls.
@@ -347,7 +347,7 @@ async fn retention_can_be_killed_at_every_call() {
 /// C5: what stays can be read, what goes is gone, and the store is smaller; a handle that was open all the while goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thinned_run_keeps_what_is_left_of_it() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     conversation(&store, "long", 300).await;
     let id: RunId = "long".parse().unwrap();
     let mut open = RunLog::open(Arc::clone(&store), &id).await.unwrap();
@@ -387,7 +387,7 @@ async fn a_thinned_run_keeps_what_is_left_of_it() {
 /// C5: completed 7 days, failed 30, unfinished for ever; and a clock that jumped by ten years removes nothing.
 #[tokio::test]
 async fn runs_go_by_their_age_unless_the_clock_jumped() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let now = 1000 * DAY;
     for (id, status, age) in [
         ("done-new", RunStatus::Completed, 6),
@@ -429,7 +429,7 @@ async fn runs_go_by_their_age_unless_the_clock_jumped() {
 /// C5: a checkpoint that was removed can't be restored, what is left can, and undo works across the gap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thinned_folder_can_still_be_restored() {
-    let (store, folder): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new()), Folder::new());
+    let (store, folder): (Arc<dyn Store>, _) = (Arc::new(ObjectStore::in_memory()), Folder::new());
     let workspace = folder.workspace(&store);
     let mut saved: Vec<(CheckpointRef, BTreeMap<PathBuf, Vec<u8>>)> = Vec::new();
     for n in 0..60 {

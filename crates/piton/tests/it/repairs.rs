@@ -7,8 +7,8 @@ use std::sync::Arc;
 use piton::upkeep::{RunReport, check, copy_run, salvage_run};
 use piton::workspace::{Record, SnapshotReach, Workspace, WorkspaceOptions};
 use piton::{
-    DamagedWal, FileOptions, FileStore, MemoryStore, RunStatus, SqliteOptions, SqliteStore, Store, StoreError,
-    SystemClock, Value, gather_damaged,
+    DamagedWal, FolderOptions, ObjectStore, RunStatus, SqliteOptions, SqliteStore, Store, StoreError, SystemClock,
+    Value, gather_damaged,
 };
 use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, RunQuery, Span};
 
@@ -91,7 +91,7 @@ async fn repair(store: &Arc<dyn Store>, tally: &mut Tally, context: &str) {
         tally.unlisted += 1;
         return;
     };
-    let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let target: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     for run in &runs {
         salvage_run(store, &target, run, &SnapshotReach)
             .await
@@ -324,7 +324,7 @@ async fn every_seeded_damage_of_files_is_found_and_nothing_whole_is_lost() {
     let scratch = Scratch::in_memory();
     let original = scratch.path().join("original");
     {
-        let store: Arc<dyn Store> = Arc::new(FileStore::open(&original, FileOptions::default()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(&original, &FolderOptions::default()).unwrap());
         fill(&store, &scratch).await;
         assert!(check(&store, &SnapshotReach, true).await.unwrap().is_whole(), "the negative control");
         store.close().await.unwrap();
@@ -358,8 +358,8 @@ async fn every_seeded_damage_of_files_is_found_and_nothing_whole_is_lost() {
         let mut damaged = fs::read(folder.join(name)).unwrap();
         damaged[at] ^= 1 << random.below(8);
         fs::write(folder.join(name), damaged).unwrap();
-        let options = FileOptions::default().with_create(false).with_salvage(true);
-        match FileStore::open(&folder, options) {
+        let options = FolderOptions::default().with_create(false).with_salvage(true);
+        match ObjectStore::in_folder(&folder, &options) {
             Ok(store) => {
                 // The one file that a salvage does without.
                 if name.as_os_str() == "store.json" {
@@ -383,7 +383,7 @@ async fn a_repaired_run_shows_its_true_status() {
     let path = scratch.path().join("store");
     let id: RunId = "cut".parse().unwrap();
     {
-        let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(&path, &FolderOptions::default()).unwrap());
         let new = NewRun { name: "a name".to_owned(), ..NewRun::new(id.clone(), Timestamp::from_millis(1)) };
         let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
         for (n, status) in (2..).zip([RunStatus::InProgress, RunStatus::Waiting, RunStatus::Completed]) {
@@ -395,10 +395,10 @@ async fn a_repaired_run_shows_its_true_status() {
         store.close().await.unwrap();
     }
     // The last entry and the index are lost.
-    fs::write(path.join("runs/cut/checkpoints/0000000003.json"), "{}").unwrap();
+    fs::write(path.join("runs/cut/entries/0000000003.json"), "{}").unwrap();
     fs::remove_file(path.join("runs/cut/state.json")).unwrap();
-    let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
-    let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(&path, &FolderOptions::default()).unwrap());
+    let target: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let salvaged = salvage_run(&store, &target, &id, &SnapshotReach).await.unwrap();
     assert_eq!(salvaged.entries_to, Some(piton::Seq(2)));
     let row = target.summary(&id).await.unwrap().unwrap();
@@ -415,7 +415,7 @@ async fn what_is_behind_a_missing_entry_is_kept_and_counted() {
     let id: RunId = "gap".parse().unwrap();
     let value = |n: i64| Value::from(format!("message {n} ").repeat(12));
     {
-        let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(&path, &FolderOptions::default()).unwrap());
         let new = NewRun::new(id.clone(), Timestamp::from_millis(1));
         let mut log = RunLog::create(Arc::clone(&store), new).await.unwrap();
         for n in 1..8 {
@@ -424,12 +424,12 @@ async fn what_is_behind_a_missing_entry_is_kept_and_counted() {
         store.close().await.unwrap();
     }
     // In groups of entries the first stands alone, and others may be told by their difference from it.
-    fs::remove_file(path.join("runs/gap/checkpoints/0000000004.json")).unwrap();
-    let store: Arc<dyn Store> = Arc::new(FileStore::open(&path, FileOptions::default()).unwrap());
+    fs::remove_file(path.join("runs/gap/entries/0000000004.json")).unwrap();
+    let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(&path, &FolderOptions::default()).unwrap());
     let report = check(&store, &SnapshotReach, true).await.unwrap();
     let before = &report.runs[0];
     assert!(!report.is_whole() && before.entries == 7, "{report:?}");
-    let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let target: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let salvaged = salvage_run(&store, &target, &id, &SnapshotReach).await.unwrap();
     assert_eq!((salvaged.entries_to, salvaged.unread), (Some(piton::Seq(3)), 1));
     let (behind, saved) = salvaged.saved.unwrap_or_else(|| panic!("{before:?}"));
@@ -455,7 +455,7 @@ async fn what_is_behind_a_missing_entry_is_kept_and_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_was_cut_short_goes_on() {
     let scratch = Scratch::in_memory();
-    let from: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let from: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     fill(&from, &scratch).await;
     let runs: Vec<RunId> = from.list(RunQuery::default()).await.unwrap().into_iter().map(|run| run.id).collect();
     let copy = async |to: &Arc<dyn Store>| {
@@ -464,7 +464,7 @@ async fn a_copy_that_was_cut_short_goes_on() {
         }
         Ok::<_, StoreError>(())
     };
-    let to: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let to: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let counting = Arc::new(CrashStore::new(Arc::clone(&to), Fault::None));
     copy(&(Arc::clone(&counting) as Arc<dyn Store>)).await.unwrap();
     let wanted = whole_checkpoints(&from).await;
@@ -478,7 +478,7 @@ async fn a_copy_that_was_cut_short_goes_on() {
         assert_eq!(from.summary(run).await.unwrap(), to.summary(run).await.unwrap());
     }
     for call in 1..=counting.calls() {
-        let to: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let to: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
         let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&to), Fault::CrashAfter(call)));
         copy(&crashing).await.unwrap_err();
         assert!(check(&to, &SnapshotReach, false).await.unwrap().is_whole(), "what is there is whole, call {call}");
@@ -490,7 +490,8 @@ async fn a_copy_that_was_cut_short_goes_on() {
 /// Two stores with different runs of the same id are told apart, and neither is changed.
 #[tokio::test]
 async fn another_run_of_the_same_id_is_refused() {
-    let (a, b): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let (a, b): (Arc<dyn Store>, Arc<dyn Store>) =
+        (Arc::new(ObjectStore::in_memory()), Arc::new(ObjectStore::in_memory()));
     let id: RunId = "same".parse().unwrap();
     for (store, at) in [(&a, 1), (&b, 2)] {
         RunLog::create(Arc::clone(store), NewRun::new(id.clone(), Timestamp::from_millis(at))).await.unwrap();

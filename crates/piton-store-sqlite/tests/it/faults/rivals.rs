@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use piton_store::{Draft, FileOptions, FileStore, NewRun, RunLog, Span, Store, StoreError};
+use piton_store::{Draft, NewRun, RunLog, Span, Store, StoreError};
+use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process::signal_process;
 use piton_types::{EntryKind, Fence, Timestamp, Value};
@@ -33,7 +34,7 @@ const STORES: [&str; 2] = ["store.db", "store.files"];
 
 fn store(path: &Path) -> Arc<dyn Store> {
     if path.ends_with(STORES[1]) {
-        return Arc::new(FileStore::open(path, FileOptions::default()).unwrap());
+        return Arc::new(ObjectStore::in_folder(path, &FolderOptions::default()).unwrap());
     }
     Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
 }

@@ -59,11 +59,12 @@ impl State {
 /// Entries for a map in a state, encoded: for whoever has the time for that before the state's turn comes.
 ///
 /// ```
-/// # use piton_store::{MemoryStore, StoreError, state::{MapEntries, State}, Store};
+/// # use piton_store::{StoreError, state::{MapEntries, State}, Store};
+/// # use piton_store_objects::ObjectStore;
 /// # use piton_types::{Path, Value};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), StoreError> {
-/// let store = MemoryStore::new();
+/// let store = ObjectStore::in_memory();
 /// let entries = MapEntries::encode(&store, &Path::root(), &[("turn", (&Value::from(2)).into())])?;
 /// let mut state = State::new(store.hashing(), &Value::map([("turn", Value::from(1))]))?;
 /// state.merge_encoded(&Path::root(), &entries).await?;
