@@ -172,7 +172,7 @@ fn rotation_rewraps_and_the_old_key_opens_nothing() {
         let mut after = BTreeMap::new();
         files(&folder.path().join("runs/kept"), &mut after);
         assert!(before == after);
-        assert_eq!(std::fs::read_dir(ring.join("checkpoints")).unwrap().count(), 1, "old wrappings are gone");
+        assert_eq!(std::fs::read_dir(ring.join("entries")).unwrap().count(), 1, "old wrappings are gone");
         let refused = EncryptedStore::open(open(), &old, random.clone()).await;
         assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
         let store: Arc<dyn Store> = Arc::new(EncryptedStore::open(open(), &new, random).await.unwrap());
