@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use piton_log::state::State;
+use piton_log::{Content, NewRun, RunLog};
 use piton_runtime::SystemRandom;
-use piton_store::state::State;
-use piton_store::{Content, EncryptedStore, Key, NewRun, RunLog, Store};
+use piton_store::{EncryptedStore, Key, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, Path, RunId, Timestamp, Value};
 

@@ -7,8 +7,9 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use anyhow::ensure;
-use piton_store::state::State;
-use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store};
+use piton_log::state::State;
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_store::{Span, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, EntryKind, Path, Timestamp, Value};
 

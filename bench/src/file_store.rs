@@ -7,8 +7,9 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Instant;
 
-use piton_store::state::State;
-use piton_store::{Content, NewRun, RunLog, Store};
+use piton_log::state::State;
+use piton_log::{Content, NewRun, RunLog};
+use piton_store::Store;
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_types::{Durability, Path, Timestamp, Value};
 

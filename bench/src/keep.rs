@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use piton_log::state::State;
+use piton_log::upkeep::check;
+use piton_log::{Content, ContentWriter, Draft, NewRun, RunLog};
 use piton_runtime::retention::{Bounds, Keeper};
 use piton_runtime::{Context, SystemRandom};
-use piton_store::state::State;
-use piton_store::upkeep::check;
-use piton_store::{Content, ContentWriter, Draft, NewRun, RunLog, RunQuery, Store};
+use piton_store::{RunQuery, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{
     Durability, EntryKind, Path, Random as _, Retention, RunId, RunStatus, RunSummary, Timestamp, Value,

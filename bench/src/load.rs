@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use piton_store::state::State;
-use piton_store::{Content, RunLog, Store};
+use piton_log::state::State;
+use piton_log::{Content, RunLog};
+use piton_store::Store;
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, Path, RunId, Seq, Value};
 

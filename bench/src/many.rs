@@ -4,8 +4,9 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Instant;
 
-use piton_store::state::State;
-use piton_store::{Content, RunLog, RunQuery, Span, Store};
+use piton_log::state::State;
+use piton_log::{Content, RunLog};
+use piton_store::{RunQuery, Span, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, Path, Value};
 

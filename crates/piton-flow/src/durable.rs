@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex as Locked, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use piton_log::DraftPart;
 use piton_runtime::{Entry, FailureKind, Intended, Run, RunError, StepDone, StepStanding, Turn, Uncertain};
-use piton_store::DraftPart;
 use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, StepPath, TokenUsage, Trigger, Value,
 };

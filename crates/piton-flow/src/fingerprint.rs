@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use piton_store::{Hashing, state};
+use piton_log::state;
+use piton_store::Hashing;
 use piton_types::{Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 

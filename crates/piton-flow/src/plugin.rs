@@ -190,7 +190,8 @@ impl PluginContext {
     pub(crate) fn store(&self) -> Option<std::sync::Arc<dyn piton_store::Store>> {
         use std::sync::Arc;
 
-        use piton_store::{CheckpointStore, EmbeddedStore, Store};
+        use piton_log::EmbeddedStore;
+        use piton_store::{CheckpointStore, Store};
         let own = self.query_service::<Arc<dyn CheckpointStore>>().map(Arc::clone);
         let own = own.map(|store| Arc::new(EmbeddedStore::new(store)) as Arc<dyn Store>);
         self.query_service::<Arc<dyn Store>>().map(Arc::clone).or(own)

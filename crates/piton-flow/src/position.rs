@@ -12,9 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use piton_log::state::{Borrowed, MapEntries, State};
+use piton_log::{Content, DraftPart};
 use piton_runtime::{Run, RunError, Turn};
-use piton_store::state::{Borrowed, MapEntries, State};
-use piton_store::{Content, DraftPart};
 use piton_types::{PartName, Path, StepPath, Value};
 
 use crate::graph::{EdgeExit, Graph};

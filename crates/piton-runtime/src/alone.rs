@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use piton_store::{EmbeddedStore, MemoryCheckpointStore};
+use piton_log::EmbeddedStore;
+use piton_store::MemoryCheckpointStore;
 use piton_types::{CheckpointRef, StepPath};
 
 use crate::core::{Alone, Core};

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::state::State;
-use piton_store::{Bytes, DraftPart};
+use piton_log::DraftPart;
+use piton_log::state::State;
+use piton_store::Bytes;
 use piton_types::{BlobId, CheckpointRecord, CheckpointRef, Trigger};
 use tokio::task::JoinHandle;
 

@@ -14,7 +14,8 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use piton_store::{Content, Draft, DraftPart, RunLog, SealedEntry, StoreError};
+use piton_log::{Content, Draft, DraftPart, RunLog, SealedEntry};
+use piton_store::StoreError;
 use piton_types::{
     CheckpointRef, Durability, EntryKind, Event, Fence, IllegalMove, Parts, Paused, RunId, RunState, RunStatus,
     RunSummary, Seq, StepPath, Value, to_value,

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use piton_store::{NewPart, NewRun, RunLog, StoreError};
+use piton_log::{NewPart, NewRun, RunLog};
+use piton_store::StoreError;
 use piton_types::{
     CheckpointRef, Durability, Fence, PartName, Queued, RunId, RunKind, RunState, RunStatus, Seq, StepPath, Value,
     to_value,

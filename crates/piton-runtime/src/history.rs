@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::{RunLog, SealedEntry, Span, StoreError};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{Span, StoreError};
 use piton_types::{
     CheckpointRef, Clock, EntryKind, Fence, Parts, RunId, RunState, RunStatus, Seq, StepPath, Timestamp, Value,
 };

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use piton_store::{RunLog, SealedEntry, StoreError};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::StoreError;
 use piton_types::{EntryKind, Queued, RunState, StepPath, Value, from_value};
 use serde::de::DeserializeOwned;
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use piton_store::Draft;
+use piton_log::Draft;
 use piton_types::{Durability, EntryKind, to_value};
 
 use crate::core::{Core, Known};
@@ -35,7 +35,7 @@ impl Scope {
     /// ```
     /// # use std::sync::Arc;
     /// # use piton_runtime::{Context, History, OpenRun, Run, RunError};
-    /// # use piton_store::RunLog;
+    /// # use piton_log::RunLog;
     /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), RunError> {

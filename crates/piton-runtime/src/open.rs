@@ -7,7 +7,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use piton_store::{NewRun, RunLog, StoreError};
+use piton_log::{NewRun, RunLog};
+use piton_store::StoreError;
 use piton_types::{
     Durability, Event, Fence, IllegalMove, InProgress, Queued, RunId, RunKind, RunState, RunStatus, RunSummary, Seq,
     StepPath, Value,

@@ -1,8 +1,9 @@
 //! The bodies of the entries that a run writes. They are stored: fields may be added, with a default,
 //! and are never given another meaning.
 
-use piton_store::state::Borrowed;
-use piton_store::{EncodedBody, Store};
+use piton_log::EncodedBody;
+use piton_log::state::Borrowed;
+use piton_store::Store;
 use piton_types::{
     BlobId, CheckpointRef, Holder, RunId, RunState, Seq, StepPath, Timestamp, Value, ValueError, WaitFor, to_value,
 };

@@ -5,7 +5,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use piton_store::{Content, DraftPart, RunLog, StoreError};
+use piton_log::{Content, DraftPart, RunLog};
+use piton_store::StoreError;
 use piton_types::{BlobId, CheckpointRef, IllegalMove, PartName, RunId, RunStatus, Seq, Value};
 
 use crate::core::Core;

@@ -1,7 +1,7 @@
 //! Saving state: a checkpoint is an entry with the roots of the run's parts.
 
-use piton_store::state::State;
-use piton_store::{Content, Draft, DraftPart};
+use piton_log::state::State;
+use piton_log::{Content, Draft, DraftPart};
 use piton_types::{CheckpointRecord, CheckpointRef, PartName, Seq, Trigger, Value};
 
 use crate::core::{Core, Writer};

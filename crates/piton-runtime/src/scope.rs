@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use piton_store::{Hashing, state};
+use piton_log::state;
+use piton_store::Hashing;
 use piton_types::{BlobId, InvalidId, StepPath, Timestamp, Value, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

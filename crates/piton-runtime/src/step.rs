@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use piton_store::DraftPart;
+use piton_log::DraftPart;
 use piton_types::{Durability, Event, RunId, Seq, StepPath, Timestamp, TokenUsage, Value, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

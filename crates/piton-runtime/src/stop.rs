@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::{RunLog, StoreError};
+use piton_log::RunLog;
+use piton_store::StoreError;
 use piton_types::{Holder, IllegalMove, Paused, Queued, RunId, RunState, RunStatus, RunSummary};
 
 use crate::core::draft;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use piton_store::state::State;
-use piton_store::{Chain, Chained, Draft, DraftPart, EncodedBody, StoreError};
+use piton_log::state::State;
+use piton_log::{Chain, Chained, Draft, DraftPart, EncodedBody};
+use piton_store::StoreError;
 use piton_types::{
     CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, PartName, Parts, RunId, Seq, StepPath, Value,
     to_value,

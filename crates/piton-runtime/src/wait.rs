@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::{RunLog, StoreError};
+use piton_log::RunLog;
+use piton_store::StoreError;
 use piton_types::{Event, InProgress, RunId, RunState, StepPath, Value, WaitFor, Waiting, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

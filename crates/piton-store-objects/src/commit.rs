@@ -5,8 +5,9 @@
 //! is never free again.
 
 use bytes::Bytes;
+use piton_log::SealedEntry;
 use piton_store::checked::{self, FORMAT};
-use piton_store::{Commit, Hashing, Head, Record, SealedEntry, StoreError};
+use piton_store::{Commit, Hashing, Head, Record, StoreError};
 use piton_types::{EntryHash, EntryKind, Fence, RunId, RunSummary, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{CheckpointError, CheckpointStore, Expected, LogCheckpointStore, Saved};
+use piton_log::LogCheckpointStore;
+use piton_store::{CheckpointError, CheckpointStore, Expected, Saved};
 
 use crate::{SqliteOptions, SqliteStore};
 

@@ -1,5 +1,5 @@
 //! The traits that a store implements. A store keeps opaque bytes in order; what they mean is decided
-//! above it, by [`RunLog`](crate::RunLog) and the state encoding, once for all stores.
+//! above it, by `piton_log::RunLog` and the state encoding, once for all stores.
 //!
 //! A [`Store`] is [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]. All are dyn-safe, and a decorator (encryption,
 //! metrics) is itself a store.

@@ -87,7 +87,7 @@ pub enum CheckpointError {
 /// }
 /// ```
 ///
-/// [`EmbeddedStore`](crate::EmbeddedStore) makes a [`Store`](crate::Store) of it.
+/// `piton_log::EmbeddedStore` makes a [`Store`](crate::Store) of it.
 #[async_trait]
 pub trait CheckpointStore: Send + Sync {
     /// Replaces what is saved under `id`, all or nothing, and returns its new version. When it returns,

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton_store::ContentReader;
+use piton_log::ContentReader;
 
 use crate::content::{self, Piece, pieces};
 use crate::restore::Named;

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use piton_store::upkeep::{Reach, Transcribed, Transcript};
-use piton_store::{ContentReader, Store, StoreError, async_trait};
+use piton_log::ContentReader;
+use piton_log::upkeep::{Reach, Transcribed, Transcript};
+use piton_store::{Store, StoreError, async_trait};
 use piton_types::{BlobId, Value, from_value};
 use tokio::runtime::Handle;
 

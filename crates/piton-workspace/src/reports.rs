@@ -12,7 +12,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use piton_store::{RunLog, SealedEntry, Span};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::Span;
 use piton_types::{
     CheckpointKind, CheckpointRef, EntryKind, PartName, RunId, RunStatus, RunSummary, Seq, StepPath, Value,
 };

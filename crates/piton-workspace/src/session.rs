@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use piton_store::{Draft, NewRun, RunLog};
+use piton_log::{Draft, NewRun, RunLog};
 use piton_types::{
     BlobId, CheckpointKind, CheckpointRef, Completed, Durability, EntryKind, Failed, InProgress, Queued, RunId,
     RunKind, RunState, RunStatus, RunSummary, StepPath, Timestamp, Value, to_value,

@@ -8,9 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use piton_store::{
-    Content as Part, ContentWriter, Draft, DraftPart, Era, Hashing, PackId, Redaction, RunLog, Span, StoreError,
-};
+use piton_log::{Content as Part, ContentWriter, Draft, DraftPart, RunLog};
+use piton_store::{Era, Hashing, PackId, Redaction, Span, StoreError};
 use piton_types::{
     BlobId, CheckpointRef, Durability, EntryKind, PartName, Seq, Timestamp, Value, from_value, to_value,
 };

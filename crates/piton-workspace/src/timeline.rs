@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 
-use piton_store::{RunLog, RunQuery, SealedEntry, Span};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{RunQuery, Span};
 use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, RunSummary, Timestamp, from_value};
 
 use crate::record::{Record, RestoreKind, Role};

@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use piton_store::upkeep::{Transcribed, Transcript};
-use piton_store::{ContentReader, ContentWriter, Hashing, Store, StoreError};
+use piton_log::upkeep::{Transcribed, Transcript};
+use piton_log::{ContentReader, ContentWriter};
+use piton_store::{Hashing, Store, StoreError};
 use piton_types::{BlobId, Value, from_value};
 use tokio::runtime::Handle;
 
@@ -17,7 +18,7 @@ use crate::tree::{
 };
 use crate::{TreeError, WorkspaceError};
 
-/// See [`Reach::transcribe`](piton_store::upkeep::Reach::transcribe).
+/// See [`Reach::transcribe`](piton_log::upkeep::Reach::transcribe).
 pub(crate) async fn transcribe(
     [from, to]: [&Arc<dyn Store>; 2],
     transcript: &mut Transcript,

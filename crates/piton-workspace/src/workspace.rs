@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use piton_store::{ContentReader, NewRun, RunLog, Store, StoreError};
+use piton_log::{ContentReader, NewRun, RunLog};
+use piton_store::{Store, StoreError};
 use piton_types::{Clock, Durability, Queued, RunId, RunKind, RunState, RunStatus, Timestamp, Value, to_value};
 use tokio::runtime::Handle;
 

@@ -58,11 +58,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_log::{Content, DraftPart, RunLog, SealedEntry};
 use piton_runtime::{
     Context, History, OpenRun, Outcome, RetryPolicy, RolledBack, Run, RunError, StartAt, StepDone, StepOptions,
     StepRecord, roll_back,
 };
-use piton_store::{Content, DraftPart, RunLog, SealedEntry, Span, StoreError};
+use piton_store::{Span, StoreError};
 use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, EntryKind, Outcome as CheckpointStatus, PartName, RunId,
     RunStatus, Seq, StepPath, StepRef, Timestamp, Trigger, Value, from_value,

@@ -106,6 +106,8 @@ mod run_files;
 pub mod workflows;
 
 pub use open::open;
+pub use piton_log::state;
+pub use piton_log::{Content, DraftPart, EmbeddedStore, LogCheckpointStore, upkeep};
 pub use piton_runtime::{
     Admission, AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer,
     EffectFailure, EffectOptions, EffectRecord, EffectStatus, Entry, Failure, FailureKind, ForkRun, History, Intended,
@@ -120,12 +122,10 @@ pub use piton_runtime::{
     Message, OnExceed, Paid, Rule, SizeLimits, Summarised, Summariser, TimerRule, ToolOutput, TriggerPolicy,
     TrimPolicy, Trimmed, danger, notify, recovery, retention,
 };
-pub use piton_store::state;
 pub use piton_store::{
-    Bytes, CheckpointError, CheckpointStore, Content, DraftPart, EmbeddedStore, EncryptedCheckpointStore,
-    EncryptedStore, Expected, Key, LogCheckpointStore, MemoryCheckpointStore, MeteredStore, Metrics, RedactedStore,
-    Redaction, RedactionError, RedactionPolicy, RunQuery, Saved, SecretFiles, Store, StoreError, async_trait,
-    is_encrypted, upkeep,
+    Bytes, CheckpointError, CheckpointStore, EncryptedCheckpointStore, EncryptedStore, Expected, Key,
+    MemoryCheckpointStore, MeteredStore, Metrics, RedactedStore, Redaction, RedactionError, RedactionPolicy, RunQuery,
+    Saved, SecretFiles, Store, StoreError, async_trait, is_encrypted,
 };
 pub use piton_store_objects::{FileCheckpointStore, FolderOptions, ObjectStore};
 pub use piton_types::{

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use piton::workspace::{Goal, Moment, Record, Role, Side, Timeline, Workspace};
-use piton_store::{RunLog, Span, Store};
+use piton_log::RunLog;
+use piton_store::{Span, Store};
 use piton_types::{CheckpointRef, Seq, from_value};
 
 use crate::app::App;

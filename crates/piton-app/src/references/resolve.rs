@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use piton_store::{RunLog, RunQuery, SealedEntry, Span, Store, StoreError};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{RunQuery, Span, Store, StoreError};
 use piton_types::{BlobId, EntryKind, RunId, RunSummary, Seq, StepPath, Value};
 
 use super::{Reference, Runs};

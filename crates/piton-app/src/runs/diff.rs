@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use piton::{Context, History, Origin, RunState};
-use piton_store::state::{Change, NodeSource, State, diff};
-use piton_store::{Bytes, RunLog, SealedEntry, Store, StoreError};
+use piton_log::state::{Change, NodeSource, State, diff};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{Bytes, Store, StoreError};
 use piton_types::{BlobId, PartName, Path, RunId, RunKind, Value};
 
 use crate::app::App;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::{RunLog, SealedEntry, Span, Store, StoreError};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{Span, Store, StoreError};
 use piton_types::{EntryKind, RunId, RunStatus, Seq, Value};
 
 use crate::app::App;

@@ -10,7 +10,8 @@ use piton::{
     Limits, NoJournal, NodeSpec, Services, Setting, StepRecord, SystemClock, SystemRandom, examine_history, fork_into,
     run as run_flow, run_alone,
 };
-use piton_store::{RunLog, Store, StoreError};
+use piton_log::RunLog;
+use piton_store::{Store, StoreError};
 use piton_types::{Clock as _, PartName, RunId, RunKind, RunStatus, StepPath, Value, from_value, to_value};
 use serde_json::json;
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use piton::recovery::stalled;
 use piton::{Context, History, LeaseOptions, LeaseWatch, OpenQuestion};
-use piton_store::{RunLog, RunQuery, Store};
+use piton_log::RunLog;
+use piton_store::{RunQuery, Store};
 use piton_types::{RunId, RunState, RunStatus};
 
 use crate::app::App;

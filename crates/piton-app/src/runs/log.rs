@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton_store::{RunLog, SealedEntry, Span, Store};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{Span, Store};
 use piton_types::Seq;
 
 use crate::app::App;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use piton::{Context, StartAt};
-use piton_store::{RunLog, Store};
+use piton_log::RunLog;
+use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunStatus, Seq};
 
 use crate::app::App;

@@ -14,7 +14,8 @@ use piton::{
     Bundle, Context, Kinds, LeaseOptions, Limits, OpenRun, ResumePolicy, Run, RunError, Services, Setting,
     examine_resume,
 };
-use piton_store::{RunLog, Span, Store, StoreError};
+use piton_log::RunLog;
+use piton_store::{Span, Store, StoreError};
 use piton_types::{PartName, RunId, RunKind};
 
 use crate::app::App;

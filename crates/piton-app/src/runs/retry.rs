@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton::{Context, History, ResumePolicy, RunError, Services, StartAt};
-use piton_store::{RunLog, Store};
+use piton_log::RunLog;
+use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq, StepPath, Value};
 
 use crate::app::App;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use piton::{History, StepRecord};
-use piton_store::{RunLog, SealedEntry, Store, StoreError};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{Store, StoreError};
 use piton_types::{CheckpointRef, RunState, from_value};
 
 use crate::app::App;

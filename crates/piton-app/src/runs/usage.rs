@@ -1,7 +1,8 @@
 //! What a run used, as its newest checkpoint has it.
 
 use piton::Ledger;
-use piton_store::{RunLog, Span, StoreError};
+use piton_log::RunLog;
+use piton_store::{Span, StoreError};
 use piton_types::{PartName, Parts, TokenUsage, from_value};
 
 /// How far back a list looks for a checkpoint: a list must not read whole logs.

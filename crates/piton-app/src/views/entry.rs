@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use piton_store::SealedEntry;
+use piton_log::SealedEntry;
 use piton_types::{BlobId, CheckpointRef, EntryKind, PartName, RunId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};

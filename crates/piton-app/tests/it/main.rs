@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use piton::Listener;
 use piton::recovery::{Ask, Choice, Question};
 use piton::workspace::{Ask as AskConflict, Conflict, ConflictResolution};
+use piton_app::files::Capture;
 use piton_app::files::restore::{Conflicts, Restoring, Selected};
 use piton_app::files::status::{save, status};
-use piton_app::files::Capture;
 use piton_app::runs::answer::Asked;
 use piton_app::runs::drive::{DriftWatch, Driving};
 use piton_app::runs::events::Events;
 use piton_app::runs::list::{ListRuns, Which, list};
-use piton_app::runs::resume::{self, ResumeRun, Resumable};
+use piton_app::runs::resume::{self, Resumable, ResumeRun};
 use piton_app::runs::show::show;
 use piton_app::runs::start::{self, StartRun, Started};
 use piton_app::runs::steer::Cancelling;
@@ -160,13 +160,19 @@ async fn it_starts_lists_shows_answers_and_goes_on() {
     assert_eq!(json(&outcome)["outputs"], json!({"title": "Bees"}));
 
     let shown = json(&show(&app, &"r".parse().unwrap(), true).await.unwrap());
-    assert_eq!((&shown["status"], &shown["finished_steps"]), (&json!("completed"), &shown["steps"].as_array().unwrap().len().into()));
+    assert_eq!(
+        (&shown["status"], &shown["finished_steps"]),
+        (&json!("completed"), &shown["steps"].as_array().unwrap().len().into())
+    );
     let step = json(&show(&app, &"r/title".parse().unwrap(), false).await.unwrap());
     assert_eq!(step["output"]["title"], "Bees");
 
     let mut events = Events::of(&app, &"r".parse().unwrap()).await.unwrap();
     let read = events.read().await.unwrap();
-    assert_eq!((json(&read)[0]["kind"].clone(), read.len()), (json!("created"), read.last().unwrap().entry.seq as usize + 1));
+    assert_eq!(
+        (json(&read)[0]["kind"].clone(), read.len()),
+        (json!("created"), read.last().unwrap().entry.seq as usize + 1)
+    );
     assert!(events.wait().await.unwrap().is_empty(), "the run is over, so nothing is waited for");
     events.close().await.unwrap();
 }

@@ -235,7 +235,7 @@ impl WorkflowRunnerBuilder {
     /// Keeps the run in a store of the application's own; it is deleted there when the run completes.
     #[cfg(feature = "checkpoint")]
     pub fn checkpoint_store(self, store: Arc<dyn piton_store::CheckpointStore>) -> Self {
-        self.store(Arc::new(piton_store::EmbeddedStore::new(store)))
+        self.store(Arc::new(piton_log::EmbeddedStore::new(store)))
     }
 
     /// What acknowledged writes survive: a power cut, if nothing is said.

@@ -11,8 +11,9 @@ use piton_flow::{
     Document, EventSink, Flow, FlowError, FlowOptions, Format, Found, Happened, Host, Inputs, Journal, JournalError,
     Kinds, RunFacts, RunJournal, RunOutcome, Services, StartFlow, Written, resume_durable, run_durable,
 };
+use piton_log::RunLog;
 use piton_runtime::{Context, Listener, OpenRun, Run};
-use piton_store::{Blobs, Capabilities, Commit, Log, RunIndex, RunLog, Span, Store, StoreError, Upkeep, forward};
+use piton_store::{Blobs, Capabilities, Commit, Log, RunIndex, Span, Store, StoreError, Upkeep, forward};
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{Clock, EntryKind, Event, RunId, RunKind, RunStatus, StepPath, Timestamp};
 use tokio::sync::Semaphore;

@@ -5,8 +5,9 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use piton_flow::{FlowError, FlowOptions, RunOutcome, StartFlow, resume_durable, run_durable};
+use piton_log::RunLog;
 use piton_runtime::{Context, Listener, Run, RunError};
-use piton_store::{RunLog, Span, Store, StoreError};
+use piton_store::{Span, Store, StoreError};
 use piton_testing::{CrashStore, Fault};
 use piton_types::{BlobId, Durability, Event, RunStatus, Value};
 

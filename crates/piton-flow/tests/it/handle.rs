@@ -8,7 +8,8 @@ use piton_flow::{
     PluginMetadata, ResumePolicy, SafeStopSignal, StartFlow, WorkflowHandle, WorkflowRunner, WorkflowRunnerBuilder,
     resume_durable, run_durable,
 };
-use piton_store::{CheckpointStore, MemoryCheckpointStore, RunLog, RunQuery, Span, Store};
+use piton_log::RunLog;
+use piton_store::{CheckpointStore, MemoryCheckpointStore, RunQuery, Span, Store};
 use piton_store_objects::ObjectStore;
 use piton_types::{Event, RunStatus, Value};
 

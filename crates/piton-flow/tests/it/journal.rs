@@ -11,11 +11,12 @@ use piton_flow::{
     JournalError, Kinds, Outside, OutsideConfig, Quotas, RunFacts, RunOutcome, SecurityLevel, Services, StartFlow,
     ToolServer, Used, Written, answer_question, resume_durable, run, run_durable,
 };
+use piton_log::RunLog;
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
 use piton_model::mcp::{McpError, ToolOutput};
 use piton_runtime::{EffectStatus, History, Listener, RunError};
-use piton_store::{RunLog, Store, StoreError};
+use piton_store::{Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{Event, PartName, RunId, RunStatus, StepPath, Value};
 

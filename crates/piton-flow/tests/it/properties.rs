@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use piton_flow::{FlowError, FlowOptions, Inputs, RunOutcome, answer_question, resume_durable, run_durable};
+use piton_log::RunLog;
 use piton_runtime::{EffectStatus, ForkRun, History, fork};
-use piton_store::{RunLog, Span, Store};
+use piton_store::{Span, Store};
 use piton_testing::{CrashStore, Fault};
 use piton_types::{CheckpointRef, RunId, RunStatus, StepPath, Value};
 

@@ -1,7 +1,7 @@
 //! The context of an agent: an editable view of its parts.
 
-use piton_store::state::State;
-use piton_store::{Content, DraftPart};
+use piton_log::state::State;
+use piton_log::{Content, DraftPart};
 use piton_types::{CheckpointRecord, CheckpointRef, PartName, Path, TokenUsage, Value, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

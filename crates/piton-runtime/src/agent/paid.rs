@@ -77,7 +77,7 @@ impl AgentContext {
         let value = to_value(&input).map_err(RunError::value(format!("the input of step {step}")))?;
         let decode = |output| from_value(output).map_err(RunError::value(format!("the output of step {step}")));
         if let Some(record) = run.recorded(path).filter(StepRecord::is_finished) {
-            let now = piton_store::state::encode(&piton_store::Hashing::PLAIN, &value).map_err(RunError::from)?.root;
+            let now = piton_log::state::encode(&piton_store::Hashing::PLAIN, &value).map_err(RunError::from)?.root;
             if record.input_hash != Some(now) {
                 let expected = Call { step: step.clone(), input: Some(record.input) };
                 let (expected, got) = (Box::new(expected), Box::new(Call { step, input: Some(value) }));

@@ -175,7 +175,7 @@ impl AgentContext {
                 self.save_archive(run, limit).await?;
                 waiting = 0;
             }
-            let full = piton_store::state::encode(&piton_store::Hashing::PLAIN, &value)?.root;
+            let full = piton_log::state::encode(&piton_store::Hashing::PLAIN, &value)?.root;
             self.archive.set(&at(&[&full.to_string()]), value.clone()).await?;
             self.archived = true;
             waiting += bytes;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use piton_store::{RunLog, StoreError};
+use piton_log::RunLog;
+use piton_store::StoreError;
 use piton_types::RunId;
 
 use super::report::Severity;

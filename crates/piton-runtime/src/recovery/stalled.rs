@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::{RunLog, RunQuery, StoreError};
+use piton_log::RunLog;
+use piton_store::{RunQuery, StoreError};
 use piton_types::{Holder, RunKind, RunStatus, RunSummary};
 
 use crate::{Context, History, LeaseWatch, Liveness, Standing, liveness};

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use piton_store::{RunLog, SealedEntry, Span, Store, StoreError};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{Span, Store, StoreError};
 use piton_types::{CheckpointRecord, CheckpointRef, EntryKind, PartName, RunId, Seq, from_value};
 
 /// How many entries are read at a time.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::upkeep::{collect, drop_removed, repack};
-use piton_store::{Bytes, PackId, RunLog, StoreError, Sweep};
+use piton_log::RunLog;
+use piton_log::upkeep::{collect, drop_removed, repack};
+use piton_store::{Bytes, PackId, StoreError, Sweep};
 use piton_types::Timestamp;
 
 use super::{Keeper, Plan, RunNote, clock};

@@ -16,7 +16,7 @@ mod spread;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::upkeep::Reach;
+use piton_log::upkeep::Reach;
 use piton_store::{Bytes, Store, StoreError};
 use piton_types::{Retention, RunId, Timestamp};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_store::{Head, RunLog, RunQuery, SealedEntry, Span, StoreError};
+use piton_log::{RunLog, SealedEntry};
+use piton_store::{Head, RunQuery, Span, StoreError};
 use piton_types::{EntryKind, RunKind, RunStatus, RunSummary, Seq, Timestamp, Value};
 
 use super::spread::to_give_up;

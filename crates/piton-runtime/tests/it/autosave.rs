@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_log::RunLog;
 use piton_runtime::danger::{Classifier, DangerSettings, Operation};
 use piton_runtime::{AgentContext, Autosave, Message, Run, RunError, TriggerPolicy};
-use piton_store::{RunLog, Span, Store};
+use piton_store::{Span, Store};
 use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
 use piton_types::{CheckpointKind, CheckpointRecord, EntryKind, Timestamp, Trigger, from_value};
 

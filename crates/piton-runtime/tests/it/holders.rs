@@ -3,8 +3,9 @@
 use std::process::Command;
 use std::sync::Arc;
 
+use piton_log::{Draft, RunLog};
 use piton_runtime::{Context, Run, RunError, StepError, this_process};
-use piton_store::{Draft, RunLog, Store, StoreError};
+use piton_store::{Store, StoreError};
 use piton_store_objects::ObjectStore;
 use piton_types::{EntryKind, Holder, RunState, RunStatus, Timestamp, to_value};
 

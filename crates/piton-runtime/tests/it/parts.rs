@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_log::{Content, DraftPart, RunLog};
 use piton_runtime::{Recorded, Run, StepDone};
-use piton_store::{Content, DraftPart, RunLog, Store};
+use piton_store::Store;
 use piton_testing::{CrashStore, Fault};
 use piton_types::{PartName, RunStatus, Seq, Timestamp, Value};
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_log::RunLog;
 use piton_runtime::{Context, OpenRun, Run, RunError, Wait, Waits, answer, cancel};
-use piton_store::{RunLog, Store};
+use piton_store::Store;
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{Durability, EntryKind, RunState, RunStatus, StepPath, Value};
 

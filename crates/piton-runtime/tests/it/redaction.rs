@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use piton_log::{Content, DraftPart, RunLog};
 use piton_runtime::{History, Listener, OpenRun, Run, RunError};
-use piton_store::{Content, DraftPart, EncryptedStore, Key, RedactedStore, Redaction, RedactionPolicy, RunLog, Store};
+use piton_store::{EncryptedStore, Key, RedactedStore, Redaction, RedactionPolicy, Store};
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::SeededRandom;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use piton_log::RunLog;
 use piton_runtime::{Context, History, OpenRun, RetryPolicy, this_process};
-use piton_store::{RunLog, Store};
+use piton_store::Store;
 use piton_store_objects::ObjectStore;
 use piton_testing::{ManualClock, SeededRandom};
 use piton_types::{Holder, RunId, Value};

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_log::state::State;
+use piton_log::{Content, Draft, DraftPart, RunLog};
 use piton_runtime::{Run, RunError, StepDone, Uncertain};
-use piton_store::state::State;
-use piton_store::{Content, Draft, DraftPart, RunLog, Span, Store, StoreError};
+use piton_store::{Span, Store, StoreError};
 use piton_testing::{CrashStore, Fault};
 use piton_types::{Durability, EntryKind, PartName, Seq, StepPath, Timestamp, Value};
 

@@ -43,12 +43,14 @@ mod memory {
     use super::*;
 
     piton_store::conformance!(Memory::new());
+    piton_log::conformance!(Memory::new());
 }
 
 mod folder {
     use super::*;
 
     piton_store::conformance!(Folder::new());
+    piton_log::conformance!(Folder::new());
 }
 
 /// Any store, encrypted.
@@ -80,6 +82,7 @@ mod encrypted_folder {
     use super::*;
 
     piton_store::conformance!(Encrypted::new(Folder::new()));
+    piton_log::conformance!(Encrypted::new(Folder::new()));
 }
 
 mod checkpoint_stores {

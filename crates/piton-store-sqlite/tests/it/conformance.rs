@@ -18,6 +18,7 @@ impl Fixture for Sqlite {
 }
 
 piton_store::conformance!(Sqlite(tempfile::tempdir().unwrap()));
+piton_log::conformance!(Sqlite(tempfile::tempdir().unwrap()));
 
 mod encrypted {
     use super::*;
@@ -36,6 +37,7 @@ mod encrypted {
     }
 
     piton_store::conformance!(Encrypted(Sqlite(tempfile::tempdir().unwrap()), Key::weak_passphrase(b"open")));
+    piton_log::conformance!(Encrypted(Sqlite(tempfile::tempdir().unwrap()), Key::weak_passphrase(b"open")));
 }
 
 /// F10.

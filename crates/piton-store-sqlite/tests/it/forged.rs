@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use piton_store::{Commit, Draft, Hashing, Head, Log as _, NewRun, Record, RunLog, Span, Store, StoreError};
+use piton_log::{Draft, NewRun, RunLog};
+use piton_store::{Commit, Hashing, Head, Log as _, Record, Span, Store, StoreError};
 use piton_types::{Durability, EntryHash, EntryKind, Fence, RunId, Seq, Timestamp, Value};
 
 use crate::SqliteStore;

@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, RunQuery, SealedEntry, Span, Store, StoreError};
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog, SealedEntry};
+use piton_store::{RunQuery, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{
     CheckpointRef, Durability, EntryKind, Fence, Holder, PartName, RunId, RunKind, RunStatus, RunSummary, Seq,

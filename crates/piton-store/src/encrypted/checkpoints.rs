@@ -16,7 +16,7 @@ use crate::{CheckpointError, CheckpointStore, Expected, Saved, StoreError};
 /// Under which id the key is kept, wrapped.
 const RING: &str = "piton.keys";
 
-/// A [`CheckpointStore`] whose content is encrypted. [`EmbeddedStore`](crate::EmbeddedStore) makes an encrypted store of
+/// A [`CheckpointStore`] whose content is encrypted. `piton_log::EmbeddedStore` makes an encrypted store of
 /// it.
 pub struct EncryptedCheckpointStore {
     inner: Arc<dyn CheckpointStore>,

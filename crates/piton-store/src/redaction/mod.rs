@@ -125,7 +125,7 @@ impl Redaction {
     }
 
     /// The value for an entry of a map, or for an item of a list if there is no key.
-    pub(crate) fn entry(&self, key: Option<&str>, value: &Value) -> Value {
+    pub fn entry(&self, key: Option<&str>, value: &Value) -> Value {
         match key.and_then(|key| self.finder.named(key)) {
             Some(name) => self.field(&name, value, Manner::Stored, 0),
             None => self.value(value),

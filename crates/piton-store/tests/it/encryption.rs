@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
 use piton_store::{
-    Blobs as _, Content, Draft, DraftPart, EncryptedStore, Key, NewRun, RunLog, Section, Segment, SegmentInfo, Span,
-    Store, StoreError, is_encrypted,
+    Blobs as _, EncryptedStore, Key, Section, Segment, SegmentInfo, Span, Store, StoreError, is_encrypted,
 };
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_testing::SeededRandom;

@@ -1,11 +1,6 @@
-//! The decorators of this crate pass the conformance suite; logs over stores keep what they are given.
+//! The decorators of this crate pass the conformance suite.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like the tests themselves")]
 
-mod differences;
 mod encryption;
-mod growing;
-mod logs;
-mod merges;
-mod segments;
 mod stores;
 mod support;

@@ -45,11 +45,13 @@ mod encrypted_memory {
     use super::*;
 
     piton_store::conformance!(Encrypted::new(Memory(Arc::new(ObjectStore::in_memory()))));
+    piton_log::conformance!(Encrypted::new(Memory(Arc::new(ObjectStore::in_memory()))));
 }
 
 mod checkpoint_stores {
+    use piton_log::LogCheckpointStore;
     use piton_store::conformance::{checkpoint_store_behaves, runtime};
-    use piton_store::{CheckpointStore, EncryptedCheckpointStore, LogCheckpointStore, MemoryCheckpointStore};
+    use piton_store::{CheckpointStore, EncryptedCheckpointStore, MemoryCheckpointStore};
 
     use super::*;
 
@@ -92,11 +94,12 @@ mod metered_memory {
     }
 
     piton_store::conformance!(Metered(Memory(Arc::new(ObjectStore::in_memory()))));
+    piton_log::conformance!(Metered(Memory(Arc::new(ObjectStore::in_memory()))));
 
     /// What is counted is what was done: commits of either kind, their bytes, and what failed.
     #[tokio::test]
     async fn a_metered_store_counts() {
-        use piton_store::{Content, Draft, DraftPart, NewRun, RunLog};
+        use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
         use piton_types::{Durability, EntryKind, Timestamp, Value};
         let metered = MeteredStore::new(Arc::new(ObjectStore::in_memory()));
         let metrics = metered.metrics();
@@ -144,4 +147,5 @@ mod redacted_memory {
     }
 
     piton_store::conformance!(Redacted(Memory(Arc::new(ObjectStore::in_memory())), redaction()));
+    piton_log::conformance!(Redacted(Memory(Arc::new(ObjectStore::in_memory())), redaction()));
 }

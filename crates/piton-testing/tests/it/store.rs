@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use piton_log::{Draft, NewRun, RunLog};
 use piton_store::{
-    Blobs, Capabilities, Commit, Draft, Log, NewRun, PackId, RunIndex, RunLog, RunQuery, Section, Segment, SegmentInfo,
-    Span, Store, StoreError,
+    Blobs, Capabilities, Commit, Log, PackId, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store,
+    StoreError,
 };
 use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, ManualClock};

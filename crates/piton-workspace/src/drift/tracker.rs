@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use piton_store::{Draft, RunLog, Span, StoreError};
+use piton_log::{Draft, RunLog};
+use piton_store::{Span, StoreError};
 use piton_types::{Durability, EntryKind, RunId, Seq, Timestamp, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 

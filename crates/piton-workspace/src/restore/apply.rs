@@ -20,7 +20,8 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use piton_store::{ContentReader, Hashing, StoreError};
+use piton_log::ContentReader;
+use piton_store::{Hashing, StoreError};
 use piton_types::BlobId;
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};

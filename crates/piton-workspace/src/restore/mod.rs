@@ -17,7 +17,8 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use piton_store::{ContentWriter, PackId, RunLog, StoreError};
+use piton_log::{ContentWriter, RunLog};
+use piton_store::{PackId, StoreError};
 use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId, Seq};
 use tokio::runtime::Handle;
 

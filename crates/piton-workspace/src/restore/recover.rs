@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use piton_store::ContentReader;
+use piton_log::ContentReader;
 use piton_types::{BlobId, CheckpointRef, Seq};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;

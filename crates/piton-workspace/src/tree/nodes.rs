@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use piton_store::ContentReader;
+use piton_log::ContentReader;
 use piton_types::BlobId;
 
 use super::Entry;

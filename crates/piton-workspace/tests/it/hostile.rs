@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use piton_store::{Content, ContentWriter, Draft, DraftPart, RunLog};
+use piton_log::{Content, ContentWriter, Draft, DraftPart, RunLog};
 use piton_testing::scratch::tiny_tmpfs;
 use piton_types::{BlobId, CheckpointRef, EntryKind, PartName, Timestamp, Value};
 use piton_workspace::{Goal, RestoreOptions, WorkspaceError, WorkspaceOptions};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_log::upkeep::check;
 use piton_store::Store;
-use piton_store::upkeep::check;
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::{CrashStore, Fault};
 use piton_types::CheckpointRef;

@@ -12,8 +12,9 @@ use piton::upkeep::{check, drop_removed};
 use piton::workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
 use piton::{Context, ObjectStore, Retention, RunKind, RunStatus, Seq, Store, StoreError, SystemClock, Value};
 use piton::{FolderOptions, SqliteOptions, SqliteStore};
-use piton_store::state::State;
-use piton_store::{Content, Draft, DraftPart, EncryptedStore, Key, NewRun, PackState, RunLog, RunQuery};
+use piton_log::state::State;
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_store::{EncryptedStore, Key, PackState, RunQuery};
 
 use piton_testing::level::{by_level, sample};
 use piton_testing::scratch::Scratch;

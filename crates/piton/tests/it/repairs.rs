@@ -10,7 +10,8 @@ use piton::{
     DamagedWal, FolderOptions, ObjectStore, RunStatus, SqliteOptions, SqliteStore, Store, StoreError, SystemClock,
     Value, gather_damaged,
 };
-use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, RunQuery, Span};
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_store::{RunQuery, Span};
 
 use piton_testing::level::by_level;
 use piton_testing::scratch::{Scratch, copy_tree};

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use piton_log::RunLog;
 use piton_runtime::{Context, History, RunError};
-use piton_store::{RunLog, Span, Store};
+use piton_store::{Span, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::level::by_level;
 use piton_testing::{CrashStore, Fault};

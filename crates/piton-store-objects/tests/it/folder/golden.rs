@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton_store::{Content, Draft, DraftPart, EncryptedStore, Key, NewRun, RunLog, Span, Store, StoreError};
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_store::{EncryptedStore, Key, Span, Store, StoreError};
 use piton_testing::SeededRandom;
 use piton_testing::scratch::{Scratch, copy_tree};
 use piton_types::{EntryKind, Timestamp, Value};

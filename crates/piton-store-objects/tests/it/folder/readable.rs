@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Store};
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_store::Store;
 use piton_testing::scratch::Scratch;
 use piton_types::{EntryKind, Timestamp, Value};
 

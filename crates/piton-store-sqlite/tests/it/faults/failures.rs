@@ -5,7 +5,8 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use piton_store::{Content, Draft, DraftPart, NewRun, RunLog, Span, Store, StoreError, Upkeep as _};
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_store::{Span, Store, StoreError, Upkeep as _};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process;
 use piton_testing::scratch::{Scratch, TinyFs, tiny_tmpfs};

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use piton_store::{Draft, NewRun, RunLog, Span, Store, StoreError};
+use piton_log::{Draft, NewRun, RunLog};
+use piton_store::{Span, Store, StoreError};
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::process::signal_process;

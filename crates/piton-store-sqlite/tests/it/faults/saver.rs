@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use piton_store::state::{State, encode};
-use piton_store::{Content, Draft, DraftPart, Log as _, NewRun, RunLog, Span, Store, StoreError};
+use piton_log::state::{State, encode};
+use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_store::{Log as _, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::SeededRandom;
 use piton_types::{Durability, EntryKind, PartName, RunId, Seq, Timestamp, Value};

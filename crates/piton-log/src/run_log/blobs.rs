@@ -1,0 +1,463 @@
+//! Finding the nodes of a run: in the packs of its newest entries, in its segments, in staged packs, in
+//! the run that it was forked from.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use piton_types::{BlobId, RunId, Seq};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::append::GROUP;
+use crate::pack::Pack;
+use crate::segment::{SegmentIndex, SegmentNodes};
+use crate::state::NodeSource;
+use piton_store::{PackId, Record, Section, SegmentInfo, Span, Store, StoreError};
+
+/// What opened segments and staged packs may take in memory before they are dropped.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Something that holds nodes, opened.
+#[derive(Clone)]
+pub(super) enum Holding {
+    Pack(Arc<Pack>),
+    Segment(Arc<SegmentNodes>),
+}
+
+impl Holding {
+    /// Whether both are the same one.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pack(a), Self::Pack(b)) => Arc::ptr_eq(a, b),
+            (Self::Segment(a), Self::Segment(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// What will be looked for next, as far as whoever looks for a node can tell.
+#[derive(Clone, Copy)]
+pub(super) enum Next {
+    /// Nothing in particular.
+    Nothing,
+    /// Nodes that are at most as new.
+    Older,
+    /// Nodes from anywhere in the run.
+    All,
+}
+
+/// Where the nodes of one run are.
+pub(super) struct RunBlobs {
+    store: Arc<dyn Store>,
+    run: RunId,
+    /// The newest entry whose pack is read.
+    end: Seq,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// Packs of entries that aren't folded.
+    packs: BTreeMap<Seq, Arc<Pack>>,
+    /// How much of the tail has been read, newest first; what was added since came through this handle.
+    tail: Tail,
+    segments: Option<Vec<(SegmentInfo, Arc<SegmentIndex>)>>,
+    nodes: HashMap<SegmentInfo, Arc<SegmentNodes>>,
+    /// Segments that are being opened ahead.
+    ahead: HashMap<SegmentInfo, JoinHandle<Result<Option<SegmentNodes>, StoreError>>>,
+    staged: HashMap<PackId, Arc<Pack>>,
+}
+
+/// Which entries that aren't folded have been looked at for packs.
+#[derive(Clone, Copy, Default)]
+enum Tail {
+    #[default]
+    Unread,
+    /// From this one on.
+    From(Seq),
+    Read,
+}
+
+/// How often a node is looked for whose neighbours were folded meanwhile.
+const RETRIES: u32 = 3;
+
+/// How many segments are opened ahead at a time.
+const AHEAD: usize = 2;
+
+/// How many entries are read in one go on the way back through the tail, at most.
+const TAIL_STEP: usize = 256;
+
+impl RunBlobs {
+    pub(super) fn new(store: Arc<dyn Store>, run: RunId) -> Self {
+        Self { store, run, end: Seq(u32::MAX), cache: Mutex::default() }
+    }
+
+    /// Of the run up to an entry: what is behind it isn't read.
+    pub(super) fn up_to(store: Arc<dyn Store>, run: RunId, seq: Seq) -> Self {
+        Self { end: seq, ..Self::new(store, run) }
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().expect("no code that holds this lock panics")
+    }
+
+    /// Remembers the pack of a new entry.
+    pub(super) fn add(&self, seq: Seq, pack: Arc<Pack>) {
+        self.cache().packs.insert(seq, pack);
+    }
+
+    /// Drops what was remembered of entries that didn't get into the log.
+    pub(super) fn forget_from(&self, first: Seq) {
+        self.cache().packs.split_off(&first);
+    }
+
+    /// Drops what has been folded into a segment.
+    pub(super) fn forget_folded(&self, info: SegmentInfo) {
+        let mut cache = self.cache();
+        cache.packs.retain(|seq, _| !(info.first..=info.last).contains(seq));
+        cache.segments = None;
+        cache.stop_opening();
+    }
+
+    /// Finds a node, and sees to it that it can be read.
+    async fn find_whole(&self, id: BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
+        for _ in 0..RETRIES {
+            let Some(found) = self.find_here(id, next).await? else { return Ok(None) };
+            match &found {
+                (Holding::Pack(pack), place) if !pack.is_whole(*place) => {
+                    let Some(gone) = self.complete(pack, *place).await? else { return Ok(Some(found)) };
+                    // Its group has been folded since: what is remembered of it is of no use, and a segment has it.
+                    let mut cache = self.cache();
+                    cache.packs.retain(|seq, _| seq.0 / GROUP != gone.0 / GROUP);
+                    cache.tail = Tail::Unread;
+                }
+                _ => return Ok(Some(found)),
+            }
+        }
+        Err(StoreError::corrupt(format!("blob {id} of run {}", self.run), "what it builds on is missing"))
+    }
+
+    /// Puts a node together from its base, and that from its own, and so on within a group of entries. Says
+    /// which of those entries isn't there, if one isn't.
+    async fn complete(&self, pack: &Arc<Pack>, place: u32) -> Result<Option<Seq>, StoreError> {
+        let mut unfinished = vec![(Arc::clone(pack), place)];
+        while let Some((pack, place)) = unfinished.last()
+            && !pack.is_whole(*place)
+        {
+            let base = pack.base(*place)?;
+            let Some(pack) = self.pack_of(base.seq).await? else { return Ok(Some(base.seq)) };
+            if base.place as usize >= pack.len() || unfinished.len() > GROUP as usize {
+                let what = format!("the pack of entry {} of run {}", base.seq, self.run);
+                return Err(StoreError::corrupt(what, "another one builds on what it doesn't have"));
+            }
+            unfinished.push((pack, base.place));
+        }
+        for pair in unfinished.windows(2).rev() {
+            let [(pack, place), (base, base_place)] = pair else { continue };
+            pack.complete(*place, base.node(*base_place))?;
+        }
+        Ok(None)
+    }
+
+    /// The pack of an entry that isn't folded.
+    async fn pack_of(&self, seq: Seq) -> Result<Option<Arc<Pack>>, StoreError> {
+        let known = self.cache().packs.get(&seq).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        // Those before it are likely to be needed next.
+        let from = Seq(seq.0 / GROUP * GROUP);
+        let span = Span { from, to: seq, packs: true, ..Span::ALL };
+        for record in self.store.read(&self.run, span).await? {
+            self.remember(&record)?;
+        }
+        Ok(self.cache().packs.get(&seq).cloned())
+    }
+
+    /// A value is loaded, or begins to be: what was opened ahead for another isn't wanted any more.
+    pub(super) fn stop_opening(&self) {
+        self.cache().stop_opening();
+    }
+
+    /// The bytes of a node that can be read.
+    fn bytes(&self, (holding, place): &(Holding, u32)) -> Result<Bytes, StoreError> {
+        match holding {
+            Holding::Pack(pack) => Ok(Bytes::copy_from_slice(pack.node(*place))),
+            Holding::Segment(nodes) => nodes.canonical(self.store.hashing(), *place),
+        }
+    }
+
+    /// Finds a node.
+    pub(super) async fn find(&self, id: BlobId, next: Next) -> Result<(Holding, u32), StoreError> {
+        if let Some(found) = self.find_whole(id, next).await? {
+            return Ok(found);
+        }
+        // A fork's older nodes are in the run it came from, and so on up. Where a run came from isn't covered by a hash,
+        // so a damaged store may say that they came from each other.
+        let mut seen = HashSet::from([self.run.clone()]);
+        let mut run = self.run.clone();
+        while let Some(parent) = self.store.summary(&run).await?.and_then(|summary| summary.parent) {
+            run = parent.run;
+            if !seen.insert(run.clone()) {
+                break;
+            }
+            let parent = Self::new(Arc::clone(&self.store), run.clone());
+            if let Some(found) = Box::pin(parent.find_whole(id, Next::Nothing)).await? {
+                return Ok(found);
+            }
+        }
+        Err(StoreError::NotFound { what: format!("blob {id} of run {}", self.run) })
+    }
+
+    async fn find_here(&self, id: BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
+        if let Some(found) = self.cache().find(&id) {
+            return Ok(Some(found));
+        }
+        for fresh in [false, true] {
+            if let Some(found) = self.find_in_tail(&id).await? {
+                return Ok(Some(found));
+            }
+            self.read_indexes(fresh).await?;
+            if let Some(found) = self.find_indexed(&id, next).await? {
+                return Ok(Some(found));
+            }
+            if let [Some(pack)] = self.store.locate(&[id]).await?.as_slice() {
+                let opened = Arc::new(Pack::open_from(self.store.hashing(), self.store.pack(*pack).await?)?);
+                if let Some(place) = opened.place(&id) {
+                    self.cache().keep_pack(*pack, &opened);
+                    return Ok(Some((Holding::Pack(opened), place)));
+                }
+            }
+            // Something may have been folded between the two reads: once more, from the start.
+            self.cache().tail = Tail::Unread;
+        }
+        self.find_unindexed(&id).await
+    }
+
+    /// The newest entry of the run; its pack is remembered.
+    pub(super) async fn read_newest(&self) -> Result<Option<Record>, StoreError> {
+        let newest = self.store.read(&self.run, Span { packs: true, ..Span::newest(1) }).await?.pop();
+        if let Some(record) = &newest {
+            self.remember(record)?;
+            self.cache().tail = Tail::From(record.seq);
+        }
+        Ok(newest)
+    }
+
+    /// Goes back through the tail, in growing steps, until the node is found.
+    async fn find_in_tail(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+        let mut step = 4;
+        loop {
+            let (found, tail) = {
+                let cache = self.cache();
+                (cache.find(id), cache.tail)
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+            let to = match tail {
+                Tail::Read | Tail::From(Seq(0)) => return Ok(None),
+                Tail::Unread => self.end,
+                Tail::From(seq) => Seq(seq.0 - 1),
+            };
+            let records = match self.store.read(&self.run, Span { to, packs: true, ..Span::newest(step) }).await {
+                Err(StoreError::NotFound { .. }) => Vec::new(),
+                other => other?,
+            };
+            for record in &records {
+                self.remember(record)?;
+            }
+            let ended = records.len() < step;
+            self.cache().tail = match records.last() {
+                Some(oldest) if !ended => Tail::From(oldest.seq),
+                _ => Tail::Read,
+            };
+            step = (step * 4).min(TAIL_STEP);
+        }
+    }
+
+    fn remember(&self, record: &Record) -> Result<(), StoreError> {
+        let known = self.cache().packs.contains_key(&record.seq);
+        if record.pack.is_empty() || known {
+            return Ok(());
+        }
+        let pack = Pack::open_from(self.store.hashing(), record.pack.clone()).map_err(|error| {
+            StoreError::corrupt(format!("the pack of entry {} of run {}", record.seq, self.run), error.to_string())
+        })?;
+        self.add(record.seq, Arc::new(pack));
+        Ok(())
+    }
+
+    async fn read_indexes(&self, fresh: bool) -> Result<(), StoreError> {
+        if !fresh && self.cache().segments.is_some() {
+            return Ok(());
+        }
+        let segments = match self.store.segments(&self.run).await {
+            Err(StoreError::NotFound { .. }) => Vec::new(),
+            other => other?,
+        };
+        let known: HashMap<_, _> = self.cache().segments.take().into_iter().flatten().collect();
+        let mut indexes = Vec::with_capacity(segments.len());
+        for info in segments {
+            let index = match known.get(&info) {
+                Some(index) => Arc::clone(index),
+                None => match self.store.section(&self.run, info, Section::Index).await {
+                    // Merged into a larger one meanwhile, which a fresh look will find.
+                    Err(StoreError::NotFound { .. }) => continue,
+                    bytes => Arc::new(SegmentIndex::open(&self.run, info, &bytes?)?),
+                },
+            };
+            indexes.push((info, index));
+        }
+        self.cache().segments = Some(indexes);
+        Ok(())
+    }
+
+    async fn find_indexed(&self, id: &BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
+        let candidates: Vec<(SegmentInfo, u32)> = {
+            let cache = self.cache();
+            let newest_first = cache.segments.iter().flatten().rev();
+            newest_first.flat_map(|(info, index)| index.find(id).map(|place| (*info, place))).collect()
+        };
+        // A prefix of eight bytes that two ids share is all but impossible; whole ids decide then.
+        let certain = candidates.len() == 1;
+        for (info, place) in candidates {
+            let Some(nodes) = self.segment(info, next).await? else { return Ok(None) };
+            if place as usize >= nodes.len() {
+                return Err(StoreError::corrupt(
+                    format!("segment {info} of run {}", self.run),
+                    "its index leads nowhere",
+                ));
+            }
+            if certain || nodes.ids(self.store.hashing())?[place as usize] == *id {
+                return Ok(Some((Holding::Segment(nodes), place)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slow way: every id of every segment is computed. Only for a node that no entry's state had at
+    /// the end of its segment, asked for by a state that was opened in the middle of it.
+    async fn find_unindexed(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
+        let segments: Vec<_> = self.cache().segments.iter().flatten().map(|(info, _)| *info).collect();
+        for info in segments.into_iter().rev() {
+            let Some(nodes) = self.segment(info, Next::Nothing).await? else { continue };
+            if let Some(place) = nodes.ids(self.store.hashing())?.iter().position(|found| found == id) {
+                let place = u32::try_from(place).expect("a segment has far fewer nodes");
+                return Ok(Some((Holding::Segment(nodes), place)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An opened segment, or `None` if it has been merged meanwhile.
+    async fn segment(&self, info: SegmentInfo, next: Next) -> Result<Option<Arc<SegmentNodes>>, StoreError> {
+        let ahead = {
+            let mut cache = self.cache();
+            if let Some(nodes) = cache.nodes.get(&info) {
+                return Ok(Some(Arc::clone(nodes)));
+            }
+            cache.ahead.remove(&info)
+        };
+        let ahead = match ahead {
+            Some(ahead) => ahead.await,
+            None => {
+                self.open_ahead(info, next);
+                Ok(Ok(None))
+            }
+        };
+        // What went wrong on the way is found again here, if it still is.
+        let opened = match ahead {
+            Ok(Ok(Some(nodes))) => Some(nodes),
+            _ => open_segment(&*self.store, &self.run, info).await?,
+        };
+        let Some(nodes) = opened.map(Arc::new) else { return Ok(None) };
+        self.cache().keep_segment(info, &nodes);
+        Ok(Some(nodes))
+    }
+
+    /// Begins to open segments that are most likely needed with this one, on another thread: those that ended with a
+    /// state of which they have much.
+    fn open_ahead(&self, info: SegmentInfo, next: Next) {
+        let is_near = |other: &SegmentInfo| match next {
+            Next::Nothing => false,
+            Next::Older => other.last < info.first,
+            Next::All => *other != info,
+        };
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut cache = self.cache();
+        let likely: Vec<_> = cache
+            .segments
+            .iter()
+            .flatten()
+            .rev()
+            .filter(|(other, index)| is_near(other) && index.len() as u64 > 2 * other.len())
+            .map(|(other, _)| *other)
+            .filter(|other| !cache.nodes.contains_key(other) && !cache.ahead.contains_key(other))
+            .take(AHEAD.saturating_sub(cache.ahead.len()))
+            .collect();
+        for info in likely {
+            let (store, run) = (Arc::clone(&self.store), self.run.clone());
+            cache.ahead.insert(info, runtime.spawn(async move { open_segment(&*store, &run, info).await }));
+        }
+    }
+}
+
+/// Opens a segment; `None` if it has been merged meanwhile.
+async fn open_segment(store: &dyn Store, run: &RunId, info: SegmentInfo) -> Result<Option<SegmentNodes>, StoreError> {
+    match store.section(run, info, Section::Nodes).await {
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        bytes => SegmentNodes::open(run, info, &bytes?).map(Some),
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.stop_opening();
+    }
+}
+
+impl Cache {
+    /// Gives up segments that nobody waits for any more: they hold on to the store and to the runtime that opens them.
+    fn stop_opening(&mut self) {
+        self.ahead.drain().for_each(|(_, opening)| opening.abort());
+    }
+
+    fn find(&self, id: &BlobId) -> Option<(Holding, u32)> {
+        self.packs
+            .values()
+            .rev()
+            .chain(self.staged.values())
+            .find_map(|pack| pack.place(id).map(|place| (Holding::Pack(Arc::clone(pack)), place)))
+    }
+
+    fn keep_pack(&mut self, id: PackId, pack: &Arc<Pack>) {
+        self.make_room(pack.size());
+        self.staged.insert(id, Arc::clone(pack));
+    }
+
+    fn keep_segment(&mut self, info: SegmentInfo, nodes: &Arc<SegmentNodes>) {
+        self.make_room(nodes.size());
+        self.nodes.insert(info, Arc::clone(nodes));
+    }
+
+    /// Drops everything when full: what is needed again is read again, and a long-lived handle stays small.
+    fn make_room(&mut self, size: usize) {
+        let used: usize = self.staged.values().map(|pack| pack.size()).sum::<usize>()
+            + self.nodes.values().map(|nodes| nodes.size()).sum::<usize>();
+        if used + size > CACHE_BYTES {
+            self.staged.clear();
+            self.nodes.clear();
+        }
+    }
+}
+
+#[async_trait]
+impl NodeSource for RunBlobs {
+    async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
+        let found = self.find(id, Next::Nothing).await?;
+        self.bytes(&found)
+    }
+}

@@ -1,0 +1,135 @@
+//! Whole values from packs and segments, without a copy of each node: the decoder reads nodes where they
+//! lie, follows references inside a pack or segment by place, and asks for another one only when a
+//! reference leads out.
+
+use bytes::Bytes;
+use piton_types::{BlobId, Value};
+
+use super::blobs::{Holding, Next, RunBlobs};
+use crate::codec::Reader;
+use crate::segment::{SegmentNodes, Target};
+use crate::state::IdMap;
+use crate::state::decode::{Decoder, Nodes, Progress, Resolved};
+use piton_store::StoreError;
+
+/// The holdings that a value is spread over.
+#[derive(Default)]
+struct Graph {
+    holdings: Vec<Holding>,
+    /// References that led out of their holding.
+    far: IdMap<Place>,
+    /// A node that is in no holding: the top of an entry's body.
+    top: Bytes,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Top,
+    In { holding: u32, place: u32 },
+}
+
+impl Graph {
+    /// Makes a node known that a reference leads to.
+    fn add(&mut self, id: BlobId, holding: &Holding, place: u32) {
+        let place = self.place(holding, place);
+        self.far.insert(id, place);
+    }
+
+    /// The place of a node.
+    fn place(&mut self, holding: &Holding, place: u32) -> Place {
+        let known = self.holdings.iter().position(|known| known.is(holding));
+        let holding = known.unwrap_or_else(|| {
+            self.holdings.push(holding.clone());
+            self.holdings.len() - 1
+        });
+        Place::In { holding: u32::try_from(holding).expect("far fewer holdings"), place }
+    }
+
+    /// A node that a reference leads to, out of its own holding.
+    fn elsewhere(&self, id: BlobId) -> Resolved<Place> {
+        if let Some(place) = self.far.get(&id) {
+            return Resolved::Here(*place);
+        }
+        let packs = self.holdings.iter().zip(0..).filter_map(|(holding, n)| match holding {
+            Holding::Pack(pack) => Some((pack, n)),
+            Holding::Segment(_) => None,
+        });
+        for (pack, holding) in packs {
+            if let Some(place) = pack.place(&id).filter(|place| pack.is_whole(*place)) {
+                return Resolved::Here(Place::In { holding, place });
+            }
+        }
+        Resolved::Missing(id)
+    }
+}
+
+impl Nodes for Graph {
+    type Ref = Place;
+
+    const CANONICAL: bool = false;
+
+    fn node(&self, node: Place) -> Result<&[u8], StoreError> {
+        Ok(match node {
+            Place::Top => &self.top,
+            Place::In { holding, place } => match &self.holdings[holding as usize] {
+                Holding::Pack(pack) => pack.node(place),
+                Holding::Segment(nodes) => nodes.compact(place),
+            },
+        })
+    }
+
+    fn child(&self, parent: Place, reader: &mut Reader<'_>) -> Result<Resolved<Place>, StoreError> {
+        let Place::In { holding, place } = parent else { return Ok(self.elsewhere(reader.id()?)) };
+        match &self.holdings[holding as usize] {
+            Holding::Pack(pack) => {
+                let id = reader.id()?;
+                Ok(match pack.place(&id).filter(|place| pack.is_whole(*place)) {
+                    Some(place) => Resolved::Here(Place::In { holding, place }),
+                    None => self.elsewhere(id),
+                })
+            }
+            Holding::Segment(_) => Ok(match SegmentNodes::reference(place, reader)? {
+                Target::Near(place) => Resolved::Here(Place::In { holding, place }),
+                Target::Far(id) => self.elsewhere(id),
+            }),
+        }
+    }
+}
+
+impl RunBlobs {
+    /// The value with this root.
+    pub(super) async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
+        let mut graph = Graph::default();
+        self.stop_opening();
+        let (holding, place) = self.find(root, Next::Older).await?;
+        let top = graph.place(&holding, place);
+        // What a segment has refers to nothing newer.
+        let next = if matches!(holding, Holding::Segment(_)) { Next::Older } else { Next::All };
+        let loaded = self.decode(graph, Decoder::new(top), next).await;
+        self.stop_opening();
+        loaded
+    }
+
+    /// The value whose top node is at hand and the rest of which is stored.
+    pub(super) async fn load_inline(&self, top: Bytes) -> Result<Value, StoreError> {
+        self.decode(Graph { top, ..Graph::default() }, Decoder::new(Place::Top), Next::Nothing).await
+    }
+
+    async fn decode(&self, mut graph: Graph, mut decoder: Decoder<Place>, next: Next) -> Result<Value, StoreError> {
+        loop {
+            match decoder.run(&graph)? {
+                Progress::Done(value) => return Ok(value),
+                Progress::Missing(id) => {
+                    // An unknown root is a mistake of whoever asks; a node that another one names is lost.
+                    let (holding, place) = self.find(id, next).await.map_err(|error| match error {
+                        StoreError::NotFound { what } => {
+                            StoreError::corrupt("a stored value", format!("{what} is missing"))
+                        }
+                        other => other,
+                    })?;
+                    graph.add(id, &holding, place);
+                }
+            }
+        }
+    }
+}

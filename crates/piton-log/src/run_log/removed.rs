@@ -1,0 +1,70 @@
+//! Checkpoints that were given up. The entry of one stays where it is, as every entry does; another entry says that
+//! its state need not be kept. What only it had is dropped later, by [`upkeep`](crate::upkeep).
+//!
+//! Whoever writes to the log after that has seen it: the commit rule sees to it, because his next commit conflicts.
+//! From then on he takes nothing for stored that he stored before.
+
+use std::collections::BTreeSet;
+
+use piton_types::{EntryKind, Seq, Value};
+
+use super::{Draft, RunLog};
+use crate::SealedEntry;
+use piton_store::{Span, StoreError};
+
+/// Which checkpoints an entry of kind `Removed` is about.
+const CHECKPOINTS: &str = "checkpoints";
+/// Why.
+const REASON: &str = "reason";
+
+/// What was removed from a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// The checkpoints.
+    pub checkpoints: BTreeSet<Seq>,
+    /// The newest entry that says so.
+    pub last: Option<Seq>,
+}
+
+impl RunLog {
+    /// Which checkpoints were removed, of all that the log has.
+    pub async fn removed(&self) -> Result<Removed, StoreError> {
+        self.removed_in(&self.entries(Span::ALL).await?).await
+    }
+
+    /// Which checkpoints these entries remove.
+    pub async fn removed_in(&self, entries: &[SealedEntry]) -> Result<Removed, StoreError> {
+        let mut removed = Removed::default();
+        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Removed) {
+            let body = self.body(entry).await?;
+            let listed = body.field(CHECKPOINTS).and_then(Value::as_list).unwrap_or_default();
+            removed.checkpoints.extend(listed.iter().filter_map(|seq| Some(Seq(u32::try_from(seq.as_i64()?).ok()?))));
+            removed.last = Some(entry.seq);
+        }
+        Ok(removed)
+    }
+
+    /// Gives checkpoints up. That is nothing which the run did: it is as old afterwards as it was before.
+    pub async fn remove_checkpoints(&mut self, checkpoints: &BTreeSet<Seq>, reason: &str) -> Result<Seq, StoreError> {
+        let listed = checkpoints.iter().map(|seq| Value::from(i64::from(seq.0))).collect::<Vec<_>>();
+        let mut draft = Draft::new(EntryKind::Removed, self.at);
+        draft.label = format!("{} checkpoints removed", checkpoints.len());
+        draft.body = Value::map([(CHECKPOINTS, listed.into()), (REASON, Value::from(reason))]);
+        let seq = self.append(draft).await?;
+        self.distrust();
+        Ok(seq)
+    }
+
+    /// After an entry of this kind was appended: takes nothing for stored any more if it removed something.
+    pub(crate) fn forget_if_removed(&mut self, kind: EntryKind) {
+        if kind == EntryKind::Removed {
+            self.distrust();
+        }
+    }
+
+    /// Takes nothing for stored any more that this handle stored.
+    pub(super) fn distrust(&mut self) {
+        self.removals += 1;
+        self.known.clear();
+    }
+}
