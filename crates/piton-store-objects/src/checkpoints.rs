@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::folder::{FolderObjects, FolderOptions};
 use crate::names::escape;
-use crate::objects::{Objects, Part, Version};
+use crate::objects::{Objects as _, change, read};
 
 /// How many checkpoints were ever created.
 const CREATED: &str = "created.json";
@@ -55,58 +55,52 @@ impl FileCheckpointStore {
         Ok(Self { objects })
     }
 
-    async fn read(&self, id: &str) -> Result<Option<(Checkpoint, Version)>, StoreError> {
-        let name = name(id);
-        let Some(object) = self.objects.get(&name, Part::Whole).await? else { return Ok(None) };
-        let saved: Checkpoint = checked::open(&object.bytes, || name.clone())?;
-        match saved.id == id {
-            true => Ok(Some((saved, object.version))),
-            false => Err(StoreError::corrupt(name, format!("it is the checkpoint of {:?}", saved.id))),
-        }
-    }
-
     /// A number that no creation had before.
     async fn create_number(&self) -> Result<u32, StoreError> {
+        change(&self.objects, CREATED, Durability::Durable, |old: Result<Option<Created>, _>| {
+            let count = old?.map_or(0, |old| old.count).checked_add(1);
+            let count = count.ok_or_else(|| StoreError::corrupt(CREATED, "it can't count further"))?;
+            Ok((Some(Created { format: FORMAT, count }), count))
+        })
+        .await
+    }
+
+    /// The new version; `None` if something else is there than was expected.
+    async fn replace(&self, id: &str, bytes: Bytes, expected: Expected) -> Result<Option<u64>, StoreError> {
+        let name = name(id);
         loop {
-            let old = self.objects.get(CREATED, Part::Whole).await?;
-            let count = match &old {
-                None => 0,
-                Some(object) => checked::open::<Created>(&object.bytes, || CREATED.to_owned())?.count,
+            let fresh = match read::<Checkpoint>(&self.objects, &name).await? {
+                None => Some(self.create_number().await?),
+                Some(_) => None,
             };
-            let count = count.checked_add(1).ok_or_else(|| StoreError::corrupt(CREATED, "it can't count further"))?;
-            let bytes: Bytes = checked::seal(&Created { format: FORMAT, count })?.into();
-            let done = match old {
-                None => self.objects.create(CREATED, bytes, Durability::Durable).await?,
-                Some(old) => self.objects.replace(CREATED, bytes, &old.version, Durability::Durable).await?,
-            };
-            if done {
-                return Ok(count);
+            let saved = change(&self.objects, &name, Durability::Durable, |old| {
+                let old = of_id(old?, id)?;
+                let now = old.as_ref().map_or(Expected::Absent, |old| Expected::Version(old.version()));
+                if expected != Expected::Any && expected != now {
+                    return Ok((None, Some(None)));
+                }
+                // Deleted since it was read: it takes a number of its own.
+                let Some(created) = old.as_ref().map(|old| old.created).or(fresh) else { return Ok((None, None)) };
+                let saves = old.map_or(Some(0), |old| old.saves.checked_add(1));
+                let saves = saves.ok_or_else(|| StoreError::corrupt(&name, "it can't count further"))?;
+                let saved = Checkpoint { format: FORMAT, id: id.to_owned(), created, saves, bytes: bytes.clone() };
+                let version = saved.version();
+                Ok((Some(saved), Some(Some(version))))
+            });
+            if let Some(version) = saved.await? {
+                return Ok(version);
             }
         }
     }
+}
 
-    async fn replace(&self, id: &str, bytes: Bytes, expected: Expected) -> Result<Option<u64>, StoreError> {
-        loop {
-            let old = self.read(id).await?;
-            let now = old.as_ref().map_or(Expected::Absent, |(saved, _)| Expected::Version(saved.version()));
-            if expected != Expected::Any && expected != now {
-                return Ok(None);
-            }
-            let next = old.as_ref().and_then(|(saved, _)| Some((saved.created, saved.saves.checked_add(1)?)));
-            let (created, saves) = match next {
-                Some(next) => next,
-                None => (self.create_number().await?, 0),
-            };
-            let saved = Checkpoint { format: FORMAT, id: id.to_owned(), created, saves, bytes: bytes.clone() };
-            let content = checked::seal(&saved)?.into();
-            let done = match old {
-                None => self.objects.create(&name(id), content, Durability::Durable).await?,
-                Some((_, version)) => self.objects.replace(&name(id), content, &version, Durability::Durable).await?,
-            };
-            if done {
-                return Ok(Some(saved.version()));
-            }
+/// The checkpoint, which must be that of `id`.
+fn of_id(saved: Option<Checkpoint>, id: &str) -> Result<Option<Checkpoint>, StoreError> {
+    match saved {
+        Some(saved) if saved.id != id => {
+            Err(StoreError::corrupt(name(id), format!("it is the checkpoint of {:?}", saved.id)))
         }
+        saved => Ok(saved),
     }
 }
 
@@ -129,8 +123,9 @@ impl CheckpointStore for FileCheckpointStore {
     }
 
     async fn load(&self, id: &str) -> Result<Option<Saved>, CheckpointError> {
-        let saved = self.read(id).await.map_err(|error| failed(&error))?;
-        Ok(saved.map(|(saved, _)| Saved { version: saved.version(), bytes: saved.bytes }))
+        let saved = read(&self.objects, &name(id)).await.and_then(|read| of_id(read.map(|(saved, _)| saved), id));
+        let saved = saved.map_err(|error| failed(&error))?;
+        Ok(saved.map(|saved| Saved { version: saved.version(), bytes: saved.bytes }))
     }
 
     async fn delete(&self, id: &str) -> Result<(), CheckpointError> {

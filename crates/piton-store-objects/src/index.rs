@@ -5,16 +5,14 @@
 //! holder out.
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use piton_store::checked::{self, FORMAT};
+use piton_store::checked::FORMAT;
 use piton_store::{Lease, RunIndex, RunQuery, StoreError};
 use piton_types::{Durability, Fence, Holder, RunId, RunSummary};
 use serde::{Deserialize, Serialize};
 
 use crate::names::{RUNS, run_of};
-use crate::objects::{Objects, Part, Version};
+use crate::objects::{Objects, change, read};
 use crate::readable;
-use crate::run::Run;
 use crate::store::ObjectStore;
 
 /// `lease.json`.
@@ -27,23 +25,6 @@ struct LeaseObject {
     fence: Fence,
     beat: u64,
     holder: Option<Holder>,
-}
-
-impl LeaseObject {
-    fn seal(&self) -> Result<Bytes, StoreError> {
-        Ok(checked::seal(self)?.into())
-    }
-}
-
-async fn read_lease(
-    objects: &dyn Objects,
-    run: &Run,
-    base: u64,
-) -> Result<(Option<LeaseObject>, Option<Version>), StoreError> {
-    let Some(object) = objects.get(&run.names.lease(), Part::Whole).await? else { return Ok((None, None)) };
-    let lease = checked::open(&object.bytes, String::new).ok();
-    let lease = lease.filter(|lease: &LeaseObject| lease.run == run.id && lease.base == base);
-    Ok((lease, Some(object.version)))
 }
 
 impl ObjectStore {
@@ -98,47 +79,41 @@ impl RunIndex for ObjectStore {
     async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
         let (objects, run) = (self.objects()?, self.run(run));
         let Some(end) = run.end(objects, &mut *run.known.lock().await).await?.end() else { return Ok(None) };
-        let (lease, _) = read_lease(objects, &run, end.base).await?;
+        let lease = read(objects, &run.names.at("lease.json")).await.map(|read| read.map(|(lease, _)| lease));
+        let lease = of_run(lease, &run.id, end.base);
         Ok(lease.and_then(|lease| Some(Lease { fence: lease.fence, holder: lease.holder?, beat: lease.beat })))
     }
 
     async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
         let (objects, run) = (self.objects()?, self.run(run));
-        loop {
-            let found = run.end(objects, &mut *run.known.lock().await).await?;
-            let end = found.end().ok_or_else(|| StoreError::no_run(&run.id))?;
-            let (old, version) = read_lease(objects, &run, end.base).await?;
+        let found = run.end(objects, &mut *run.known.lock().await).await?;
+        let end = found.end().ok_or_else(|| StoreError::no_run(&run.id))?;
+        change(objects, &run.names.at("lease.json"), Durability::Relaxed, |old| {
+            let old = of_run(old, &run.id, end.base);
             let held = old.as_ref().filter(|lease| lease.holder.is_some()).map_or(Fence(0), |lease| lease.fence);
             let current = end.head.fence.max(held);
             if current > fence {
                 return Err(StoreError::Fenced { run: run.id.clone(), held: fence, current });
             }
             let beat = old.map_or(0, |lease| lease.beat) + 1;
-            let (run_id, base, holder) = (run.id.clone(), end.base, Some(holder.clone()));
-            let bytes = LeaseObject { format: FORMAT, run: run_id, base, fence, beat, holder }.seal()?;
-            let name = run.names.lease();
-            let done = match version {
-                None => objects.create(&name, bytes, Durability::Relaxed).await?,
-                Some(version) => objects.replace(&name, bytes, &version, Durability::Relaxed).await?,
-            };
-            if done {
-                return Ok(beat);
-            }
-        }
+            let (run, base, holder) = (run.id.clone(), end.base, Some(holder.clone()));
+            Ok((Some(LeaseObject { format: FORMAT, run, base, fence, beat, holder }), beat))
+        })
+        .await
     }
 
     async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
         let (objects, run) = (self.objects()?, self.run(run));
-        loop {
-            let Some(end) = run.end(objects, &mut *run.known.lock().await).await?.end() else { return Ok(()) };
-            let (Some(lease), Some(version)) = read_lease(objects, &run, end.base).await? else { return Ok(()) };
-            if lease.fence != fence || lease.holder.is_none() {
-                return Ok(());
-            }
-            let bytes = LeaseObject { holder: None, ..lease }.seal()?;
-            if objects.replace(&run.names.lease(), bytes, &version, Durability::Relaxed).await? {
-                return Ok(());
-            }
-        }
+        let Some(end) = run.end(objects, &mut *run.known.lock().await).await?.end() else { return Ok(()) };
+        change(objects, &run.names.at("lease.json"), Durability::Relaxed, |old| {
+            let mine = of_run(old, &run.id, end.base).filter(|lease| lease.fence == fence && lease.holder.is_some());
+            Ok((mine.map(|lease| LeaseObject { holder: None, ..lease }), ()))
+        })
+        .await
     }
+}
+
+/// The lease, if it is whole and this run's.
+fn of_run(lease: Result<Option<LeaseObject>, StoreError>, run: &RunId, base: u64) -> Option<LeaseObject> {
+    lease.ok().flatten().filter(|lease| lease.run == *run && lease.base == base)
 }

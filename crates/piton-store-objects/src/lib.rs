@@ -15,7 +15,6 @@
 //! runs/RUN/lease.json                           who drives the run
 //! runs/RUN/state.json  history.jsonl            for people; made from the entries
 //! packs/0000000001.pack  .pin  .condemned       data that is stored ahead of its commit
-//! removed/RUN                                   a removed run whose space is not given back yet
 //! era.json  notes/                              what retention wrote down
 //! ```
 //!

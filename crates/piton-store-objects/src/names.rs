@@ -9,8 +9,6 @@ pub(crate) const STORE: &str = "store.json";
 pub(crate) const RUNS: &str = "runs";
 /// The folder of packs.
 pub(crate) const PACKS: &str = "packs";
-/// The folder of runs whose space is not given back yet.
-pub(crate) const REMOVED: &str = "removed";
 /// How often packs were condemned.
 pub(crate) const ERA: &str = "era.json";
 /// The folder of notes.
@@ -22,8 +20,7 @@ pub(crate) const NOTES: &str = "notes";
 /// end of that one, so no name is ever used twice; the number of its first object is its *base*.
 #[derive(Debug)]
 pub(crate) struct RunNames {
-    /// The run's folder.
-    pub(crate) folder: String,
+    folder: String,
 }
 
 impl RunNames {
@@ -31,40 +28,21 @@ impl RunNames {
         Self { folder: format!("{RUNS}/{}", escape(run.as_str())) }
     }
 
-    pub(crate) fn entries(&self) -> String {
-        format!("{}/entries", self.folder)
+    /// The name of something in the run's folder.
+    pub(crate) fn at(&self, what: &str) -> String {
+        format!("{}/{what}", self.folder)
     }
 
     pub(crate) fn entry(&self, number: u64) -> String {
         format!("{}/entries/{number:010}.json", self.folder)
     }
 
-    pub(crate) fn segments(&self) -> String {
-        format!("{}/segments", self.folder)
-    }
-
     pub(crate) fn segment(&self, first: u64, last: u64) -> String {
         format!("{}/segments/{first:010}-{last:010}.segment", self.folder)
     }
 
-    pub(crate) fn uses(&self) -> String {
-        format!("{}/uses", self.folder)
-    }
-
     pub(crate) fn used(&self, base: u64, pack: u64) -> String {
         format!("{}/uses/{base:010}-{pack:010}", self.folder)
-    }
-
-    pub(crate) fn lease(&self) -> String {
-        format!("{}/lease.json", self.folder)
-    }
-
-    pub(crate) fn state(&self) -> String {
-        format!("{}/state.json", self.folder)
-    }
-
-    pub(crate) fn history(&self) -> String {
-        format!("{}/history.jsonl", self.folder)
     }
 }
 

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::StoreError;
+use piton_store::{StoreError, checked};
 use piton_types::Durability;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Tells one content of an object from the next. What it consists of is the place's own affair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,20 +139,35 @@ pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
     }
 }
 
-/// Puts an object in place, whatever is there.
-pub(crate) async fn put(
+/// The record with this name, and its version; `None` if there is none.
+pub(crate) async fn read<T: DeserializeOwned>(
     objects: &dyn Objects,
     name: &str,
-    content: Bytes,
+) -> Result<Option<(T, Version)>, StoreError> {
+    let Some(object) = objects.get(name, Part::Whole).await? else { return Ok(None) };
+    Ok(Some((checked::open(&object.bytes, || name.to_owned())?, object.version)))
+}
+
+/// Changes the record with this name. `next` is given what is there, and says what is to be there and what to answer;
+/// it is asked again if another writer was faster. With `None` nothing is changed.
+pub(crate) async fn change<T: Serialize + DeserializeOwned, R>(
+    objects: &dyn Objects,
+    name: &str,
     durability: Durability,
-) -> Result<(), StoreError> {
+    mut next: impl FnMut(Result<Option<T>, StoreError>) -> Result<(Option<T>, R), StoreError>,
+) -> Result<R, StoreError> {
     loop {
-        let done = match objects.get(name, Part::Range(0..0)).await? {
-            None => objects.create(name, content.clone(), durability).await?,
-            Some(old) => objects.replace(name, content.clone(), &old.version, durability).await?,
+        let old = objects.get(name, Part::Whole).await?;
+        let (bytes, version) = old.map(|old| (old.bytes, old.version)).unzip();
+        let (new, answer) = next(bytes.map(|bytes| checked::open(&bytes, || name.to_owned())).transpose())?;
+        let Some(new) = new else { return Ok(answer) };
+        let bytes = checked::seal(&new)?.into();
+        let is_done = match version {
+            None => objects.create(name, bytes, durability).await?,
+            Some(version) => objects.replace(name, bytes, &version, durability).await?,
         };
-        if done {
-            return Ok(());
+        if is_done {
+            return Ok(answer);
         }
     }
 }

@@ -21,7 +21,7 @@ use piton_types::{BlobId, Durability, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::names::{ERA, PACKS, number, numbers};
-use crate::objects::{Objects, Part, Version};
+use crate::objects::{Objects, Part, Version, change, read};
 use crate::run::{Found, Run};
 use crate::store::ObjectStore;
 
@@ -173,11 +173,11 @@ impl ObjectStore {
 
     async fn mark(&self, objects: &dyn Objects, pack: u64) -> Result<Option<(Mark, Version)>, StoreError> {
         let name = name(pack, "condemned");
-        let Some(object) = objects.get(&name, Part::Whole).await? else { return Ok(None) };
-        let mark: Mark = checked::open(&object.bytes, || name.clone())?;
-        match mark.number == pack {
-            true => Ok(Some((mark, object.version))),
-            false => Err(StoreError::corrupt(name, format!("it is the mark of pack {}", mark.number))),
+        match read::<Mark>(objects, &name).await? {
+            Some((mark, _)) if mark.number != pack => {
+                Err(StoreError::corrupt(name, format!("it is the mark of pack {}", mark.number)))
+            }
+            mark => Ok(mark),
         }
     }
 
@@ -224,7 +224,7 @@ impl ObjectStore {
         let mut uses = Uses::new();
         for id in self.all_runs(objects).await? {
             let run = self.run(&id);
-            let listed = objects.list(&run.names.uses(), None, usize::MAX).await?;
+            let listed = objects.list(&run.names.at("uses"), None, usize::MAX).await?;
             if listed.is_empty() {
                 continue;
             }
@@ -299,30 +299,14 @@ impl ObjectStore {
     }
 
     pub(crate) async fn current_era(&self, objects: &dyn Objects) -> Result<Era, StoreError> {
-        Ok(self.read_era(objects).await?.0)
-    }
-
-    async fn read_era(&self, objects: &dyn Objects) -> Result<(Era, Option<Version>), StoreError> {
-        match objects.get(ERA, Part::Whole).await? {
-            None => Ok((Era(0), None)),
-            Some(object) => {
-                let era: EraObject = checked::open(&object.bytes, || ERA.to_owned())?;
-                Ok((Era(era.era), Some(object.version)))
-            }
-        }
+        Ok(Era(read::<EraObject>(objects, ERA).await?.map_or(0, |(era, _)| era.era)))
     }
 
     pub(crate) async fn begin_era(&self, objects: &dyn Objects) -> Result<Era, StoreError> {
-        loop {
-            let (Era(old), version) = self.read_era(objects).await?;
-            let bytes: Bytes = checked::seal(&EraObject { format: FORMAT, era: old + 1 })?.into();
-            let done = match version {
-                None => objects.create(ERA, bytes, Durability::Durable).await?,
-                Some(version) => objects.replace(ERA, bytes, &version, Durability::Durable).await?,
-            };
-            if done {
-                return Ok(Era(old + 1));
-            }
-        }
+        change(objects, ERA, Durability::Durable, |old: Result<Option<EraObject>, _>| {
+            let era = old?.map_or(0, |old| old.era) + 1;
+            Ok((Some(EraObject { format: FORMAT, era }), Era(era)))
+        })
+        .await
     }
 }

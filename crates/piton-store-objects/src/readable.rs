@@ -2,12 +2,12 @@
 //! neither of them; `state.json` only helps to list a run whose newest entry is damaged.
 
 use piton_store::StoreError;
-use piton_store::checked::{self, FORMAT};
+use piton_store::checked::FORMAT;
 use piton_types::{Durability, EntryHash, Fence, RunSummary, Seq};
 use serde::{Deserialize, Serialize};
 
 use crate::commit::{CommitObject, Shown, StoredEntry};
-use crate::objects::{Objects, Part, put};
+use crate::objects::{Objects, Part, change, read};
 use crate::run::{Known, Run};
 
 /// `state.json`.
@@ -40,8 +40,7 @@ const TAIL: u64 = 64 << 10;
 
 /// The row that was last written, whole or not at all.
 pub(crate) async fn read_state(objects: &dyn Objects, run: &Run) -> Option<RunSummary> {
-    let object = objects.get(&run.names.state(), Part::Whole).await.ok()??;
-    let state: StateObject = checked::open(&object.bytes, String::new).ok()?;
+    let (state, _): (StateObject, _) = read(objects, &run.names.at("state.json")).await.ok()??;
     (state.run.id == run.id).then_some(state.run)
 }
 
@@ -58,8 +57,8 @@ pub(crate) async fn show(
     }
     match (&commit.row, commit.entries.last()) {
         (Some(row), Some(last)) if is_changed => {
-            let state = StateObject { format: FORMAT, as_of: last.seq, run: row.clone() };
-            put(objects, &run.names.state(), checked::seal(&state)?.into(), Durability::Durable).await
+            let state = || StateObject { format: FORMAT, as_of: last.seq, run: row.clone() };
+            change(objects, &run.names.at("state.json"), Durability::Durable, |_| Ok((Some(state()), ()))).await
         }
         _ => Ok(()),
     }
@@ -68,7 +67,7 @@ pub(crate) async fn show(
 /// Adds the lines of a commit. If these are the first that the handle adds, the lines that a crash kept from being
 /// written come before them.
 async fn tell(objects: &dyn Objects, run: &Run, known: &mut Known, commit: &CommitObject) -> Result<(), StoreError> {
-    let name = run.names.history();
+    let name = run.names.at("history.jsonl");
     let mut lines = Vec::new();
     if !std::mem::replace(&mut known.told, true) {
         let tail = objects.get(&name, Part::Last(TAIL)).await?.map(|object| object.bytes).unwrap_or_default();

@@ -74,7 +74,7 @@ impl Run {
 
     /// The numbers of the objects of entries, ascending, with their sizes.
     pub(crate) async fn numbers(&self, objects: &dyn Objects) -> Result<Vec<(u64, u64)>, StoreError> {
-        let listed = objects.list(&self.names.entries(), None, usize::MAX).await?;
+        let listed = objects.list(&self.names.at("entries"), None, usize::MAX).await?;
         Ok(listed
             .iter()
             .filter_map(|listed| Some((number(listed.name.strip_suffix(".json")?)?, listed.size.unwrap_or(0))))

@@ -129,7 +129,7 @@ impl Run {
         base: u64,
     ) -> Result<Vec<(SegmentInfo, u64)>, StoreError> {
         let mut found = Vec::new();
-        for listed in objects.list(&self.names.segments(), None, usize::MAX).await? {
+        for listed in objects.list(&self.names.at("segments"), None, usize::MAX).await? {
             let extent = listed.name.strip_suffix(".segment").and_then(numbers);
             if let Some((first, last)) = extent.filter(|(first, last)| (base..=*last).contains(first)) {
                 let info = SegmentInfo { first: seq(base, first)?, last: seq(base, last)? };

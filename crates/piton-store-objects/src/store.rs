@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::folder::{FolderObjects, FolderOptions};
 use crate::memory::MemoryObjects;
 use crate::names::{RUNS, STORE};
-use crate::objects::{Objects, Part};
+use crate::objects::{Objects, read};
 use crate::packs::PackIndex;
 use crate::run::Run;
 
@@ -104,13 +104,12 @@ impl ObjectStore {
 
     /// Whether there is a store. Something else in its place is an error.
     pub(crate) async fn is_there(&self, objects: &dyn Objects) -> Result<bool, StoreError> {
-        let Some(object) = objects.get(STORE, Part::Whole).await? else {
+        let Some((mark, _)) = read::<StoreObject>(objects, STORE).await? else {
             return match objects.list("", None, 1).await?.is_empty() || !objects.is_persistent() {
                 true => Ok(false),
                 false => Err(StoreError::Invalid { what: self.url(), detail: NO_STORE.to_owned() }),
             };
         };
-        let mark: StoreObject = checked::open(&object.bytes, || STORE.to_owned())?;
         match mark.kind == KIND {
             true => Ok(true),
             false => Err(StoreError::corrupt(STORE, format!("it is for {:?}", mark.kind))),

@@ -4,22 +4,21 @@ use bytes::Bytes;
 use piton_store::{PackState, StoreError, Sweep, Swept};
 use piton_types::Durability;
 
-use crate::names::{REMOVED, numbers, run_of};
+use crate::names::numbers;
 use crate::objects::Objects;
 use crate::packs::name;
 use crate::run::{Found, Run};
 use crate::store::ObjectStore;
-use crate::upkeep::removed_name;
 
 impl ObjectStore {
     /// Deletes what removed runs left, about so many bytes. Another sweeper may be at it too.
     pub(crate) async fn sweep_removed(&self, objects: &dyn Objects, bytes: u64) -> Result<Swept, StoreError> {
         let mut swept = Swept::default();
-        for listed in objects.list(REMOVED, None, usize::MAX).await? {
-            let Some(id) = run_of(&listed.name) else { continue };
+        for id in self.all_runs(objects).await? {
             let run = self.run(&id);
             let found = run.end(objects, &mut *run.known.lock().await).await;
             let (limit, is_free) = match found {
+                Ok(Found::Run(end)) if end.base == 0 => continue,
                 Ok(Found::Run(end)) => (end.base, false),
                 // The object of the removal stays: it keeps the numbers before it from being used again.
                 Ok(Found::Free(next)) => (next.saturating_sub(1), true),
@@ -38,11 +37,8 @@ impl ObjectStore {
                 }
             }
             // That object goes with a sweep that finds nothing else: by then no slow writer is left.
-            if old.is_empty() {
-                if is_free && limit > 0 {
-                    objects.delete(&run.names.entry(limit), None, Durability::Relaxed).await?;
-                }
-                objects.delete(&removed_name(&id), None, Durability::Relaxed).await?;
+            if old.is_empty() && is_free && limit > 0 {
+                objects.delete(&run.names.entry(limit), None, Durability::Relaxed).await?;
             }
         }
         Ok(swept)
@@ -105,7 +101,7 @@ async fn old_objects(
     is_free: bool,
 ) -> Result<Vec<(String, u64)>, StoreError> {
     let mut old = Vec::new();
-    for folder in [run.names.segments(), run.names.uses()] {
+    for folder in [run.names.at("segments"), run.names.at("uses")] {
         for listed in objects.list(&folder, None, usize::MAX).await? {
             let numbers = numbers(listed.name.strip_suffix(".segment").unwrap_or(&listed.name));
             if numbers.is_some_and(|(first, _)| first < limit) {
@@ -117,7 +113,7 @@ async fn old_objects(
         old.push((run.names.entry(number), size));
     }
     if is_free {
-        for name in [run.names.state(), run.names.history(), run.names.lease()] {
+        for name in ["state.json", "history.jsonl", "lease.json"].map(|name| run.names.at(name)) {
             if objects.exists(&name).await? {
                 old.push((name, 0));
             }

@@ -10,8 +10,8 @@ use piton_types::{BlobId, Durability, RunId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::commit::CommitObject;
-use crate::names::{NOTES, REMOVED, escape};
-use crate::objects::{Objects, Part, put};
+use crate::names::{NOTES, escape};
+use crate::objects::{Objects, change, read};
 use crate::packs::{self, missing, name};
 use crate::run::{End, Known, Run};
 use crate::segment;
@@ -28,11 +28,6 @@ struct NoteObject {
 
 fn note_name(key: &str) -> String {
     format!("{NOTES}/{}.json", escape(key))
-}
-
-/// The mark of a run that is removed, and whose objects are still to be deleted.
-pub(crate) fn removed_name(run: &RunId) -> String {
-    format!("{REMOVED}/{}", escape(run.as_str()))
 }
 
 impl Run {
@@ -52,8 +47,7 @@ impl Upkeep for ObjectStore {
         let (objects, run) = (self.objects()?, self.run(run));
         let mut known = run.known.lock().await;
         let end = run.at_head(objects, &mut known, head).await?;
-        let (mark, number) = (removed_name(&run.id), end.next());
-        objects.create(&mark, Bytes::new(), Durability::Durable).await?;
+        let number = end.next();
         let removal = CommitObject::removal(&run.id, end.base, number).encode()?;
         if !objects.create(&run.names.entry(number), removal, Durability::Durable).await? {
             known.end = None;
@@ -61,10 +55,8 @@ impl Upkeep for ObjectStore {
             return Err(StoreError::Conflict { run: run.id.clone(), wanted: end.head.seq, head });
         }
         *known = Known::default();
-        // A sweeper that came between the two found a run that was not removed, and took the mark away.
-        objects.create(&mark, Bytes::new(), Durability::Durable).await?;
-        for name in [run.names.state(), run.names.history(), run.names.lease()] {
-            objects.delete(&name, None, Durability::Relaxed).await?;
+        for name in ["state.json", "history.jsonl", "lease.json"] {
+            objects.delete(&run.names.at(name), None, Durability::Relaxed).await?;
         }
         Ok(())
     }
@@ -148,11 +140,11 @@ impl Upkeep for ObjectStore {
 
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let name = note_name(key);
-        let Some(object) = self.objects()?.get(&name, Part::Whole).await? else { return Ok(None) };
-        let note: NoteObject = checked::open(&object.bytes, || name.clone())?;
-        match note.key == key {
-            true => Ok(Some(note.note)),
-            false => Err(StoreError::corrupt(name, format!("it is the note {:?}", note.key))),
+        match read::<NoteObject>(self.objects()?, &name).await? {
+            Some((note, _)) if note.key != key => {
+                Err(StoreError::corrupt(name, format!("it is the note {:?}", note.key)))
+            }
+            note => Ok(note.map(|(note, _)| note.note)),
         }
     }
 
@@ -161,8 +153,8 @@ impl Upkeep for ObjectStore {
         match note {
             None => objects.delete(&name, None, Durability::Relaxed).await.map(drop),
             Some(note) => {
-                let bytes = checked::seal(&NoteObject { format: FORMAT, key: key.to_owned(), note })?;
-                put(objects, &name, bytes.into(), Durability::Durable).await
+                let next = || NoteObject { format: FORMAT, key: key.to_owned(), note: note.clone() };
+                change(objects, &name, Durability::Durable, |_| Ok((Some(next()), ()))).await
             }
         }
     }
@@ -220,11 +212,7 @@ impl Upkeep for ObjectStore {
         }
         for listed in objects.list(NOTES, None, usize::MAX).await? {
             let name = format!("{NOTES}/{}", listed.name);
-            let read = objects.get(&name, Part::Whole).await.and_then(|object| match object {
-                Some(object) => checked::open::<NoteObject>(&object.bytes, || name.clone()).map(drop),
-                None => Ok(()),
-            });
-            note(read, &mut defects)?;
+            note(read::<NoteObject>(objects, &name).await.map(drop), &mut defects)?;
         }
         Ok(defects)
     }
