@@ -141,7 +141,7 @@ async fn unfinished(scratch: &FilePath) -> anyhow::Result<()> {
             let id = format!("run-{}", round * count / 30);
             let run = Run::open(context, opening(&id, Durability::Relaxed)?).await?;
             resume[*place].0.push(start.elapsed());
-            ensure!(run.finished().len() == 2);
+            ensure!(run.finished().await?.len() == 2);
             run.pause("for now").await?;
         }
     }

@@ -38,6 +38,7 @@ pub(crate) fn kind_word(kind: EntryKind) -> &'static str {
         EntryKind::Requested => "request",
         EntryKind::Logged => "log",
         EntryKind::Removed => "removed",
+        EntryKind::Indexed => "index",
         EntryKind::FilesRestored => "files restored",
     }
 }

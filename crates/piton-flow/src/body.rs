@@ -2,7 +2,7 @@
 //! it goes on with since, if somebody replaced it. A replaced document is a step of the log (`#document/N`), so whoever
 //! goes on with the run finds it, and going back to before it brings the old one back.
 
-use piton_runtime::{History, Run, RunError, StepDone};
+use piton_runtime::{Run, RunError, StepDone, WholeHistory};
 use piton_types::{RunId, StepPath, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 
@@ -48,12 +48,12 @@ impl FlowBody {
         Ok(body)
     }
 
-    pub(crate) fn of_history(run: &RunId, history: &History) -> Result<Self, FlowError> {
+    pub(crate) fn of_history(run: &RunId, history: &WholeHistory) -> Result<Self, FlowError> {
         Self::of(run, &history.input, |path| Some(history.step(path)?.output.clone()))
     }
 
     pub(crate) fn of_run(run: &Run) -> Result<Self, FlowError> {
-        Self::of(run.id(), run.input(), |path| Some(run.recorded(path)?.output))
+        Self::of(run.id(), run.input(), |path| Some(run.at_hand(path)?.output.clone()))
     }
 
     /// What it was begun with.
@@ -64,7 +64,7 @@ impl FlowBody {
     /// Puts into the log of the run that it goes on with this document.
     pub(crate) async fn replace(&self, run: &Run) -> Result<(), FlowError> {
         let mut number = 1;
-        while run.recorded(&path(number)?).is_some() {
+        while run.at_hand(&path(number)?).is_some() {
             number += 1;
         }
         let (document, format, fingerprint) = (self.document.clone(), self.format, self.fingerprint.clone());

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use piton_runtime::{Admission, Context, EffectStatus, History, Listener, Run};
+use piton_runtime::{Admission, Context, EffectStatus, Listener, Run, WholeHistory};
 use piton_types::{Clock, Event, RunId, StepPath};
 
 use crate::body::FlowBody;
@@ -75,7 +75,7 @@ pub async fn examine_resume(
     document: Option<&Document>,
     setting: Setting<'_>,
 ) -> Result<ResumeExamination, FlowError> {
-    examine_history(run, &History::of(context, run).await?, document, setting)
+    examine_history(run, &WholeHistory::of(context, run).await?, document, setting)
 }
 
 /// [`examine_resume`], for what the log had at some time.
@@ -85,7 +85,7 @@ pub async fn examine_resume(
 /// [`FlowError::NotAWorkflow`], and [`FlowError::Document`].
 pub fn examine_history(
     run: &RunId,
-    history: &History,
+    history: &WholeHistory,
     document: Option<&Document>,
     setting: Setting<'_>,
 ) -> Result<ResumeExamination, FlowError> {
@@ -104,7 +104,7 @@ struct Examined {
 }
 
 fn examine(
-    history: &History,
+    history: &WholeHistory,
     body: &FlowBody,
     own: &Document,
     other: Option<&Document>,
@@ -208,7 +208,7 @@ impl Gate {
         (admission, through)
     }
 
-    pub(crate) fn pass(&self, history: &History) -> Result<Admitted, FlowError> {
+    pub(crate) fn pass(&self, history: &WholeHistory) -> Result<Admitted, FlowError> {
         let mut body = FlowBody::of_history(&self.run, history)?;
         if self.inputs.as_ref().is_some_and(|inputs| *inputs != body.inputs) {
             return Err(FlowError::Differs { run: self.run.clone(), what: "inputs" });
@@ -251,7 +251,7 @@ impl Gate {
     }
 
     /// Whether it may go on; and what was written down of it, for the run's own log.
-    fn judge(&self, history: &History, diagnostic: &ResumeDiagnostic) -> Result<Option<String>, FlowError> {
+    fn judge(&self, history: &WholeHistory, diagnostic: &ResumeDiagnostic) -> Result<Option<String>, FlowError> {
         let forced = self.policy == ResumePolicy::Force;
         if diagnostic.has_danger() && !forced {
             return Err(FlowError::ResumeRejected { run: self.run.clone(), diagnostic: diagnostic.clone() });

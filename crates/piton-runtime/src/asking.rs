@@ -12,7 +12,7 @@ use piton_types::{Event, RunState, StepPath, Value};
 use tokio::sync::watch;
 
 use crate::core::Core;
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::record::{AnswerRecord, QuestionRecord, RequestRecord};
 use crate::scope::Input;
 use crate::{Deadline, Run, RunError, Wait};
@@ -28,6 +28,7 @@ impl Run {
         core.check_alone(path)?;
         let input = Input::new(path, &(&question.prompt, form))?;
         core.flush_lines().await?;
+        core.recall(path).await?;
         let mut writer = core.writer().await?;
         let asked = core.known().line.questions.get(path).cloned();
         let (is_new, deadline) = match asked {
@@ -55,6 +56,7 @@ impl Run {
         let core = self.core();
         core.check_ready()?;
         core.look().await?;
+        core.recall(path).await?;
         let question = match core.known().line.questions.get(path).cloned() {
             None => return Err(RunError::NotAsked { run: core.id.clone(), step: Some(path.clone()) }),
             Some(asked) if asked.answer.is_some() => None,

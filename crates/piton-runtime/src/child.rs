@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::attempt::Attempt;
 use crate::core::Core;
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::open::Purpose;
 use crate::scope::Input;
 use crate::step::{Ending, decode, store_output};
@@ -37,7 +37,7 @@ impl Scope {
     ///     })
     ///     .await?;
     /// assert_eq!(length, 4);
-    /// let step = run.recorded(&"part".parse()?).expect("it is recorded");
+    /// let step = run.recorded(&"part".parse()?).await?.expect("it is recorded");
     /// assert!(step.child.is_some_and(|id| id.as_str().starts_with("all.")));
     /// # Ok(())
     /// # }

@@ -22,7 +22,8 @@ use piton_types::{
 };
 use tokio::sync::watch;
 
-use crate::line::{Fact, Line};
+use crate::fact::Fact;
+use crate::line::Line;
 use crate::live::LiveClaim;
 use crate::record::{LogLine, Order, RequestRecord};
 use crate::{Context, LeaseOptions, Listener, RetryPolicy, RunError, Waits};
@@ -41,6 +42,10 @@ pub(crate) struct Core {
     pub(crate) retry: RetryPolicy,
     pub(crate) waits: Waits,
     pub(crate) lease: LeaseOptions,
+    /// Every step is at hand.
+    pub(crate) all_steps: bool,
+    /// How many entries come between two indexes.
+    pub(crate) index_every: u32,
     /// For a run that only one step is tried out in: which one.
     pub(crate) alone: Option<Alone>,
     /// The fence that all writes carry.
@@ -72,6 +77,8 @@ pub(crate) struct Writer {
     pub(crate) checkpoint: Option<Seq>,
     /// A write whose future was dropped may be in the log, and isn't taken in yet.
     pub(crate) is_behind: bool,
+    /// The newest index, or the entry after which none could be written.
+    pub(crate) indexed: Seq,
 }
 
 /// What is known without asking the store.
@@ -233,6 +240,7 @@ impl Core {
             self.absorb(&mut writer).await?;
             writer.is_behind = false;
         }
+        self.index_if_due(&mut writer).await;
         Ok(writer)
     }
 
@@ -250,6 +258,7 @@ impl Core {
         durability: Durability,
     ) -> Result<Seq, RunError> {
         self.check_move(&fact)?;
+        self.prepare(&fact).await?;
         let mut draft = draft(&self.id, &fact)?;
         draft.at = self.context.clock.now();
         draft.parts = parts;
@@ -265,7 +274,7 @@ impl Core {
         if let Some(index) = index {
             writer.summary = index;
         }
-        self.take_in(fact);
+        self.take_in(seq, fact);
         Ok(seq)
     }
 
@@ -281,7 +290,7 @@ impl Core {
     }
 
     /// Takes in an entry that was written, or that will be with the next commit.
-    pub(crate) fn take_in(&self, fact: Fact) {
+    pub(crate) fn take_in(&self, seq: Seq, fact: Fact) {
         let mut known = self.known();
         if let Some(state) = fact.state() {
             known.state = state;
@@ -292,7 +301,7 @@ impl Core {
             _ => {}
         }
         let before = known.line.request.is_some();
-        known.line.take(fact);
+        known.line.take(seq, fact);
         if before || known.line.request.is_some() {
             self.orders.send_replace(known.line.request.clone());
         }
@@ -376,7 +385,9 @@ impl Core {
                 let run = self.id.clone();
                 return Err(StoreError::Fenced { run, held: self.fence, current: entry.fence });
             }
-            facts.push(Fact::read(log, entry).await?);
+            let fact = Fact::read(log, entry).await?;
+            self.prepare(&fact).await?;
+            facts.push(fact);
         }
         Ok((added, facts))
     }
@@ -389,7 +400,10 @@ impl Core {
             writer.parts.clone_from(&entry.parts);
             writer.checkpoint = Some(entry.seq);
         }
-        self.take_in(fact);
+        if matches!(fact, Fact::Indexed(_)) {
+            writer.indexed = entry.seq;
+        }
+        self.take_in(entry.seq, fact);
     }
 
     /// Tells the store's index that nobody drives the run any more. The log has that already; the lease is
@@ -428,6 +442,7 @@ pub(crate) fn draft(run: &RunId, fact: &Fact) -> Result<Draft<'static>, RunError
         Fact::Requested(request) => (EntryKind::Requested, request.reason.clone(), to_value(request)),
         Fact::Restored(restore) => (EntryKind::Restored, restore.reason.clone(), to_value(restore)),
         Fact::Logged(lines) => (EntryKind::Logged, String::new(), to_value(lines)),
+        Fact::Indexed(record) => (EntryKind::Indexed, String::new(), to_value(&**record)),
         Fact::Created(..) | Fact::Checkpoint => unreachable!("a run is created by `create`, a checkpoint by `save`"),
     };
     let mut draft = Draft::new(kind, piton_types::Timestamp::default());

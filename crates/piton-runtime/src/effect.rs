@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempt::Attempt;
 use crate::core::Core;
 use crate::deadline::millis;
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::record::{Compensation, EffectRecord, EffectStatus, IntentRecord, ReceiptRecord, Witness};
 use crate::scope::{Input, Place};
 use crate::step::{decode, store_output};
@@ -170,7 +170,7 @@ impl Scope {
         let place = self.place(name)?;
         let stored = Input::new(&place.path, &input)?;
         let core = &*self.core;
-        core.check_place(&place, &stored)?;
+        core.check_place(&place, &stored).await?;
         let path = &place.path;
         loop {
             let (found, reopened) = {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use piton_types::{BlobId, EntryKind, StepPath, Value, to_value};
 
 use crate::effect::{EffectAnswer, Uncertain, about};
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::record::{EffectStatus, IntentRecord, StepRecord};
 use crate::scope::hash;
 use crate::{Entry, Run, RunError, Turn};

@@ -4,7 +4,7 @@ use piton_types::{Completed, Event, Failed, RunState, to_value};
 use serde::Serialize;
 
 use crate::core::Core;
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::{Run, RunError, StepError};
 
 /// Why a run failed.

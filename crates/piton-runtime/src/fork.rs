@@ -13,9 +13,10 @@ use piton_types::{
     to_value,
 };
 
-use crate::line::{ORIGIN, is_inside};
+use crate::fact::ORIGIN;
+use crate::line::is_inside;
 use crate::record::{EffectRecord, Origin, StepRecord};
-use crate::{Context, History, RunError};
+use crate::{Context, RunError, WholeHistory};
 
 /// A fork to be made, with what is to be different.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +84,7 @@ pub async fn fork_into(
     // Nothing behind that entry is looked at: a fork is the way around a log whose end is damaged.
     let log = RunLog::open_at(Arc::clone(&context.store), &at.run, at.seq).await?;
     let summary = log.summary().await?;
-    let history = History::read_to(&log, at.seq).await?;
+    let history = WholeHistory::read_to(&log, at.seq).await?.into_history();
     let mut line = history.line;
     let left_out = |path: &StepPath| fork.without.iter().any(|step| step == path || is_inside(path, step));
     line.steps.retain(|path, _| !left_out(path));

@@ -1,21 +1,23 @@
-//! What the log of a run says (R4): read once, when a run is opened or looked at. Nothing of it needs the
-//! process that wrote it.
+//! What the log of a run says (R4), without the process that wrote it: what is always wanted at once, the rest in
+//! [pages](Pager). How much is read doesn't grow with the number of finished steps.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Span, StoreError};
 use piton_types::{
-    CheckpointRef, Clock, EntryKind, Fence, Parts, RunId, RunState, RunStatus, Seq, StepPath, Timestamp, Value,
+    CheckpointRef, Clock, EntryKind, Fence, Parts, Queued, RunId, RunState, RunStatus, Seq, StepPath, Timestamp, Value,
 };
 
-use crate::line::{Fact, Line};
-use crate::record::{
-    AnswerRecord, ClaimRecord, EffectRecord, LogLine, Origin, QuestionRecord, RestoreRecord, StepRecord,
-};
+use crate::fact::Fact;
+use crate::index::{Base, IndexRecord, LastStep, Pages, Past, Totals};
+use crate::line::Line;
+use crate::record::{ClaimRecord, EffectRecord, Origin, QuestionRecord, StepRecord};
 use crate::{Context, RunError};
+
+/// How many entries are read at a time on the way back to an index.
+const STEPS: [usize; 2] = [32, 256];
 
 /// A run as its log tells it.
 #[derive(Debug, Clone)]
@@ -30,24 +32,16 @@ pub struct History {
     pub claim: Option<(Fence, ClaimRecord)>,
     /// When it was last taken.
     pub claimed_at: Option<Timestamp>,
-    /// Every attempt at every step, in the order in which they ended, with what was undone.
-    pub steps: Vec<StepRecord>,
-    /// The entry of each of `steps`.
-    pub step_entries: Vec<Seq>,
-    /// Every effect that counts.
-    pub effects: Vec<EffectRecord>,
+    /// How much there is of everything.
+    pub totals: Totals,
+    /// The attempt at a step that ended last.
+    pub last_step: Option<LastStep>,
+    /// The effects that count of which it isn't known whether they took place.
+    pub uncertain: Vec<EffectRecord>,
     /// The questions that wait for an answer.
     pub questions: Vec<QuestionRecord>,
-    /// Every answer, with those that were undone.
-    pub answers: Vec<AnswerRecord>,
-    /// Every checkpoint, oldest first: an entry with parts.
-    pub checkpoints: Vec<CheckpointInfo>,
-    /// The newest checkpoint and its parts.
+    /// The newest checkpoint that counts, and its parts.
     pub checkpoint: Option<(Seq, Parts)>,
-    /// Every time that it was put back.
-    pub restores: Vec<(Seq, RestoreRecord)>,
-    /// The lines that it wrote.
-    pub log: Vec<LogLine>,
     /// How often it was queued again after a failure.
     pub retries: u32,
     /// How often it was taken over from a process that didn't end it.
@@ -56,7 +50,7 @@ pub struct History {
     pub epoch: u32,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When somebody first drove it.
+    /// When a process first drove it.
     pub started_at: Option<Timestamp>,
     /// When it ended, if it did.
     pub ended_at: Option<Timestamp>,
@@ -64,28 +58,33 @@ pub struct History {
     pub updated_at: Timestamp,
     /// Its newest entry.
     pub head: Seq,
-    /// The first entry that counts of every step, effect and question.
-    pub(crate) first: BTreeMap<StepPath, Seq>,
-    /// The entries that were undone.
-    undone: BTreeSet<Seq>,
+    /// Indexes that are damaged. What the history says is right all the same: it was read from an older index, or from
+    /// the whole log.
+    pub damaged_indexes: Vec<Seq>,
+    /// The newest index.
+    pub(crate) indexed: Option<Seq>,
     pub(crate) line: Line,
+    pub(crate) past: Past,
 }
 
-/// What a list of checkpoints shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckpointInfo {
-    /// Its entry.
-    pub seq: Seq,
-    /// When.
-    pub at: Timestamp,
-    /// What the entry records besides.
-    pub kind: EntryKind,
-    /// The name of the step, or a description.
-    pub label: String,
-    /// Its parts.
-    pub parts: Parts,
-    /// Whether the run was put back to before it.
-    pub undone: bool,
+/// Whether indexes are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The newest index, and what lies behind it.
+    Index,
+    /// The whole log.
+    WholeLog,
+}
+
+/// An entry on the way back to an index.
+pub(crate) struct Tale {
+    pub(crate) entry: SealedEntry,
+    pub(crate) fact: Fact,
+    /// Whether it leads to the newest entry; else it was undone.
+    pub(crate) counts: bool,
+    /// Whether an index that was found says it already.
+    in_line: bool,
+    in_past: bool,
 }
 
 impl History {
@@ -99,89 +98,173 @@ impl History {
         Ok(Self::read(&log).await?)
     }
 
-    /// Reads the whole log, as far as the handle knows it.
+    /// Reads the log as far as the handle knows it.
     pub async fn read(log: &RunLog) -> Result<Self, StoreError> {
         Self::read_to(log, log.head().seq).await
     }
 
     /// Reads the log as it was when `to` was its newest entry.
     pub async fn read_to(log: &RunLog, to: Seq) -> Result<Self, StoreError> {
-        let entries = log.entries(Span { to, ..Span::ALL }).await?;
-        let damaged = |detail: &str| StoreError::corrupt(format!("run {}", log.run()), detail);
-        let first = entries.first().ok_or_else(|| damaged("entry 0 is missing"))?;
-        let mut facts = Vec::with_capacity(entries.len());
-        for entry in &entries {
-            facts.push(Fact::read(log, entry).await?);
+        Self::read_by(log, to, By::Index).await
+    }
+
+    pub(crate) async fn read_by(log: &RunLog, to: Seq, by: By) -> Result<Self, StoreError> {
+        match Self::read_from(log, to, by).await {
+            // A page of the index is damaged, or it leads to entries that are: the log itself may be whole.
+            Err(error @ StoreError::Corrupt { .. }) if by == By::Index => {
+                let mut history = Self::read_from(log, to, By::WholeLog).await.map_err(|_| error)?;
+                history.damaged_indexes.extend(history.indexed);
+                tracing::warn!(run = %log.run(), "the index of a run is damaged; its whole log was read");
+                Ok(history)
+            }
+            read => read,
         }
-        let Some(Fact::Created(queued, origin)) = facts.first() else {
-            return Err(damaged("its first entry doesn't create it"));
+    }
+
+    async fn read_from(log: &RunLog, to: Seq, by: By) -> Result<Self, StoreError> {
+        Self::tell(log, find(log, to, by).await?).await
+    }
+
+    /// Puts together what was found.
+    pub(crate) async fn tell(log: &RunLog, found: Found) -> Result<Self, StoreError> {
+        let Found { mut tales, newest, line, past, damaged_indexes, indexed } = found;
+        let entry = match tales.last().filter(|tale| tale.entry.seq == Seq(0)) {
+            Some(tale) => tale.entry.clone(),
+            None => log.entry(Seq(0)).await?,
         };
-        let mut history = Self {
-            input: queued.input.clone(),
-            origin: origin.as_deref().cloned(),
-            state: RunState::Queued((**queued).clone()),
-            claim: None,
-            claimed_at: None,
-            steps: Vec::new(),
-            step_entries: Vec::new(),
-            effects: Vec::new(),
-            questions: Vec::new(),
-            answers: Vec::new(),
-            checkpoints: Vec::new(),
-            checkpoint: None,
-            restores: Vec::new(),
-            log: Vec::new(),
-            retries: 0,
-            takeovers: 0,
-            epoch: 0,
-            created_at: first.at,
-            started_at: None,
-            ended_at: None,
-            updated_at: entries.last().map_or(first.at, |entry| entry.at),
-            head: entries.last().map_or(first.seq, |entry| entry.seq),
-            first: BTreeMap::new(),
-            undone: undone(&entries, &facts).ok_or_else(|| damaged("it was put back to an entry that isn't there"))?,
-            line: Line::default(),
+        let Fact::Created(queued, origin) = Fact::read(log, &entry).await? else {
+            return Err(damaged(log, "its first entry doesn't create it"));
         };
-        for (entry, fact) in entries.iter().zip(&facts) {
-            history.take(entry, fact);
+        let newest = newest.unwrap_or((entry.at, entry.seq));
+        let mut line = match line {
+            Some((seq, record)) => {
+                let pages = Pages::new(log.reader());
+                pages.remember(seq, &record.pages);
+                let root = record.root.map(|root| root.found_in(seq));
+                Line::begin(record.line.clone(), Base::new(Arc::new(pages), root, newest.1)).await?
+            }
+            None => Line::tracked(),
+        };
+        let mut past = past.map_or_else(|| Past::new(&queued), |record| record.past.clone());
+        let mut checkpoint = None;
+        tales.reverse();
+        for Tale { entry, fact, counts, in_line, in_past } in tales {
+            if !in_past {
+                past.take(&entry, &fact);
+            }
+            if counts && !in_line {
+                line.prepare(&fact).await?;
+                line.take(entry.seq, fact);
+                if !entry.parts.is_empty() {
+                    line.checkpoint = Some(entry.seq);
+                    checkpoint = Some((entry.seq, entry.parts));
+                }
+            }
         }
-        history.effects = history.line.effects.values().cloned().collect();
-        history.questions = history.line.open_questions().cloned().collect();
-        history.epoch = history.line.epoch;
-        Ok(history)
+        if let Some(seq) = line.checkpoint.filter(|_| checkpoint.is_none()) {
+            checkpoint = Some((seq, log.entry(seq).await?.parts));
+        }
+        Ok(Self {
+            input: queued.input,
+            origin: origin.map(|origin| *origin),
+            state: past.state.clone(),
+            claim: past.claim.clone(),
+            claimed_at: past.claimed_at,
+            totals: past.totals,
+            last_step: past.last_step.clone(),
+            uncertain: line.uncertain().cloned().collect(),
+            questions: line.open_questions().cloned().collect(),
+            checkpoint,
+            retries: past.retries,
+            takeovers: past.takeovers,
+            epoch: line.epoch,
+            created_at: entry.at,
+            started_at: past.started_at,
+            ended_at: past.ended_at,
+            updated_at: newest.0,
+            head: newest.1,
+            damaged_indexes,
+            indexed,
+            line,
+            past,
+        })
     }
 
     /// The document and inputs alone.
     pub(crate) async fn read_input(log: &RunLog) -> Result<Value, StoreError> {
         match Fact::read(log, &log.entry(Seq(0)).await?).await? {
             Fact::Created(queued, _) => Ok(queued.input),
-            _ => Err(StoreError::corrupt(format!("run {}", log.run()), "its first entry doesn't create it")),
+            _ => Err(damaged(log, "its first entry doesn't create it")),
         }
     }
 
+    /// An index of all that it says.
+    pub(crate) async fn index(&self, log: &RunLog) -> Result<IndexRecord, StoreError> {
+        let changes = self.line.changes().await?;
+        let (root, pages) = match self.line.base() {
+            Some(base) => base.pages.update(base.root, changes).await?,
+            None => Pages::new(log.reader()).update(None, changes).await?,
+        };
+        Ok(IndexRecord { line: self.line.head(), past: self.past.clone(), root, pages })
+    }
+
+    /// The first entry of a step, effect or question that counts, or of anything in a branch of that path.
+    pub async fn first_entry(&self, path: &StepPath) -> Result<Option<Seq>, StoreError> {
+        self.line.first(path).await
+    }
+
+    /// The newest attempt at a step that counts.
+    pub async fn step(&self, path: &StepPath) -> Result<Option<Arc<StepRecord>>, StoreError> {
+        match self.line.missing(path) {
+            Some(base) => Ok(base.call(path).await?.step),
+            None => Ok(self.line.steps.get(path).cloned()),
+        }
+    }
+
+    /// How often the run went on after something went wrong, by itself or because it was resumed: takeovers, retries
+    /// of the run, and attempts at steps beyond the first.
+    pub fn recovery_attempts(&self) -> u32 {
+        self.retries + self.takeovers + u32::try_from(self.totals.repeated).unwrap_or(u32::MAX)
+    }
+
+    /// How long it took from its first claim to its end, or has taken so far, by the wall clock.
+    pub fn duration(&self, clock: &dyn Clock) -> Option<Duration> {
+        let end = self.ended_at.unwrap_or_else(|| clock.now());
+        self.started_at.map(|start| end.since(start))
+    }
+
+    /// The newest checkpoint by its name.
+    pub fn last_checkpoint(&self, run: &RunId) -> Option<CheckpointRef> {
+        self.checkpoint.as_ref().map(|(seq, _)| CheckpointRef { run: run.clone(), seq: *seq })
+    }
+}
+
+impl Past {
+    fn new(queued: &Queued) -> Self {
+        Self {
+            state: RunState::Queued(queued.clone()),
+            claim: None,
+            claimed_at: None,
+            started_at: None,
+            ended_at: None,
+            retries: 0,
+            takeovers: 0,
+            totals: Totals::default(),
+            last_step: None,
+            checkpoint: None,
+            removed: None,
+        }
+    }
+
+    /// Takes in the next entry, undone or not: it took place.
     fn take(&mut self, entry: &SealedEntry, fact: &Fact) {
-        let counts = !self.undone.contains(&entry.seq);
-        if counts {
-            if let Some(path) = fact.path() {
-                self.first.entry(path.clone()).or_insert(entry.seq);
-            }
-            self.line.take(fact.clone());
-        }
         if !entry.parts.is_empty() {
-            self.checkpoints.push(CheckpointInfo {
-                seq: entry.seq,
-                at: entry.at,
-                kind: entry.kind,
-                label: entry.label.clone(),
-                parts: entry.parts.clone(),
-                undone: !counts,
-            });
-            if counts {
-                self.checkpoint = Some((entry.seq, entry.parts.clone()));
-            }
+            self.totals.checkpoints += 1;
+            self.checkpoint = Some(entry.seq);
         }
-        // Who drove it, and how it ended, isn't undone: it took place.
+        if entry.kind == EntryKind::Removed {
+            self.removed = Some(entry.seq);
+        }
         let before = self.state.status();
         if let Some(state) = fact.state() {
             self.state = state;
@@ -197,77 +280,96 @@ impl History {
             }
             Fact::State(RunState::Queued(_)) => self.retries += 1,
             Fact::Step(step) => {
-                self.log.extend(step.log.iter().cloned());
-                self.steps.push((**step).clone());
-                self.step_entries.push(entry.seq);
+                self.totals.attempts += 1;
+                self.totals.finished += u64::from(step.is_finished());
+                self.totals.repeated += u64::from(step.attempt > 1);
+                self.totals.lines += step.log.len() as u64;
+                let (path, error, started_at) = (step.path.clone(), step.error.clone(), step.started_at);
+                self.last_step = Some(LastStep { path, error, started_at });
             }
-            Fact::Answer(answer) => self.answers.push(answer.clone()),
-            Fact::Restored(restore) => self.restores.push((entry.seq, restore.clone())),
-            Fact::Logged(record) => self.log.extend(record.log.iter().cloned()),
+            Fact::Answer(_) => self.totals.answers += 1,
+            Fact::Restored(_) => self.totals.restores += 1,
+            Fact::Logged(record) => self.totals.lines += record.log.len() as u64,
             _ => {}
         }
     }
-
-    /// Whether the run was put back to before this entry.
-    pub fn is_undone(&self, seq: Seq) -> bool {
-        self.undone.contains(&seq)
-    }
-
-    /// The first entry of a step, effect or question that counts, or of anything in a branch of that path.
-    pub fn first_entry(&self, path: &StepPath) -> Option<Seq> {
-        let below = |other: &StepPath| {
-            other.as_str().strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.first.iter().filter(|(other, _)| below(other)).map(|(_, seq)| *seq).min()
-    }
-
-    /// How often the run went on after something went wrong, by itself or because somebody resumed it:
-    /// takeovers, retries of the run, and attempts at steps beyond the first.
-    pub fn recovery_attempts(&self) -> u32 {
-        let again = self.steps.iter().filter(|step| step.attempt > 1).count();
-        self.retries + self.takeovers + u32::try_from(again).unwrap_or(u32::MAX)
-    }
-
-    /// How long it took from its first claim to its end, or has taken so far, by the wall clock.
-    pub fn duration(&self, clock: &dyn Clock) -> Option<Duration> {
-        let end = self.ended_at.unwrap_or_else(|| clock.now());
-        self.started_at.map(|start| end.since(start))
-    }
-
-    /// The newest checkpoint by its name.
-    pub fn last_checkpoint(&self, run: &RunId) -> Option<CheckpointRef> {
-        self.checkpoint.as_ref().map(|(seq, _)| CheckpointRef { run: run.clone(), seq: *seq })
-    }
-
-    /// The steps that ended well and count, in the order in which they ended.
-    pub fn finished(&self) -> Vec<&StepRecord> {
-        let mut steps: Vec<_> =
-            self.line.steps.values().map(|step| &**step).filter(|step| step.is_finished()).collect();
-        steps.sort_by_key(|step| self.line.order.get(&step.path).copied());
-        steps
-    }
-
-    /// The newest attempt at a step that counts, and that of every other is in `steps`.
-    pub fn step(&self, path: &StepPath) -> Option<&StepRecord> {
-        self.line.steps.get(path).map(|step| &**step)
-    }
 }
 
-/// The entries that don't lead to the newest one: each entry follows the one before it, save one that put
-/// the run back, which follows the entry that it was put back to. `None` if that lies ahead.
-fn undone(entries: &[SealedEntry], facts: &[Fact]) -> Option<BTreeSet<Seq>> {
-    let mut undone = BTreeSet::new();
-    let mut next = entries.last()?.seq;
-    for (entry, fact) in entries.iter().zip(facts).rev() {
-        if entry.seq > next {
-            undone.insert(entry.seq);
-            continue;
+/// What was found on the way back through a log.
+pub(crate) struct Found {
+    /// Newest first.
+    pub(crate) tales: Vec<Tale>,
+    /// The newest entry.
+    newest: Option<(Timestamp, Seq)>,
+    /// The newest index of what counts.
+    line: Option<(Seq, Arc<IndexRecord>)>,
+    /// The newest index of all.
+    past: Option<Arc<IndexRecord>>,
+    damaged_indexes: Vec<Seq>,
+    indexed: Option<Seq>,
+}
+
+/// Goes back through a log until an index says the rest.
+///
+/// Each entry follows the one before it, save one that put the run back, which follows the entry that it was put back
+/// to: what lies between was undone. An index among the undone ones says what took place, and not what counts.
+pub(crate) async fn find(log: &RunLog, to: Seq, by: By) -> Result<Found, StoreError> {
+    let mut found =
+        Found { tales: Vec::new(), newest: None, line: None, past: None, damaged_indexes: Vec::new(), indexed: None };
+    let (mut at, mut next) = (Some(to), Some(to));
+    let mut steps = STEPS.into_iter().chain(std::iter::repeat(STEPS[1]));
+    while let Some(upto) = at {
+        let limit = if by == By::WholeLog { usize::MAX } else { steps.next().unwrap_or(STEPS[1]) };
+        let page = log.entries(Span { to: upto, ..Span::newest(limit) }).await?;
+        at = None;
+        for entry in page {
+            found.newest.get_or_insert((entry.at, entry.seq));
+            at = entry.seq.0.checked_sub(1).map(Seq);
+            let counts = next.is_some_and(|next| entry.seq <= next);
+            if !counts && found.past.is_some() {
+                // What was undone is of no interest any more.
+                at = next;
+                break;
+            }
+            let fact = match Fact::read(log, &entry).await {
+                Err(StoreError::Corrupt { .. }) if entry.kind == EntryKind::Indexed => {
+                    tracing::warn!(run = %log.run(), entry = %entry.seq, "an index of a run is damaged");
+                    found.damaged_indexes.push(entry.seq);
+                    Fact::Checkpoint
+                }
+                fact => fact?,
+            };
+            let (in_line, in_past) = (found.line.is_some(), found.past.is_some());
+            if let Fact::Indexed(record) = &fact {
+                found.indexed.get_or_insert(entry.seq);
+                if by == By::Index {
+                    found.past.get_or_insert_with(|| Arc::clone(record));
+                    if counts {
+                        found.line.get_or_insert_with(|| (entry.seq, Arc::clone(record)));
+                    }
+                }
+            }
+            if counts {
+                next = match &fact {
+                    Fact::Restored(restore) if restore.to >= entry.seq => {
+                        return Err(damaged(log, "it was put back to an entry that isn't there"));
+                    }
+                    Fact::Restored(restore) => Some(restore.to),
+                    _ => entry.seq.0.checked_sub(1).map(Seq),
+                };
+            }
+            if found.line.is_some() && found.past.is_some() {
+                return Ok(found);
+            }
+            found.tales.push(Tale { entry, fact, counts, in_line, in_past });
         }
-        next = match fact {
-            Fact::Restored(restore) if restore.to >= entry.seq => return None,
-            Fact::Restored(restore) => restore.to,
-            _ => Seq(entry.seq.0.saturating_sub(1)),
-        };
+        if by == By::WholeLog {
+            break;
+        }
     }
-    Some(undone)
+    Ok(found)
+}
+
+pub(crate) fn damaged(log: &RunLog, detail: &str) -> StoreError {
+    StoreError::corrupt(format!("run {}", log.run()), detail)
 }

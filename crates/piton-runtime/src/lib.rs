@@ -34,10 +34,12 @@ mod effect;
 mod engine;
 mod error;
 mod events;
+mod fact;
 mod finish;
 mod fork;
 mod history;
 mod holder;
+mod index;
 mod lease;
 mod line;
 mod lines;
@@ -45,6 +47,7 @@ mod live;
 pub mod notify;
 mod nudge;
 mod open;
+mod pages;
 mod platform;
 mod record;
 pub mod recovery;
@@ -63,6 +66,7 @@ mod triggers;
 mod turn;
 mod wait;
 mod watch;
+mod whole;
 
 pub use agent::{
     AgentContext, AgentError, Budget, Decision, Extractive, Ledger, Message, OnExceed, Paid, SizeLimits, Summarised,
@@ -78,12 +82,14 @@ pub use error::{Call, RunError};
 pub use events::Listener;
 pub use finish::Failure;
 pub use fork::{ForkRun, fork, fork_into};
-pub use history::{CheckpointInfo, History};
+pub use history::History;
 pub use holder::{Liveness, liveness, process, this_process};
+pub use index::{LastStep, Totals};
 pub use lease::{LeaseOptions, LeaseWatch, Standing};
 pub use lines::Lines;
 pub use nudge::listen_for_nudges;
 pub use open::{Admission, OpenRun, Refusal, StartAt};
+pub use pages::{CheckpointInfo, Cursor, Pager, PastEntry, PastStep};
 pub use record::{
     AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, LogRecord,
     Order, Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
@@ -101,3 +107,4 @@ pub use triggers::{
 };
 pub use turn::{Entry, Turn};
 pub use wait::{Wait, Waits, answer};
+pub use whole::WholeHistory;

@@ -34,7 +34,7 @@ impl Scope {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use piton_runtime::{Context, History, OpenRun, Run, RunError};
+    /// # use piton_runtime::{Context, WholeHistory, OpenRun, Run, RunError};
     /// # use piton_log::RunLog;
     /// # use piton_store_objects::ObjectStore;
     /// # #[tokio::main(flavor = "current_thread")]
@@ -47,7 +47,7 @@ impl Scope {
     ///     Ok::<_, std::io::Error>(7)
     /// })
     /// .await?;
-    /// let history = History::of(&context, run.id()).await?;
+    /// let history = WholeHistory::of(&context, run.id()).await?;
     /// assert_eq!(history.log[0].text, "looking for bees");
     /// # Ok(())
     /// # }

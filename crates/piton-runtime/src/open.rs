@@ -16,12 +16,13 @@ use piton_types::{
 use tokio::sync::watch;
 
 use crate::core::{Alone, Core, Known, Writer, draft};
+use crate::fact::Fact;
 use crate::fork::created;
+use crate::index::EVERY;
 use crate::lease::{LeaseWatch, Standing};
-use crate::line::Fact;
 use crate::live::LiveClaim;
 use crate::record::{ClaimRecord, Order, Origin};
-use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits};
+use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits, WholeHistory};
 
 /// How often a lost race is run again. Each loss means that somebody else wrote, and whoever claimed
 /// the run then holds it; to lose this often takes as many who claimed it and died at once.
@@ -59,6 +60,12 @@ pub struct OpenRun {
     pub existing: bool,
     /// Who has a say in whether a run goes on.
     pub admission: Admission,
+    /// Every finished step is at hand as soon as the run is open, for engines that go through them. Then the whole log
+    /// is read; otherwise how much is read doesn't grow with the number of finished steps.
+    pub all_steps: bool,
+    /// How many entries the driver writes between two indexes of the log; 128 if nothing is said. Fewer make opening
+    /// cheaper and the log larger.
+    pub index_every: Option<u32>,
 }
 
 /// Why a run may not go on.
@@ -69,16 +76,16 @@ pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Admission(Option<Arc<Look>>);
 
-type Look = dyn Fn(&History) -> Result<(), Refusal> + Send + Sync;
+type Look = dyn Fn(&WholeHistory) -> Result<(), Refusal> + Send + Sync;
 
 impl Admission {
     /// Asks this function. It may be asked more than once, if others write to the run meanwhile.
-    pub fn by(look: impl Fn(&History) -> Result<(), Refusal> + Send + Sync + 'static) -> Self {
+    pub fn by(look: impl Fn(&WholeHistory) -> Result<(), Refusal> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(look)))
     }
 
-    fn ask(&self, run: &RunId, history: &History) -> Result<(), RunError> {
-        let Some(look) = &self.0 else { return Ok(()) };
+    fn ask(&self, run: &RunId, history: Option<&WholeHistory>) -> Result<(), RunError> {
+        let (Some(look), Some(history)) = (&self.0, history) else { return Ok(()) };
         look(history).map_err(|cause| RunError::Refused { run: run.clone(), cause })
     }
 }
@@ -196,21 +203,22 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
     let mut watch = LeaseWatch::default();
     let started = context.clock.monotonic();
     loop {
-        let history = History::read(&log).await?;
+        let read = Box::pin(Read::of(&log, open.all_steps || open.admission.0.is_some())).await?;
+        let history = read.history();
         let mut summary = log.summary().await?;
         let status = history.state.status();
         if status == RunStatus::Completed && open.at == StartAt::End {
-            return Ok(Run::new(assemble(context, log, history, summary, None, open)));
+            return Ok(Run::new(assemble(context, log, read.into_history(), summary, None, open)));
         }
         if status.is_final() {
             let cause = IllegalMove { from: status, to: RunStatus::InProgress };
             return Err(RunError::Illegal { run: log.run().clone(), cause });
         }
-        if watch.judge(context, log.run(), &history, open.lease.ttl).await? == Standing::Held {
+        if watch.judge(context, log.run(), history, open.lease.ttl).await? == Standing::Held {
             let waited = context.clock.monotonic().saturating_sub(started);
             let left = open.lease.wait.unwrap_or_default().saturating_sub(waited);
             if left.is_zero() {
-                return Err(held(log.run(), &history));
+                return Err(held(log.run(), history));
             }
             context.clock.sleep(left.min(look_every(open.lease.ttl))).await;
             log.refresh().await?;
@@ -218,7 +226,7 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
         }
         // Somebody gave it up, and whoever drove it died before he could.
         if let Some(request) = history.line.request.as_ref().filter(|request| request.order == Order::Cancel) {
-            match crate::stop::carry_out(context, &mut log, &history, request).await {
+            match crate::stop::carry_out(context, &mut log, history, request).await {
                 Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) if races < RACES => {
                     races += 1;
                     log.refresh().await?;
@@ -228,18 +236,18 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
             continue;
         }
         // Before anything is written: what can't be done changes nothing.
-        let target = crate::restore::target(log.run(), &history, &open.at)?;
-        open.admission.ask(log.run(), &history)?;
+        let target = crate::restore::target(log.run(), history, &open.at).await?;
+        open.admission.ask(log.run(), read.whole())?;
         let resumed = history.claim.is_some();
-        match claim(context, &mut log, &history, &mut summary, open.durability).await {
+        match claim(context, &mut log, history, &mut summary, open.durability).await {
             Ok(claim) => {
                 beat(context, &log).await;
-                let mut history = history;
+                let mut history = read.into_history();
                 history.state = claim.1;
                 history.line.request = None;
                 if status == RunStatus::Failed {
                     history.retries += 1;
-                    history.line.reopen();
+                    history.line.reopen_run().await?;
                 }
                 let (ttl, at, usage_back) = (open.lease.ttl, open.at.clone(), open.usage_back);
                 let mut core = assemble(context, log, history, summary, Some(claim.0), open);
@@ -261,7 +269,43 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
     }
 }
 
-/// How often somebody who waits for a run looks whether its holder lives.
+/// What a run is opened with.
+enum Read {
+    Bounded(Box<History>),
+    Whole(Box<WholeHistory>),
+}
+
+impl Read {
+    async fn of(log: &RunLog, whole: bool) -> Result<Self, StoreError> {
+        Ok(match whole {
+            true => Self::Whole(Box::new(WholeHistory::read(log).await?)),
+            false => Self::Bounded(Box::new(History::read(log).await?)),
+        })
+    }
+
+    fn history(&self) -> &History {
+        match self {
+            Self::Bounded(history) => history,
+            Self::Whole(whole) => whole,
+        }
+    }
+
+    fn whole(&self) -> Option<&WholeHistory> {
+        match self {
+            Self::Bounded(_) => None,
+            Self::Whole(whole) => Some(whole),
+        }
+    }
+
+    fn into_history(self) -> History {
+        match self {
+            Self::Bounded(history) => *history,
+            Self::Whole(whole) => whole.into_history(),
+        }
+    }
+}
+
+/// How often a process that waits for a run looks whether its holder lives.
 fn look_every(ttl: Duration) -> Duration {
     (ttl / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
@@ -301,7 +345,7 @@ async fn claim(
         started_at,
         last_activity_at: now,
         context: Value::Null,
-        last_progress: history.steps.last().map(|step| step.path.to_string()),
+        last_progress: history.last_step.as_ref().map(|step| step.path.to_string()),
     });
     let record = ClaimRecord { holder: context.holder.clone(), claim: claim.number(), state: state.clone() };
     write(context, log, Fact::Claimed(record), summary, durability).await?;
@@ -345,15 +389,10 @@ fn assemble(
     open: OpenRun,
 ) -> Core {
     let (checkpoint, parts) = history.checkpoint.map_or_else(Default::default, |(seq, parts)| (Some(seq), parts));
-    let known = Known {
-        state: history.state,
-        line: history.line,
-        begun: 0,
-        busy: 0,
-        lines: Vec::new(),
-        ran_alone: None,
-        broken: None,
-    };
+    let mut line = history.line;
+    line.untrack();
+    let known =
+        Known { state: history.state, line, begun: 0, busy: 0, lines: Vec::new(), ran_alone: None, broken: None };
     Core {
         id: log.run().clone(),
         context: context.clone(),
@@ -366,7 +405,16 @@ fn assemble(
         lease: open.lease,
         alone: None,
         fence: log.head().fence,
-        writer: tokio::sync::Mutex::new(Writer { log, summary, parts, checkpoint, is_behind: false }),
+        all_steps: open.all_steps,
+        index_every: open.index_every.unwrap_or(EVERY).max(1),
+        writer: tokio::sync::Mutex::new(Writer {
+            log,
+            summary,
+            parts,
+            checkpoint,
+            is_behind: false,
+            indexed: history.indexed.unwrap_or_default(),
+        }),
         known: Mutex::new(known),
         orders: watch::Sender::new(None),
         claim,

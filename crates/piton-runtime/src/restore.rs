@@ -2,6 +2,7 @@
 //! more. What was done in the world meanwhile stays done, so whoever goes back is told what that is, and
 //! can have it taken back where somebody said how.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -10,13 +11,14 @@ use piton_store::StoreError;
 use piton_types::{BlobId, CheckpointRef, IllegalMove, PartName, RunId, RunStatus, Seq, Value};
 
 use crate::core::Core;
-use crate::line::Fact;
+use crate::fact::Fact;
+use crate::history::By;
 use crate::open::StartAt;
 use crate::record::{EffectRecord, EffectStatus, ReceiptRecord, RestoreRecord, Witness};
-use crate::{Compensation, Context, History, OpenRun, Run, RunError};
+use crate::{Compensation, Context, History, OpenRun, Run, RunError, WholeHistory};
 
 /// The entry that a run is to go on from; nothing if it is where it was left.
-pub(crate) fn target(run: &RunId, history: &History, at: &StartAt) -> Result<Option<Seq>, RunError> {
+pub(crate) async fn target(run: &RunId, history: &History, at: &StartAt) -> Result<Option<Seq>, RunError> {
     match at {
         StartAt::End => Ok(None),
         StartAt::Entry(seq) if *seq > history.head => {
@@ -24,7 +26,7 @@ pub(crate) fn target(run: &RunId, history: &History, at: &StartAt) -> Result<Opt
         }
         StartAt::Entry(seq) => Ok(Some(*seq)),
         StartAt::Step(step) => {
-            let first = history.first_entry(step);
+            let first = history.first_entry(step).await?;
             let first = first.ok_or_else(|| RunError::NoSuchStep { run: run.clone(), step: step.clone() })?;
             Ok(Some(Seq(first.0.saturating_sub(1))))
         }
@@ -56,7 +58,12 @@ impl Core {
         });
         let restored = Fact::Restored(RestoreRecord { to, reason, epoch });
         self.commit_parts(&mut writer, restored, drafts.collect(), self.durability).await?;
-        self.known().line = History::read(&writer.log).await?.line;
+        let by = if self.all_steps { By::WholeLog } else { By::Index };
+        let mut history = Box::pin(History::read_by(&writer.log, writer.log.head().seq, by)).await?;
+        history.line.untrack();
+        self.known().line = history.line;
+        // Whoever opens the run next needn't go back beyond this entry.
+        writer.indexed = Seq(0);
         Ok(())
     }
 }
@@ -74,10 +81,15 @@ pub struct UndoneEffect {
 /// after that entry. Newest first. Changes nothing.
 pub async fn undone_effects(context: &Context, run: &RunId, at: &StartAt) -> Result<Vec<UndoneEffect>, RunError> {
     let log = RunLog::open(Arc::clone(&context.store), run).await?;
-    let history = History::read(&log).await?;
-    let Some(to) = target(run, &history, at)? else { return Ok(Vec::new()) };
-    let kept = History::read_to(&log, to).await?;
-    let order = history.first;
+    let history = WholeHistory::read(&log).await?;
+    let Some(to) = target(run, &history, at).await? else { return Ok(Vec::new()) };
+    let kept = WholeHistory::read_to(&log, to).await?;
+    let mut order = HashMap::new();
+    for effect in &history.effects {
+        let path = effect.intent.path.clone();
+        let first = history.first_entry(&path).await?;
+        order.insert(path, first);
+    }
     let mut left: Vec<_> = history
         .effects
         .into_iter()
@@ -85,7 +97,7 @@ pub async fn undone_effects(context: &Context, run: &RunId, at: &StartAt) -> Res
         .filter(|effect| !kept.effects.iter().any(|kept| kept.intent.key == effect.intent.key))
         .map(|effect| UndoneEffect { compensation: effect.intent.compensation.clone(), effect })
         .collect();
-    left.sort_by_key(|left| std::cmp::Reverse(order.get(&left.effect.intent.path).copied()));
+    left.sort_by_key(|left| std::cmp::Reverse(order.get(&left.effect.intent.path).copied().flatten()));
     Ok(left)
 }
 
@@ -123,7 +135,7 @@ where
         let cause = IllegalMove { from: history.state.status(), to: RunStatus::InProgress };
         return Err(RunError::Illegal { run: run.clone(), cause });
     }
-    let to = target(run, &history, &at)?.unwrap_or(history.head);
+    let to = target(run, &history, &at).await?.unwrap_or(history.head);
     let held = Run::open(context, OpenRun { id: Some(run.clone()), existing: true, ..OpenRun::default() }).await?;
     let mut done =
         RolledBack { to: CheckpointRef { run: run.clone(), seq: to }, compensated: Vec::new(), left: Vec::new() };

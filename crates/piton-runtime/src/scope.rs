@@ -32,7 +32,7 @@ use crate::{Call, RunError};
 /// let count = async |word: &str| Ok::<_, std::io::Error>(word.len());
 /// let (a, b) = tokio::join!(near.step("count", "bee", count), far.step("count", "apiary", count));
 /// assert_eq!((a?, b?), (3, 6));
-/// let paths: Vec<_> = run.finished().iter().map(ToString::to_string).collect();
+/// let paths: Vec<_> = run.finished().await?.iter().map(ToString::to_string).collect();
 /// assert_eq!(paths, ["far/count", "near/count"]);
 /// # Ok(())
 /// # }
@@ -177,7 +177,7 @@ impl Scope {
         let place = self.place(name)?;
         let input = Input::new(&place.path, &())?;
         let what = || RunError::value(format!("the output of step {}", place.path));
-        if let Some(record) = self.core.find(&place, &input)? {
+        if let Some(record) = self.core.find(&place, &input).await? {
             return from_value(record.output).map_err(what());
         }
         self.core.check_ready()?;
@@ -202,7 +202,8 @@ fn refused(name: &str) -> Option<&'static str> {
 impl Core {
     /// The newest attempt at the step of this place, if there was one. What the log has at this place must
     /// be this very call.
-    pub(crate) fn find(&self, place: &Place, input: &Input) -> Result<Option<StepRecord>, RunError> {
+    pub(crate) async fn find(&self, place: &Place, input: &Input) -> Result<Option<StepRecord>, RunError> {
+        self.recall_at(&place.path, place.number).await?;
         let known = self.known();
         let record = known.line.steps.get(&place.path);
         let other = match (misplaced(&known.line, place, record), record) {
@@ -221,7 +222,8 @@ impl Core {
     }
 
     /// That the log has nothing else at this place, and this call nowhere else.
-    pub(crate) fn check_place(&self, place: &Place, input: &Input) -> Result<(), RunError> {
+    pub(crate) async fn check_place(&self, place: &Place, input: &Input) -> Result<(), RunError> {
+        self.recall_at(&place.path, place.number).await?;
         let other = {
             let line = &self.known().line;
             misplaced(line, place, line.steps.get(&place.path))

@@ -18,7 +18,7 @@ impl Scope {
         let core = &*self.core;
         let input = Input::new(&place.path, &millis(duration))?;
         let what = || RunError::value(format!("the end of {}", place.path));
-        let until: Deadline = match core.find(&place, &input)? {
+        let until: Deadline = match core.find(&place, &input).await? {
             Some(record) => from_value(record.output).map_err(what())?,
             None => {
                 core.check_ready()?;

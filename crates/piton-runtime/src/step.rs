@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::attempt::Attempt;
 use crate::core::Core;
 use crate::deadline::millis;
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::scope::{Input, Place, hash};
 use crate::{Deadline, FailureKind, RetryPolicy, Run, RunError, Scope, StepRecord};
 
@@ -341,7 +341,7 @@ impl Core {
     ) -> Result<T, RunError> {
         let (run, step) = (self.id.clone(), place.path.clone());
         let policy = policy.unwrap_or(&self.retry);
-        let mut last = self.find(place, &input)?;
+        let mut last = self.find(place, &input).await?;
         loop {
             let base = self.known().line.reopened.get(&step).copied();
             let attempts = last.as_ref().map_or(0, |record| record.attempt);
@@ -548,18 +548,6 @@ pub(crate) fn decode<T: DeserializeOwned>(step: &StepPath, output: Value) -> Res
 }
 
 impl Run {
-    /// The newest attempt at a step that the log has. For engines that name their steps themselves;
-    /// others use [`step`](Scope::step).
-    pub fn recorded(&self, path: &StepPath) -> Option<StepRecord> {
-        self.core().known().line.steps.get(path).map(|step| StepRecord::clone(step))
-    }
-
-    /// The steps that finished well, each of which [`recorded`](Self::recorded) has.
-    pub fn finished(&self) -> Vec<StepPath> {
-        let known = self.core().known();
-        known.line.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect()
-    }
-
     /// Records a step that ended. It tells no listener: an engine has its own events, and tells them
     /// when this has returned.
     ///
@@ -567,6 +555,7 @@ impl Run {
     /// [`checkpoint`](Self::checkpoint). Without, it carries no state.
     pub async fn record(&self, done: StepDone, parts: Vec<DraftPart<'_>>) -> Result<Recorded, RunError> {
         let core = self.core();
+        core.recall(&done.path).await?;
         let record = core.record_of(done)?;
         let (attempt, path) = (record.attempt, record.path.clone());
         let seq = core.put_down(record, parts, core.durability).await?;

@@ -13,8 +13,8 @@ use piton_types::{Holder, IllegalMove, Paused, Queued, RunId, RunState, RunStatu
 
 use crate::core::draft;
 use crate::deadline::millis;
+use crate::fact::Fact;
 use crate::lease::{LeaseWatch, Standing};
-use crate::line::Fact;
 use crate::record::{ClaimRecord, Order, RequestRecord};
 use crate::{Context, History, LeaseOptions, RunError, live, platform};
 

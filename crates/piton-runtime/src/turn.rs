@@ -12,7 +12,7 @@ use piton_types::{
 use tokio::sync::MutexGuard;
 
 use crate::core::{Core, RACES, Writer, carry_on};
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::step::StepDone;
 use crate::{Run, RunError, StepRecord};
 
@@ -97,7 +97,7 @@ impl Turn<'_> {
         let body = record.encode(&*core.context.store)?;
         let label = record.path.to_string();
         core.ran(&record.path);
-        core.take_in(Fact::Step(Arc::new(record)));
+        core.take_in(Seq::default(), Fact::Step(Arc::new(record)));
         Ok(Entry { kind: EntryKind::StepDone, label, body })
     }
 
@@ -116,7 +116,7 @@ impl Turn<'_> {
     pub(crate) fn made(&mut self, kind: EntryKind, label: String, body: &Value, fact: Fact) -> Result<Entry, RunError> {
         self.core.check_writable(kind)?;
         let body = EncodedBody::of(&*self.core.context.store, body)?;
-        self.core.take_in(fact);
+        self.core.take_in(Seq::default(), fact);
         Ok(Entry { kind, label, body })
     }
 

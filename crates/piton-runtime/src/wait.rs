@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::core::{Core, draft};
-use crate::line::Fact;
+use crate::fact::Fact;
 use crate::record::{AnswerRecord, QuestionRecord};
 use crate::scope::{Input, Place};
 use crate::{Context, Deadline, Failure, History, RunError, Scope};
@@ -108,7 +108,7 @@ impl Scope {
     ) -> Result<(StepPath, Value), RunError> {
         let place = self.place(name)?;
         let input = Input::new(&place.path, &question.prompt)?;
-        self.core.check_place(&place, &input)?;
+        self.core.check_place(&place, &input).await?;
         let answer = self.core.ask(&place.path, Some(&place), input, question, otherwise).await?;
         Ok((place.path, answer.value))
     }
@@ -124,6 +124,7 @@ impl Core {
         question: Wait,
         otherwise: Option<Value>,
     ) -> Result<AnswerRecord, RunError> {
+        self.recall(path).await?;
         loop {
             let asked = self.known().line.questions.get(path).cloned();
             let recorded = asked.as_ref().and_then(|asked| match (&asked.question, &asked.answer) {

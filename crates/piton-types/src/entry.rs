@@ -40,11 +40,13 @@ pub enum EntryKind {
     Removed = 12,
     /// The files of a folder were put back; the run itself goes on as it was.
     FilesRestored = 13,
+    /// What counts so far, so that the run can be opened without the entries before it.
+    Indexed = 14,
 }
 
 impl EntryKind {
     /// Every kind, at the place of its number.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Created,
         Self::Claimed,
         Self::StateChanged,
@@ -59,6 +61,7 @@ impl EntryKind {
         Self::Logged,
         Self::Removed,
         Self::FilesRestored,
+        Self::Indexed,
     ];
 
     /// The kind with this number.
@@ -112,6 +115,6 @@ mod tests {
             assert_eq!(kind as usize, number);
             assert_eq!(EntryKind::from_number(u8::try_from(number).unwrap()), Some(kind));
         }
-        assert_eq!(EntryKind::from_number(14), None);
+        assert_eq!(EntryKind::from_number(15), None);
     }
 }

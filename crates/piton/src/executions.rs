@@ -61,7 +61,7 @@ use std::time::Duration;
 use piton_log::{Content, DraftPart, RunLog, SealedEntry};
 use piton_runtime::{
     Context, History, OpenRun, Outcome, RetryPolicy, RolledBack, Run, RunError, StartAt, StepDone, StepOptions,
-    StepRecord, roll_back,
+    StepRecord, WholeHistory, roll_back,
 };
 use piton_store::{Span, StoreError};
 use piton_types::{
@@ -140,7 +140,7 @@ pub async fn execute_with_checkpoints(
 
 async fn execute(context: &Context, id: RunId, open: OpenRun, steps: &[NamedStep]) -> Result<Execution, RunError> {
     let outcome = Run::drive(context, open, async |mut run| {
-        let before = History::of(run.context(), run.id()).await?;
+        let before = WholeHistory::of(run.context(), run.id()).await?;
         let saved = |step: &NamedStep| before.checkpoints.iter().any(|saved| !saved.undone && saved.label == step.name);
         let mut state = run.input().clone();
         for (index, step) in steps.iter().enumerate() {
@@ -470,7 +470,7 @@ impl ExecutionTracker {
 
     /// What happened, whether or not the process that did it still exists.
     pub async fn get_execution_history(&self, execution_id: &RunId) -> Result<ExecutionHistory, RunError> {
-        let history = History::of(&self.context, execution_id).await?;
+        let history = WholeHistory::of(&self.context, execution_id).await?;
         let named = |seq: &Seq| CheckpointRef { run: execution_id.clone(), seq: *seq };
         Ok(ExecutionHistory {
             execution_id: execution_id.clone(),

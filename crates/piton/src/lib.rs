@@ -109,13 +109,13 @@ pub use open::open;
 pub use piton_log::state;
 pub use piton_log::{Content, DraftPart, EmbeddedStore, LogCheckpointStore, upkeep};
 pub use piton_runtime::{
-    Admission, AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Deadline, EffectAnswer,
+    Admission, AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Cursor, Deadline, EffectAnswer,
     EffectFailure, EffectOptions, EffectRecord, EffectStatus, Entry, Failure, FailureKind, ForkRun, History, Intended,
-    LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Probed, QuestionRecord,
-    Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope, Standing, StartAt, StepDone,
-    StepError, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom, Turn, Uncertain,
-    UndoneEffect, Wait, Waits, Witness, answer, cancel, fork, fork_into, listen_for_nudges, liveness, process,
-    roll_back, stop, this_process, undone_effects,
+    LastStep, LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Pager, PastEntry,
+    PastStep, Probed, QuestionRecord, Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope,
+    Standing, StartAt, StepDone, StepError, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom,
+    Totals, Turn, Uncertain, UndoneEffect, Wait, Waits, WholeHistory, Witness, answer, cancel, fork, fork_into,
+    listen_for_nudges, liveness, process, roll_back, stop, this_process, undone_effects,
 };
 pub use piton_runtime::{
     AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use piton::{Context, History, OpenRun, Run, RunError, StartAt, undone_effects};
+use piton::{Context, OpenRun, Run, RunError, StartAt, WholeHistory, undone_effects};
 use piton_types::{IllegalMove, RunId, RunStatus, Seq, StepPath};
 
 use crate::failure::Failure;
@@ -14,14 +14,14 @@ use crate::words::clean;
 const NAMED: usize = 20;
 
 /// The steps of a run that are finished and count, each once.
-pub fn finished(history: &History) -> BTreeSet<&StepPath> {
+pub fn finished(history: &WholeHistory) -> BTreeSet<&StepPath> {
     let steps = history.steps.iter().zip(&history.step_entries);
     let counts = steps.filter(|(step, seq)| step.is_finished() && !history.is_undone(**seq));
     counts.map(|(step, _)| &step.path).collect()
 }
 
 /// Adds what trying a failed run again means: what is done again, and what isn't.
-pub fn tries_again(plan: &mut Plan, history: &History) {
+pub fn tries_again(plan: &mut Plan, history: &WholeHistory) {
     let finished = finished(history);
     let mut failed: Vec<&StepPath> = Vec::new();
     for (step, seq) in history.steps.iter().zip(&history.step_entries) {
@@ -42,7 +42,7 @@ pub fn tries_again(plan: &mut Plan, history: &History) {
 
 /// Adds what going on from `at` undoes, and what it can't.
 pub async fn entails(plan: &mut Plan, context: &Context, run: &RunId, at: &StartAt, after: Seq) -> Result<(), Failure> {
-    let history = History::of(context, run).await?;
+    let history = WholeHistory::of(context, run).await?;
     let from = history.state.status();
     if from.is_final() {
         let cause = IllegalMove { from, to: RunStatus::InProgress };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use piton::{Context, History, Origin, RunState};
+use piton::{Context, Origin, RunState, WholeHistory};
 use piton_log::state::{Change, NodeSource, State, diff};
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Bytes, Store, StoreError};
@@ -39,7 +39,7 @@ pub async fn diff_runs(app: &App, from: &Reference, to: &Reference, files: bool)
     let [from, to] = [run_id(&store, from).await?, run_id(&store, to).await?];
     let found = if steps(&store, &from).await? && steps(&store, &to).await? {
         let context = Context::system(Arc::clone(&store));
-        let [old, new] = [History::of(&context, &from).await?, History::of(&context, &to).await?];
+        let [old, new] = [WholeHistory::of(&context, &from).await?, WholeHistory::of(&context, &to).await?];
         let changes = compare_runs(&seen(&old), &seen(&new));
         Some(DiffView { from: from.to_string(), to: to.to_string(), changes })
     } else {
@@ -111,7 +111,7 @@ impl NodeSource for Both {
 }
 
 /// What there is to see of a run, by place, in the order in which it came.
-fn seen(history: &History) -> Vec<(String, Value)> {
+fn seen(history: &WholeHistory) -> Vec<(String, Value)> {
     let mut seen = Vec::new();
     match &history.input {
         Value::Map(fields) => seen.extend(fields.iter().map(|(name, value)| (format!("input.{name}"), value.clone()))),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use piton::workspace::{Moment, WorkspaceError};
 use piton::{
-    Bundle, CheckpointRef, Context, Document, Flow, FlowError, ForkRun, Format, History, Host, Ids, Inputs, Kinds,
-    Limits, NoJournal, NodeSpec, Services, Setting, StepRecord, SystemClock, SystemRandom, examine_history, fork_into,
-    run as run_flow, run_alone,
+    Bundle, CheckpointRef, Context, Document, Flow, FlowError, ForkRun, Format, Host, Ids, Inputs, Kinds, Limits,
+    NoJournal, NodeSpec, Services, Setting, StepRecord, SystemClock, SystemRandom, WholeHistory, examine_history,
+    fork_into, run as run_flow, run_alone,
 };
 use piton_log::RunLog;
 use piton_store::{Store, StoreError};
@@ -75,7 +75,7 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
     let context = Context::system(Arc::clone(&store));
     let summary = log.summary().await?;
     let kind = summary.kind;
-    let history = History::read_to(&log, entry.seq).await?;
+    let history = WholeHistory::read_to(&log, entry.seq).await?;
     let other = wanted.document.as_deref().map(documents::read_valid).transpose()?;
     let document = match &other {
         Some((_, document)) => Some(document.clone()),
@@ -126,7 +126,7 @@ fn work_in(folder: &Path, fork: &mut ForkRun) {
 /// Puts another document into a fork, which does again what the change affects.
 fn with_document(
     run: &RunId,
-    history: &History,
+    history: &WholeHistory,
     (Bundle { text, format, .. }, document): (Bundle, Document),
     services: &Services,
     fork: &mut ForkRun,
@@ -215,7 +215,7 @@ async fn fork_into_folder(
 /// What the settings mean for this run: fields of what steps gave, inputs, variables.
 pub(crate) async fn changes(
     log: &RunLog,
-    history: &History,
+    history: &WholeHistory,
     kind: RunKind,
     settings: Vec<(String, Value)>,
 ) -> Result<ForkRun, Failure> {
@@ -225,7 +225,7 @@ pub(crate) async fn changes(
 /// The same, by the document that the fork goes on with.
 async fn changes_by(
     log: &RunLog,
-    history: &History,
+    history: &WholeHistory,
     kind: RunKind,
     document: Option<&Document>,
     settings: Vec<(String, Value)>,
@@ -296,7 +296,7 @@ async fn changes_by(
 
 /// The start node has given the inputs out already: it is to have given the new ones, as the document wants them.
 async fn give_out(
-    history: &History,
+    history: &WholeHistory,
     original: Option<Value>,
     input: &Value,
     start: Option<&NodeSpec>,
@@ -361,7 +361,7 @@ impl Ids for NoIds {
 }
 
 /// The document that a workflow goes on with: its own, or the last that took its place.
-fn document_of(history: &History, kind: RunKind) -> Option<Document> {
+fn document_of(history: &WholeHistory, kind: RunKind) -> Option<Document> {
     if kind != RunKind::Workflow {
         return None;
     }

@@ -11,11 +11,11 @@ use piton::recovery::{
 };
 use piton::workspace::{DriftOptions, FileChanges, UpstreamChanges, Workspace};
 use piton::{
-    Bundle, Context, Kinds, LeaseOptions, Limits, OpenRun, ResumePolicy, Run, RunError, Services, Setting,
-    examine_resume,
+    Bundle, Context, History, Kinds, LeaseOptions, Limits, OpenRun, Pager, ResumePolicy, Run, RunError, Services,
+    Setting, examine_resume,
 };
 use piton_log::RunLog;
-use piton_store::{Span, Store, StoreError};
+use piton_store::{Store, StoreError};
 use piton_types::{PartName, RunId, RunKind};
 
 use crate::app::App;
@@ -213,13 +213,24 @@ async fn workspace_of(app: &App, store: &Arc<dyn Store>, run: &RunId) -> Result<
         Err(StoreError::Corrupt { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    match log.entries(Span::ALL).await {
-        Ok(entries) if entries.iter().any(|entry| entry.parts.contains_key(&part)) => {
-            Ok(Some(files::open(app, store, Capture::ACCEPTED).await?))
-        }
-        Ok(_) | Err(StoreError::Corrupt { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+    match History::read(&log).await {
+        // The parts of a checkpoint are carried on in those that follow, unless the run is put back to before it.
+        Ok(history) if history.totals.checkpoints == 0 => return Ok(None),
+        Ok(_) | Err(StoreError::Corrupt { .. }) => {}
+        Err(error) => return Err(error.into()),
     }
+    let mut pager = Pager::new(&log);
+    while pager.cursor().is_some() {
+        match pager.checkpoints(64).await {
+            Ok(page) if page.iter().any(|checkpoint| checkpoint.parts.contains_key(&part)) => {
+                return Ok(Some(files::open(app, store, Capture::ACCEPTED).await?));
+            }
+            Ok(_) => {}
+            Err(StoreError::Corrupt { .. }) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
 }
 
 /// Waits for a run that another process drives, if that is wanted; afterwards it is ours.

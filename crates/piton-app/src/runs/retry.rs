@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton::{Context, History, ResumePolicy, RunError, Services, StartAt};
+use piton::{Context, ResumePolicy, RunError, Services, StartAt, WholeHistory};
 use piton_log::RunLog;
 use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq, StepPath, Value};
@@ -68,11 +68,11 @@ impl Retrying {
         let store = without_secrets(app, app.store().await?, wanted.config.as_deref())?;
         let run = run_id(&store, &wanted.run).await?;
         let context = Context::system(Arc::clone(&store));
-        let history = History::of(&context, &run).await?;
+        let history = WholeHistory::of(&context, &run).await?;
         let kind = store.summary(&run).await?.map(|summary| summary.kind);
-        let first = |step: &StepPath| {
-            let first = history.first_entry(step);
-            first.ok_or_else(|| RunError::NoSuchStep { run: run.clone(), step: step.clone() })
+        let first = async |step: &StepPath| -> Result<Seq, Failure> {
+            let first = history.first_entry(step).await?;
+            Ok(first.ok_or_else(|| RunError::NoSuchStep { run: run.clone(), step: step.clone() })?)
         };
         let (how, plan) = match &wanted.from {
             None if !wanted.set.is_empty() => {
@@ -81,12 +81,12 @@ impl Retrying {
             None => (How::WhereItFailed, where_it_failed(&run, &history)?),
             Some(step) if wanted.set.is_empty() => {
                 let mut plan = Plan::new(format!("try run {run} again from step {step}"));
-                let before = Seq(first(step)?.0.saturating_sub(1));
+                let before = Seq(first(step).await?.0.saturating_sub(1));
                 entails(&mut plan, &context, &run, &StartAt::Step(step.clone()), before).await?;
                 (How::From(step.clone()), plan)
             }
             Some(step) => {
-                let at = CheckpointRef { run: run.clone(), seq: Seq(first(step)?.0.saturating_sub(1)) };
+                let at = CheckpointRef { run: run.clone(), seq: Seq(first(step).await?.0.saturating_sub(1)) };
                 let what = format!("branch a new run off {at} with the changes, and go on with it from {step}");
                 let mut plan = Plan::new(what);
                 plan.line(format!("run {run} stays as it is"));
@@ -114,7 +114,7 @@ impl Retrying {
             }
             How::Branch(at) => {
                 let log = RunLog::open(Arc::clone(&store), &run).await?;
-                let then = History::read_to(&log, at.seq).await?;
+                let then = WholeHistory::read_to(&log, at.seq).await?;
                 let changed = changes(&log, &then, log.summary().await?.kind, wanted.set.clone()).await?;
                 (piton::fork(&context, &at, changed).await?, Some(at))
             }
@@ -130,7 +130,7 @@ impl Retrying {
     }
 }
 
-fn where_it_failed(run: &RunId, history: &History) -> Result<Plan, Failure> {
+fn where_it_failed(run: &RunId, history: &WholeHistory) -> Result<Plan, Failure> {
     let status = history.state.status();
     if status != RunStatus::Failed {
         let hint = if status.is_final() {

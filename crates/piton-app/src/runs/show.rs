@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use piton::{History, StepRecord};
+use piton::{History, Pager, StepRecord};
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Store, StoreError};
 use piton_types::{CheckpointRef, RunState, from_value};
@@ -68,10 +68,16 @@ async fn show_run(app: &App, log: &RunLog, steps: bool) -> Result<WholeRun, Fail
         recovery_attempts: history.recovery_attempts(),
         usage: used.map(Into::into),
         questions: history.questions.iter().map(AskedView::from).collect(),
-        finished_steps: history.steps.iter().filter(|step| step.is_finished()).count(),
-        steps: steps.then(|| history.steps.iter().map(StepView::from).collect()),
+        finished_steps: history.totals.finished,
+        steps: if steps { Some(all_steps(log).await?) } else { None },
         state: history.state,
     })
+}
+
+/// Every attempt at a step, oldest first.
+async fn all_steps(log: &RunLog) -> Result<Vec<StepView>, Failure> {
+    let steps = Pager::new(log).steps(usize::MAX).await?;
+    Ok(steps.iter().rev().map(|past| StepView::from(&*past.step)).collect())
 }
 
 async fn show_entry(log: &RunLog, entry: SealedEntry) -> Result<WholeEntry, Failure> {

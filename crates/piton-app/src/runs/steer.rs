@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::{Context, History, Holder, Requested, RunError};
+use piton::{Context, Holder, Requested, RunError, WholeHistory};
 use piton_store::Store;
 use piton_types::{IllegalMove, RunId, RunStatus};
 
@@ -39,7 +39,7 @@ impl Cancelling {
     pub async fn plan(app: &App, run: &RunId) -> Result<Self, Failure> {
         let store = app.store().await?;
         let run = run_id(&store, run).await?;
-        let history = History::of(&Context::system(Arc::clone(&store)), &run).await?;
+        let history = WholeHistory::of(&Context::system(Arc::clone(&store)), &run).await?;
         let from = history.state.status();
         if from == RunStatus::Completed {
             let cause = IllegalMove { from, to: RunStatus::Cancelled };

@@ -123,7 +123,7 @@ pub struct WholeRun {
     /// What it waits for.
     pub questions: Vec<AskedView>,
     /// How many steps are done for good.
-    pub finished_steps: usize,
+    pub finished_steps: u64,
     /// The steps, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Vec<StepView>>,

@@ -230,6 +230,8 @@ async fn open_flow(
     inputs: Option<Inputs>,
     options: FlowOptions,
 ) -> Result<Driven, FlowError> {
+    // The engine goes through the steps that it finds.
+    open.all_steps = true;
     let Some(run) = open.id.clone() else { unreachable!("whoever opens a flow names it") };
     let gate = Gate {
         run,

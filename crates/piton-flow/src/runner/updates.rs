@@ -57,9 +57,9 @@ impl Updates {
     /// The updates that the log has, oldest first.
     pub(crate) fn recorded(&mut self, run: &Run) -> Result<Vec<Update>, RunError> {
         let mut found = Vec::new();
-        while let Some(step) = run.recorded(&path(self.count + 1)?) {
+        while let Some(step) = run.at_hand(&path(self.count + 1)?) {
             self.count += 1;
-            found.extend(read(&step.path, step.output)?);
+            found.extend(read(&step.path, step.output.clone())?);
         }
         Ok(found)
     }

@@ -151,7 +151,7 @@ async fn crash_at_any_call(over: impl Fn(Arc<dyn Store>, Fault) -> CrashStore) {
             let first = run_durable(&process(&crashing), ledger.start()).await;
             let before = ledger.lines();
             let recorded = match Run::resume(&process(&below), &id(), Durability::Durable, Listener::default()).await {
-                Ok(run) => ["pay", "ship"].map(|step| run.recorded(&step.parse().unwrap()).is_some()),
+                Ok(run) => ["pay", "ship"].map(|step| run.at_hand(&step.parse().unwrap()).is_some()),
                 Err(RunError::Store(StoreError::NotFound { .. })) => [false, false],
                 Err(other) => panic!("{fault:?}: {other}"),
             };

@@ -15,7 +15,7 @@ use piton_log::RunLog;
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
 use piton_model::mcp::{McpError, ToolOutput};
-use piton_runtime::{EffectStatus, History, Listener, RunError};
+use piton_runtime::{EffectStatus, Listener, RunError, WholeHistory};
 use piton_store::{Store, StoreError};
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{Event, PartName, RunId, RunStatus, StepPath, Value};
@@ -64,13 +64,13 @@ async fn calls(document: &str, services: &Services) -> (u64, RunOutcome) {
     (store.calls(), whole)
 }
 
-async fn history(store: &Arc<dyn Store>) -> History {
-    History::of(&process(store), &id()).await.unwrap()
+async fn history(store: &Arc<dyn Store>) -> WholeHistory {
+    WholeHistory::of(&process(store), &id()).await.unwrap()
 }
 
 async fn part(store: &Arc<dyn Store>, name: &str) -> Value {
     let log = RunLog::open(Arc::clone(store), &id()).await.unwrap();
-    let (_, parts) = history(store).await.checkpoint.unwrap();
+    let (_, parts) = history(store).await.checkpoint.clone().unwrap();
     log.load(&parts[&PartName::from(name)]).await.unwrap()
 }
 

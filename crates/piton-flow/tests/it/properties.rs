@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use piton_flow::{FlowError, FlowOptions, Inputs, RunOutcome, answer_question, resume_durable, run_durable};
 use piton_log::RunLog;
-use piton_runtime::{EffectStatus, ForkRun, History, fork};
+use piton_runtime::{EffectStatus, ForkRun, WholeHistory, fork};
 use piton_store::{Span, Store};
 use piton_testing::{CrashStore, Fault};
 use piton_types::{CheckpointRef, RunId, RunStatus, StepPath, Value};
@@ -97,8 +97,8 @@ async fn log(store: &Arc<dyn Store>) -> Vec<piton_types::EntryHash> {
     log.entries(Span::ALL).await.unwrap().into_iter().map(|entry| entry.hash).collect()
 }
 
-async fn history(store: &Arc<dyn Store>, run: &RunId) -> History {
-    History::of(&process(store), run).await.unwrap()
+async fn history(store: &Arc<dyn Store>, run: &RunId) -> WholeHistory {
+    WholeHistory::of(&process(store), run).await.unwrap()
 }
 
 fn outputs() -> BTreeMap<String, Value> {

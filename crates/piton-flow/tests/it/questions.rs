@@ -7,7 +7,7 @@ use piton_flow::{
     AnswerError, FlowOptions, Format, RunOutcome, StartFlow, answer_question, open_questions, resume_durable,
     run_durable,
 };
-use piton_runtime::{Context, History, RunError};
+use piton_runtime::{Context, RunError, WholeHistory};
 use piton_store::Store;
 use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, ManualClock};
@@ -149,7 +149,7 @@ async fn a_run_with_nothing_left_to_do_waits_without_anybody_and_goes_on_with_th
     let outcome = world.resume().await;
     assert_eq!(outcome.outputs, inputs([("good", "5 green".into()), ("work", "done\n".into())]));
     assert_eq!(world.ledger(), "work\n", "nothing ran twice");
-    let history = History::of(&world.process_at(), &id()).await.unwrap();
+    let history = WholeHistory::of(&world.process_at(), &id()).await.unwrap();
     assert_eq!((history.answers.len(), history.answers[0].by.as_str()), (1, "Ada"));
 }
 
@@ -302,7 +302,7 @@ async fn a_crash_at_any_call_neither_loses_a_question_nor_uses_an_answer_twice()
             let outcome = outcome.expect("it ends");
             assert_eq!(outcome.outputs["ages"], vec![Value::from(3), 4.into()].into(), "{fault:?}");
             assert_eq!(outcome.outputs["mine"], 9.into(), "{fault:?}");
-            let history = History::of(&world.process_at(), &id()).await.unwrap();
+            let history = WholeHistory::of(&world.process_at(), &id()).await.unwrap();
             assert_eq!(history.answers.len(), 3, "{fault:?}: each was answered once");
             struck |= crashing.struck();
             crashed += u32::from(crashing.struck());

@@ -8,7 +8,7 @@ use piton_flow::{
     ResumePolicy, RunOutcome, SecurityLevel, Services, Setting, StartFlow, answer_question, examine_resume,
     resume_durable, resume_with_document, run_durable,
 };
-use piton_runtime::History;
+use piton_runtime::WholeHistory;
 use piton_store::Store;
 use piton_types::{RunId, RunStatus, Value};
 
@@ -174,7 +174,7 @@ async fn a_document_that_is_only_written_otherwise_is_the_same() {
         DOCUMENT.replace("{source: in, target: pay}", "{target: pay, source: in}")
     );
     assert_eq!(world.start(&rewritten, ResumePolicy::Normal).await.unwrap().status, RunStatus::Waiting);
-    let history = History::of(&process(&world.store), &id()).await.unwrap();
+    let history = WholeHistory::of(&process(&world.store), &id()).await.unwrap();
     assert!(history.step(&"#document/1".parse().unwrap()).is_none(), "nothing was replaced");
 }
 

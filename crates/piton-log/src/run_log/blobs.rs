@@ -1,7 +1,7 @@
 //! Finding the nodes of a run: in the packs of its newest entries, in its segments, in staged packs, in
 //! the run that it was forked from.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 
 use super::append::GROUP;
 use crate::pack::Pack;
-use crate::segment::{SegmentIndex, SegmentNodes};
+use crate::sealed::SealedEntry;
+use crate::segment::{SegmentEntries, SegmentIndex, SegmentNodes};
 use crate::state::NodeSource;
 use piton_store::{PackId, Record, Section, SegmentInfo, Span, Store, StoreError};
 
@@ -63,8 +64,11 @@ struct Cache {
     packs: BTreeMap<Seq, Arc<Pack>>,
     /// How much of the tail has been read, newest first; what was added since came through this handle.
     tail: Tail,
-    segments: Option<Vec<(SegmentInfo, Arc<SegmentIndex>)>>,
+    /// The run's segments in ascending order, with the indexes that were needed so far.
+    segments: Option<Vec<(SegmentInfo, Option<Arc<SegmentIndex>>)>>,
     nodes: HashMap<SegmentInfo, Arc<SegmentNodes>>,
+    /// The entries of the segments that single entries were asked of last.
+    entries: VecDeque<(SegmentInfo, Arc<Vec<SealedEntry>>)>,
     /// Segments that are being opened ahead.
     ahead: HashMap<SegmentInfo, JoinHandle<Result<Option<SegmentNodes>, StoreError>>>,
     staged: HashMap<PackId, Arc<Pack>>,
@@ -85,6 +89,9 @@ const RETRIES: u32 = 3;
 
 /// How many segments are opened ahead at a time.
 const AHEAD: usize = 2;
+
+/// Of how many segments the entries stay open.
+const OPEN_ENTRIES: usize = 4;
 
 /// How many entries are read in one go on the way back through the tail, at most.
 const TAIL_STEP: usize = 256;
@@ -219,7 +226,7 @@ impl RunBlobs {
             if let Some(found) = self.find_in_tail(&id).await? {
                 return Ok(Some(found));
             }
-            self.read_indexes(fresh).await?;
+            self.list_segments(fresh).await?;
             if let Some(found) = self.find_indexed(&id, next).await? {
                 return Ok(Some(found));
             }
@@ -290,7 +297,8 @@ impl RunBlobs {
         Ok(())
     }
 
-    async fn read_indexes(&self, fresh: bool) -> Result<(), StoreError> {
+    /// Makes the list of segments known; `fresh` asks the store even if it is.
+    async fn list_segments(&self, fresh: bool) -> Result<(), StoreError> {
         if !fresh && self.cache().segments.is_some() {
             return Ok(());
         }
@@ -298,42 +306,113 @@ impl RunBlobs {
             Err(StoreError::NotFound { .. }) => Vec::new(),
             other => other?,
         };
-        let known: HashMap<_, _> = self.cache().segments.take().into_iter().flatten().collect();
-        let mut indexes = Vec::with_capacity(segments.len());
-        for info in segments {
-            let index = match known.get(&info) {
-                Some(index) => Arc::clone(index),
-                None => match self.store.section(&self.run, info, Section::Index).await {
-                    // Merged into a larger one meanwhile, which a fresh look will find.
-                    Err(StoreError::NotFound { .. }) => continue,
-                    bytes => Arc::new(SegmentIndex::open(&self.run, info, &bytes?)?),
-                },
-            };
-            indexes.push((info, index));
-        }
-        self.cache().segments = Some(indexes);
+        let mut cache = self.cache();
+        let mut known: HashMap<_, _> = cache.segments.take().into_iter().flatten().collect();
+        cache.segments = Some(segments.into_iter().map(|info| (info, known.remove(&info).flatten())).collect());
         Ok(())
     }
 
-    async fn find_indexed(&self, id: &BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
-        let candidates: Vec<(SegmentInfo, u32)> = {
-            let cache = self.cache();
-            let newest_first = cache.segments.iter().flatten().rev();
-            newest_first.flat_map(|(info, index)| index.find(id).map(|place| (*info, place))).collect()
+    /// The segment that has an entry, as far as the list is known.
+    fn covering(&self, seq: Seq) -> Option<SegmentInfo> {
+        let cache = self.cache();
+        let segments = cache.segments.as_ref()?;
+        let at = segments.partition_point(|(info, _)| info.last < seq);
+        segments.get(at).map(|(info, _)| *info).filter(|info| info.first <= seq)
+    }
+
+    /// The index of a segment; `None` if it has been merged into a larger one meanwhile, which a fresh look finds.
+    async fn index(&self, info: SegmentInfo) -> Result<Option<Arc<SegmentIndex>>, StoreError> {
+        let known = |cache: &Cache| cache.segments.iter().flatten().find(|(known, _)| *known == info)?.1.clone();
+        let index = known(&self.cache());
+        if index.is_some() {
+            return Ok(index);
+        }
+        let index = match self.store.section(&self.run, info, Section::Index).await {
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            bytes => Arc::new(SegmentIndex::open(&self.run, info, &bytes?)?),
         };
-        // A prefix of eight bytes that two ids share is all but impossible; whole ids decide then.
-        let certain = candidates.len() == 1;
-        for (info, place) in candidates {
-            let Some(nodes) = self.segment(info, next).await? else { return Ok(None) };
+        let mut cache = self.cache();
+        if let Some((_, known)) = cache.segments.iter_mut().flatten().find(|(known, _)| *known == info) {
+            *known = Some(Arc::clone(&index));
+        }
+        Ok(Some(index))
+    }
+
+    /// Looks into the segments, newest first, until one has the node: what is asked for most is in the newest.
+    async fn find_indexed(&self, id: &BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
+        let segments: Vec<_> = self.cache().segments.iter().flatten().rev().map(|(info, _)| *info).collect();
+        for info in segments {
+            if let Some(found) = self.find_in_segment(info, id, next).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks a node up in one segment.
+    async fn find_in_segment(
+        &self,
+        info: SegmentInfo,
+        id: &BlobId,
+        next: Next,
+    ) -> Result<Option<(Holding, u32)>, StoreError> {
+        let Some(index) = self.index(info).await? else { return Ok(None) };
+        let places: Vec<u32> = index.find(id).collect();
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let Some(nodes) = self.segment(info, next).await? else { return Ok(None) };
+        for place in places {
             if place as usize >= nodes.len() {
                 return Err(StoreError::corrupt(
                     format!("segment {info} of run {}", self.run),
                     "its index leads nowhere",
                 ));
             }
-            if certain || nodes.ids(self.store.hashing())?[place as usize] == *id {
+            // The index has eight bytes of the id, which another one may share; the whole id decides.
+            if nodes.ids(self.store.hashing())?[place as usize] == *id {
                 return Ok(Some((Holding::Segment(nodes), place)));
             }
+        }
+        Ok(None)
+    }
+
+    /// Finds a node of the body of entry `near`, which is most likely stored with that entry: one segment is looked
+    /// into, however many there are.
+    pub(super) async fn find_near(&self, id: BlobId, near: Seq, next: Next) -> Result<(Holding, u32), StoreError> {
+        let known = self.cache().find(&id);
+        if known.is_none() {
+            self.list_segments(false).await?;
+            if let Some(info) = self.covering(near)
+                && let Some(found) = self.find_in_segment(info, &id, next).await?
+            {
+                return Ok(found);
+            }
+        }
+        self.find(id, next).await
+    }
+
+    /// An entry that is in a segment; `None` if none of the known segments has it.
+    pub(super) async fn folded_entry(&self, seq: Seq) -> Result<Option<SealedEntry>, StoreError> {
+        for fresh in [false, true] {
+            self.list_segments(fresh).await?;
+            let Some(info) = self.covering(seq) else { return Ok(None) };
+            let place = (seq.0 - info.first.0) as usize;
+            let open = self.cache().entries.iter().find(|(open, _)| *open == info).map(|(_, open)| Arc::clone(open));
+            if let Some(open) = open {
+                return Ok(open.get(place).cloned());
+            }
+            let bytes = match self.store.section(&self.run, info, Section::Entries).await {
+                // Merged into a larger one meanwhile.
+                Err(StoreError::NotFound { .. }) => continue,
+                bytes => bytes?,
+            };
+            let opened = SegmentEntries::open(self.store.hashing(), &self.run, info, &bytes)?;
+            let opened = Arc::new(opened.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>());
+            let mut cache = self.cache();
+            cache.entries.truncate(OPEN_ENTRIES - 1);
+            cache.entries.push_front((info, Arc::clone(&opened)));
+            return Ok(opened.get(place).cloned());
         }
         Ok(None)
     }
@@ -393,7 +472,9 @@ impl RunBlobs {
             .iter()
             .flatten()
             .rev()
-            .filter(|(other, index)| is_near(other) && index.len() as u64 > 2 * other.len())
+            .filter(|(other, index)| {
+                is_near(other) && index.as_ref().is_some_and(|index| index.len() as u64 > 2 * other.len())
+            })
             .map(|(other, _)| *other)
             .filter(|other| !cache.nodes.contains_key(other) && !cache.ahead.contains_key(other))
             .take(AHEAD.saturating_sub(cache.ahead.len()))

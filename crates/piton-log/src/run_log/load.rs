@@ -3,7 +3,7 @@
 //! reference leads out.
 
 use bytes::Bytes;
-use piton_types::{BlobId, Value};
+use piton_types::{BlobId, Seq, Value};
 
 use super::blobs::{Holding, Next, RunBlobs};
 use crate::codec::Reader;
@@ -105,23 +105,34 @@ impl RunBlobs {
         let top = graph.place(&holding, place);
         // What a segment has refers to nothing newer.
         let next = if matches!(holding, Holding::Segment(_)) { Next::Older } else { Next::All };
-        let loaded = self.decode(graph, Decoder::new(top), next).await;
+        let loaded = self.decode(graph, Decoder::new(top), None, next).await;
         self.stop_opening();
         loaded
     }
 
-    /// The value whose top node is at hand and the rest of which is stored.
-    pub(super) async fn load_inline(&self, top: Bytes) -> Result<Value, StoreError> {
-        self.decode(Graph { top, ..Graph::default() }, Decoder::new(Place::Top), Next::Nothing).await
+    /// The body of entry `seq`, whose top node is at hand and the rest of which is stored.
+    pub(super) async fn load_body(&self, seq: Seq, top: Bytes) -> Result<Value, StoreError> {
+        let graph = Graph { top, ..Graph::default() };
+        self.decode(graph, Decoder::new(Place::Top), Some(seq), Next::Nothing).await
     }
 
-    async fn decode(&self, mut graph: Graph, mut decoder: Decoder<Place>, next: Next) -> Result<Value, StoreError> {
+    async fn decode(
+        &self,
+        mut graph: Graph,
+        mut decoder: Decoder<Place>,
+        near: Option<Seq>,
+        next: Next,
+    ) -> Result<Value, StoreError> {
         loop {
             match decoder.run(&graph)? {
                 Progress::Done(value) => return Ok(value),
                 Progress::Missing(id) => {
                     // An unknown root is a mistake of whoever asks; a node that another one names is lost.
-                    let (holding, place) = self.find(id, next).await.map_err(|error| match error {
+                    let found = match near {
+                        Some(seq) => self.find_near(id, seq, next).await,
+                        None => self.find(id, next).await,
+                    };
+                    let (holding, place) = found.map_err(|error| match error {
                         StoreError::NotFound { what } => {
                             StoreError::corrupt("a stored value", format!("{what} is missing"))
                         }

@@ -330,8 +330,33 @@ impl RunLog {
         Ok(false)
     }
 
-    /// One entry.
+    /// Another handle on the same log as far as this one knows it, to read with while this one appends. It shares what
+    /// is known of segments and packs.
+    pub fn reader(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            run: self.run.clone(),
+            head: self.head,
+            at: self.at,
+            newest: self.newest.clone(),
+            parts: Parts::new(),
+            submitted: Mutex::default(),
+            blobs: Arc::clone(&self.blobs),
+            known: HashMap::new(),
+            folder: fold::Folder::default(),
+            background: None,
+            removals: self.removals,
+        }
+    }
+
+    /// One entry. Those of a few segments stay open, so that entries which stand together cost one read.
     pub async fn entry(&self, seq: Seq) -> Result<SealedEntry, StoreError> {
+        if let Some(newest) = self.newest.as_ref().filter(|newest| newest.seq == seq) {
+            return Ok(newest.clone());
+        }
+        if let Some(entry) = self.blobs.folded_entry(seq).await? {
+            return Ok(entry);
+        }
         // One and no more: the next one may be damaged.
         let found = self.entries(Span { from: seq, to: seq, limit: 1, ..Span::ALL }).await?;
         found
@@ -361,7 +386,7 @@ impl RunLog {
 
     /// The body of an entry.
     pub async fn body(&self, entry: &SealedEntry) -> Result<Value, StoreError> {
-        self.blobs.load_inline(entry.body.clone()).await.map(|value| self.outgoing(value))
+        self.blobs.load_body(entry.seq, entry.body.clone()).await.map(|value| self.outgoing(value))
     }
 
     /// A whole part.
@@ -371,7 +396,7 @@ impl RunLog {
 
     /// The body of an entry as it is stored, with what was redacted left so.
     pub(crate) async fn stored_body(&self, entry: &SealedEntry) -> Result<Value, StoreError> {
-        self.blobs.load_inline(entry.body.clone()).await
+        self.blobs.load_body(entry.seq, entry.body.clone()).await
     }
 
     /// A whole value by its root.

@@ -3,13 +3,14 @@
 
 use std::fmt::Display;
 use std::future::Future;
+use std::sync::Arc;
 
 use piton_types::{StepPath, TokenUsage, from_value, to_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{AgentContext, AgentError, Message};
-use crate::{Call, Checkpointed, FailureKind, Run, RunError, StepDone, StepRecord};
+use crate::{Call, Checkpointed, FailureKind, Run, RunError, StepDone};
 
 /// What a call that costs something gave.
 #[derive(Debug, Clone)]
@@ -76,7 +77,8 @@ impl AgentContext {
         let step = path.clone();
         let value = to_value(&input).map_err(RunError::value(format!("the input of step {step}")))?;
         let decode = |output| from_value(output).map_err(RunError::value(format!("the output of step {step}")));
-        if let Some(record) = run.recorded(path).filter(StepRecord::is_finished) {
+        if let Some(record) = run.recorded(path).await?.filter(|record| record.is_finished()) {
+            let record = Arc::unwrap_or_clone(record);
             let now = piton_log::state::encode(&piton_store::Hashing::PLAIN, &value).map_err(RunError::from)?.root;
             if record.input_hash != Some(now) {
                 let expected = Call { step: step.clone(), input: Some(record.input) };

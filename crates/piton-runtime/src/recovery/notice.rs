@@ -20,7 +20,7 @@ pub struct ResumeNotice {
     /// How often its loop went round.
     pub iteration: u32,
     /// How many of its steps are done.
-    pub finished_steps: usize,
+    pub finished_steps: u64,
     /// What was done last.
     pub last: Option<String>,
     /// When.
@@ -37,8 +37,8 @@ impl ResumeNotice {
     /// From what was found; `history` if the log can be read.
     pub fn new(run: &RunId, name: &str, search: &Search, history: Option<&History>) -> Self {
         let record = search.whole.as_ref().and_then(|whole| whole.record.as_ref());
-        let last = history.and_then(|history| history.steps.last());
-        let described = |step: &crate::StepRecord| match &step.error {
+        let last = history.and_then(|history| history.last_step.as_ref());
+        let described = |step: &crate::LastStep| match &step.error {
             Some(error) => format!("step {} failed: {error}", step.path),
             None => format!("step {} finished", step.path),
         };
@@ -47,7 +47,7 @@ impl ResumeNotice {
             name: name.to_owned(),
             status: history.map(|history| history.state.status()),
             iteration: record.map_or(0, |record| record.iteration),
-            finished_steps: history.map_or(0, |history| history.steps.iter().filter(|step| step.is_finished()).count()),
+            finished_steps: history.map_or(0, |history| history.totals.finished),
             last: last.map(described).or_else(|| {
                 let description = &record?.description;
                 (!description.is_empty()).then(|| description.clone())

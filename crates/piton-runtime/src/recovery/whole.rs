@@ -10,6 +10,8 @@ use piton_log::{RunLog, SealedEntry};
 use piton_store::{Span, Store, StoreError};
 use piton_types::{CheckpointRecord, CheckpointRef, EntryKind, PartName, RunId, Seq, from_value};
 
+use crate::History;
+
 /// How many entries are read at a time.
 const PAGE: usize = 64;
 
@@ -63,6 +65,13 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
         Err(other) => return Err(other),
     };
     let mut to = log.head().seq;
+    // The index knows where the newest one is, unless some were removed since.
+    match History::read(&log).await.map(|history| (history.past.checkpoint, history.past.removed)) {
+        Ok((None, _)) => return Ok(Search { whole: None, damaged }),
+        Ok((Some(newest), removed)) if removed.is_none_or(|removed| removed < newest) => to = newest,
+        Ok(_) | Err(StoreError::Corrupt { .. }) => {}
+        Err(error) => return Err(error),
+    }
     // Whatever removes a checkpoint comes after it, and so is met first. That one is gone is no damage.
     let mut removed = std::collections::BTreeSet::new();
     loop {

@@ -54,7 +54,7 @@ async fn all_of_it_survives() {
     assert_eq!(agent.variable("gone").await.unwrap(), None);
     let ledger = agent.ledger();
     assert_eq!((ledger.used.total(), ledger.calls, ledger.budget.max_tokens), (3, 1, Some(9)));
-    let names: Vec<_> = history(&store).await.checkpoint.unwrap().1.into_keys().map(|name| name.0).collect();
+    let names: Vec<_> = history(&store).await.checkpoint.clone().unwrap().1.into_keys().map(|name| name.0).collect();
     assert_eq!(names, ["conversation", "usage", "variables"], "no archive before something is in it");
 }
 

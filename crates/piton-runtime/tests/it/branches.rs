@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use piton_runtime::{History, Origin, Run, RunError};
+use piton_runtime::{Origin, Run, RunError, WholeHistory};
 use piton_store::Store;
 use piton_testing::SeededRandom;
 use piton_types::{RunState, RunStatus};
@@ -38,8 +38,8 @@ async fn scattered(store: &Arc<dyn Store>, seed: u64, ran: &Arc<AtomicU32>) -> B
         let n = u32::try_from(n).unwrap();
         assert_eq!(task.await.unwrap(), n * 30 + 3);
     }
-    let known = |path: &piton_types::StepPath| run.recorded(path).unwrap().output.as_i64().unwrap();
-    run.finished().iter().map(|path| (path.to_string(), u32::try_from(known(path)).unwrap())).collect()
+    let known = |path: &piton_types::StepPath| run.at_hand(path).unwrap().output.as_i64().unwrap();
+    run.finished().await.unwrap().iter().map(|path| (path.to_string(), u32::try_from(known(path)).unwrap())).collect()
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_child_goes_on_with_its_parent() {
     let step = history(&store).await.steps.pop().unwrap();
     let child = step.child.unwrap();
     assert!(child.as_str().starts_with("a-run."));
-    let theirs = History::of(&process(&store), &child).await.unwrap();
+    let theirs = WholeHistory::of(&process(&store), &child).await.unwrap();
     assert_eq!((theirs.state.status(), theirs.steps.len(), theirs.takeovers), (RunStatus::Completed, 2, 1));
     assert!(matches!(theirs.origin, Some(Origin::Child { ref run, .. }) if run.as_str() == "a-run"));
 }

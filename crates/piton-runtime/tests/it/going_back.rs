@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use piton_runtime::{
-    Context, EffectOptions, ForkRun, History, OpenRun, Origin, Run, RunError, StartAt, Wait, Waits, answer, fork,
+    Context, EffectOptions, ForkRun, OpenRun, Origin, Run, RunError, StartAt, Wait, Waits, WholeHistory, answer, fork,
 };
 use piton_store::{Store, StoreError};
 use piton_types::{CheckpointRef, PartName, RunStatus, Seq, Value};
@@ -79,10 +79,10 @@ async fn going_back_can_itself_be_undone() {
     program(&process(&store), open(), &ran).await.unwrap();
     let end = history(&store).await.head;
     drop(Run::open(&process(&store), at(StartAt::Entry(Seq(3)))).await.unwrap());
-    assert_eq!(history(&store).await.checkpoint.unwrap().0, history(&store).await.head);
+    assert_eq!(history(&store).await.checkpoint.clone().unwrap().0, history(&store).await.head);
     let back = Run::open(&process(&store), at(StartAt::Entry(end))).await.unwrap();
     assert_eq!(back.part(PartName::APP).await.unwrap(), Some(Value::from(60)));
-    assert_eq!(back.finished().len(), 3);
+    assert_eq!(back.finished().await.unwrap().len(), 3);
     drop(back);
     assert_eq!(program(&process(&store), open(), &ran).await.unwrap(), 60);
     assert_eq!(ran.load(Ordering::SeqCst), 3, "nothing ran again");
@@ -127,7 +127,7 @@ async fn a_fork_goes_on_differently() {
     assert_eq!(entries(&store).await, before);
     let summary = store.summary(&id).await.unwrap().unwrap();
     assert_eq!(summary.parent, Some(reference(3)));
-    let theirs = History::of(&process(&store), &id).await.unwrap();
+    let theirs = WholeHistory::of(&process(&store), &id).await.unwrap();
     assert!(matches!(theirs.origin, Some(Origin::Fork { epoch: 1, .. })));
 
     let twice = fork(&process(&store), &reference(3), changed).await.unwrap_err();
@@ -174,7 +174,7 @@ async fn property_3_the_same_fork_with_the_same_answers_gives_the_same_run() {
             let text = asking(&store, &id, Some("Ada")).await.unwrap();
             // Before the draw chance falls anew; from then on it is the same.
             assert_eq!(text == original, seq >= 2, "{seq}");
-            let theirs = History::of(&process(&store), &id.parse().unwrap()).await.unwrap();
+            let theirs = WholeHistory::of(&process(&store), &id.parse().unwrap()).await.unwrap();
             assert_eq!(theirs.state.status(), RunStatus::Completed);
             steps.push(theirs.steps.len());
         }

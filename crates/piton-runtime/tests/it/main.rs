@@ -4,6 +4,7 @@
 
 mod agent;
 mod autosave;
+mod bounded;
 mod branches;
 mod clocks;
 mod crash;

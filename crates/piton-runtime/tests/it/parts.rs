@@ -30,7 +30,7 @@ async fn parts_that_are_not_given_stay() {
     assert_eq!(run.part("talk").await.unwrap(), Some(talk));
     assert_eq!(run.part("count").await.unwrap(), Some(Value::from(2)));
     assert_eq!(run.part("other").await.unwrap(), None);
-    let (seq, parts) = history(&store).await.checkpoint.unwrap();
+    let (seq, parts) = history(&store).await.checkpoint.clone().unwrap();
     assert_eq!((seq, parts[&PartName::from("talk")].version), (second.seq, 2));
 }
 
@@ -65,7 +65,7 @@ async fn a_step_is_recorded_with_state() {
     run.save("app", &Value::from("mine")).await.unwrap();
     let before = entries(&store).await;
     assert_eq!(run.record(done("plain", 1), Vec::new()).await.unwrap(), Recorded { seq: Seq(3), attempt: 1 });
-    assert_eq!(history(&store).await.checkpoint.unwrap().0, Seq(2), "a plain step carries no state");
+    assert_eq!(history(&store).await.checkpoint.clone().unwrap().0, Seq(2), "a plain step carries no state");
 
     let mut state = run.part_state_or("talk", &Value::map::<&str>([])).await.unwrap();
     for n in 0..3 {
@@ -73,11 +73,11 @@ async fn a_step_is_recorded_with_state() {
         let content = Content::State(&mut state);
         let part = DraftPart { name: "talk".into(), schema: "test.talk".into(), version: 1, content };
         let recorded = run.record(done(&format!("with/{n}"), n), vec![part]).await.unwrap();
-        let (seq, parts) = history(&store).await.checkpoint.unwrap();
+        let (seq, parts) = history(&store).await.checkpoint.clone().unwrap();
         assert_eq!((seq, parts.len()), (recorded.seq, 2));
     }
     assert_eq!(entries(&store).await, before + 4, "one commit each");
-    let paths: Vec<_> = run.finished().iter().map(ToString::to_string).collect();
+    let paths: Vec<_> = run.finished().await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(paths, ["plain", "with/0", "with/1", "with/2"]);
     drop(run);
 
@@ -86,9 +86,9 @@ async fn a_step_is_recorded_with_state() {
     assert_eq!(run.part("talk").await.unwrap(), Some(talk));
     assert_eq!(run.part("app").await.unwrap(), Some(Value::from("mine")));
     let state = run.part_state_or("talk", &Value::Null).await.unwrap();
-    assert_eq!(state.root(), history(&store).await.checkpoint.unwrap().1[&"talk".into()].root);
+    assert_eq!(state.root(), history(&store).await.checkpoint.clone().unwrap().1[&"talk".into()].root);
     run.record(StepDone { result: Err("oh".to_owned()), ..done("bad", 0) }, Vec::new()).await.unwrap();
-    assert_eq!(run.finished().len(), 4, "a failed step isn't finished");
+    assert_eq!(run.finished().await.unwrap().len(), 4, "a failed step isn't finished");
 }
 
 /// A write whose future is dropped while the store is at it, as a time limit does: the next one waits for it, what it
@@ -147,7 +147,7 @@ async fn a_write_that_nobody_waits_for_any_more_breaks_nothing() {
         let history = history(store.inner()).await;
         assert_eq!(history.state.status(), RunStatus::Completed, "call {call}");
         let log = RunLog::open(Arc::clone(store.inner()), &run_id()).await.unwrap();
-        let (_, parts) = history.checkpoint.unwrap();
+        let (_, parts) = history.checkpoint.clone().unwrap();
         assert_eq!(log.load(&parts[&PartName::from("count")]).await.unwrap(), Value::from(2), "call {call}");
     }
     assert!(given_up >= 6, "{given_up} writes were given up");

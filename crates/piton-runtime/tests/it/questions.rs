@@ -31,7 +31,7 @@ async fn each_answer_is_used_once() {
     for (round, text) in ["one", "two"].into_iter().enumerate() {
         let waiting = ask(&process(&store), &["same", "same"]).await.unwrap_err();
         assert!(matches!(waiting, RunError::Waiting { .. }), "{waiting}");
-        let RunState::Waiting(data) = history(&store).await.state else { panic!("it doesn't wait") };
+        let RunState::Waiting(data) = history(&store).await.state.clone() else { panic!("it doesn't wait") };
         assert_eq!(data.prompt, "same?");
         let path = answer(&process(&store), &run_id(), None, text, "Ada").await.unwrap();
         assert_eq!(path.as_str(), ["same", "same#2"][round]);
@@ -169,7 +169,7 @@ async fn a_wait_ends_in_time() {
         match otherwise {
             None => {
                 assert!(matches!(ask(&store).await, Err(RunError::Unanswered { .. })));
-                let RunState::Failed(failed) = history(&store).await.state else { panic!("it isn't failed") };
+                let RunState::Failed(failed) = history(&store).await.state.clone() else { panic!("it isn't failed") };
                 assert_eq!(
                     (failed.error_type.as_str(), failed.message.as_str()),
                     ("timeout", "nobody answered n in time")

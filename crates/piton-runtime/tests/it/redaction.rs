@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use piton_log::{Content, DraftPart, RunLog};
-use piton_runtime::{History, Listener, OpenRun, Run, RunError};
+use piton_runtime::{Listener, OpenRun, Run, RunError, WholeHistory};
 use piton_store::{EncryptedStore, Key, RedactedStore, Redaction, RedactionPolicy, Store};
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
@@ -115,7 +115,7 @@ async fn a_canary_is_in_no_file_event_or_error() {
             // Whoever looks without the policy sees the names of the secrets, whoever has it the secrets.
             for (store, expected) in [(&below, "secret:CANARY"), (&store, CANARY)] {
                 let log = RunLog::open(Arc::clone(store), &run_id()).await.unwrap();
-                let history = History::read(&log).await.unwrap();
+                let history = WholeHistory::read(&log).await.unwrap();
                 let shown = format!("{:?}", history.steps);
                 if redact {
                     assert!(shown.contains(expected), "{name}: {shown}");
@@ -140,7 +140,7 @@ async fn redaction_and_encryption_go_together() {
     program(&store, true, Listener::default()).await.unwrap_err();
     program(&store, false, Listener::default()).await.unwrap();
     let log = RunLog::open(Arc::clone(&encrypted), &run_id()).await.unwrap();
-    let shown = format!("{:?}", History::read(&log).await.unwrap().steps);
+    let shown = format!("{:?}", WholeHistory::read(&log).await.unwrap().steps);
     assert!(shown.contains("secret:CANARY") && !shown.contains(CANARY), "{shown}");
     assert!(leaks(folder.path()).is_empty());
 }

@@ -40,7 +40,7 @@ async fn finished_steps_do_not_run_again_in_another_process() {
     let history = history(&store).await;
     let paths: Vec<_> = history.steps.iter().map(|step| (step.path.as_str(), step.attempt)).collect();
     assert_eq!(paths, [("square", 1), ("square#2", 1), ("square#3", 1)]);
-    assert_eq!(history.claim.unwrap().0.0, 2, "each claim raises the fence");
+    assert_eq!(history.claim.as_ref().unwrap().0.0, 2, "each claim raises the fence");
 }
 
 /// A run of N steps that nobody disturbs is N + 3 commits: created, claimed, the steps, completed.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use piton_runtime::{Context, History, Outcome, Requested, Run, RunError, StepError, cancel, stop};
+use piton_runtime::{Context, Outcome, Requested, Run, RunError, StepError, WholeHistory, cancel, stop};
 use piton_store::Store;
 use piton_types::{Durability, RunState, RunStatus};
 
@@ -33,7 +33,7 @@ async fn a_run_is_stopped_at_a_step_boundary() {
         matches!(stopped, Err(StepError::Run(RunError::Stopped { ref reason, .. })) if reason == "enough"),
         "{stopped:?}"
     );
-    let RunState::Paused(paused) = history(&store).await.state else { panic!("it isn't paused") };
+    let RunState::Paused(paused) = history(&store).await.state.clone() else { panic!("it isn't paused") };
     assert_eq!(paused.reason, "enough");
     assert!(store.lease(&run_id()).await.unwrap().is_none());
     assert_eq!(stop(&context, &run_id(), "again", None).await.unwrap(), Requested::Already);
@@ -184,7 +184,7 @@ async fn lines_are_kept_with_the_run() {
     assert_eq!(entries(&store).await, 4);
     lines.write("the end".repeat(10_000));
     run.complete(()).await.unwrap();
-    let log = History::of(&process(&store), &run_id()).await.unwrap().log;
+    let log = WholeHistory::of(&process(&store), &run_id()).await.unwrap().log;
     let texts: Vec<_> = log.iter().map(|line| &line.text[..7.min(line.text.len())]).collect();
     assert_eq!(texts, ["line 1", "line 2", "the end"]);
     assert_eq!(log[2].text.len(), 8 << 10, "a line is cut");

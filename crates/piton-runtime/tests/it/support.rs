@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use piton_log::RunLog;
-use piton_runtime::{Context, History, OpenRun, RetryPolicy, this_process};
+use piton_runtime::{Context, OpenRun, RetryPolicy, WholeHistory, this_process};
 use piton_store::Store;
 use piton_store_objects::ObjectStore;
 use piton_testing::{ManualClock, SeededRandom};
@@ -53,8 +53,8 @@ pub(crate) fn open() -> OpenRun {
     }
 }
 
-pub(crate) async fn history(store: &Arc<dyn Store>) -> History {
-    History::read(&RunLog::open(Arc::clone(store), &run_id()).await.unwrap()).await.unwrap()
+pub(crate) async fn history(store: &Arc<dyn Store>) -> WholeHistory {
+    WholeHistory::read(&RunLog::open(Arc::clone(store), &run_id()).await.unwrap()).await.unwrap()
 }
 
 /// How many entries the log has.

@@ -186,7 +186,7 @@ async fn a_crash_at_any_call_leaves_the_first_of_them() {
                 assert!(!chains || steps.len() % 10 == 0, "{fault:?}: all of a commit or none");
                 // A process that goes on finds those, and does the others again.
                 let run = Run::open(&process(&below), open()).await.unwrap();
-                let first = (0..50).find(|number| run.recorded(&name(*number)).is_none()).unwrap_or(50);
+                let first = (0..50).find(|number| run.at_hand(&name(*number)).is_none()).unwrap_or(50);
                 Keeper::default().write(&run, first..50).await.unwrap();
                 assert_eq!(check(&below).await, names(50), "{fault:?}");
             }
@@ -218,7 +218,7 @@ async fn a_step_that_cannot_be_stored_does_not_count() {
     let run = Run::open(&process(&store), open()).await.unwrap();
     let deep = (0..200).fold(Value::Null, |inside, _| Value::List(vec![inside]));
     let refused = run.turn().await.unwrap().ended(StepDone::new(name(0), Value::Null, Ok(deep)));
-    assert!(refused.is_err() && run.recorded(&name(0)).is_none(), "{refused:?}");
+    assert!(refused.is_err() && run.at_hand(&name(0)).is_none(), "{refused:?}");
     Keeper::default().write(&run, 1..2).await.unwrap();
 }
 
@@ -242,5 +242,5 @@ async fn an_entry_counts_for_those_behind_it_in_its_commit() {
     assert_eq!(turn.commit().await.unwrap(), 3);
     drop(turn);
     let run = Run::open(&process(&store), open()).await.unwrap();
-    assert_eq!(run.recorded(&name(0)).unwrap().attempt, 1);
+    assert_eq!(run.at_hand(&name(0)).unwrap().attempt, 1);
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use piton_log::RunLog;
-use piton_runtime::{Context, History, RunError};
+use piton_runtime::{Context, RunError, WholeHistory};
 use piton_store::{Span, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::level::by_level;
@@ -149,7 +149,7 @@ async fn property_4_every_visible_checkpoint_is_restorable() {
             let place = Place::new(false);
             let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&place.store), fault));
             drop(run(&process(&crashing), &place.counter(), Flaw::None).await);
-            let Ok(history) = History::of(&process(&place.store), &run_id()).await else { continue };
+            let Ok(history) = WholeHistory::of(&process(&place.store), &run_id()).await else { continue };
             looked += 1;
             let entries: Vec<Seq> = history.checkpoints.iter().map(|checkpoint| checkpoint.seq).collect();
             for seq in entries {

@@ -61,6 +61,8 @@ fn open() -> OpenRun {
         waits: Waits::Leave,
         retry: RetryPolicy { first: Duration::from_millis(1), jitter: 0.0, ..RetryPolicy::default() },
         durability: Durability::Durable,
+        // So that an index is crossed every few calls.
+        index_every: Some(3),
         ..OpenRun::default()
     }
 }
@@ -163,7 +165,7 @@ pub(crate) async fn finish(context: impl Fn() -> Context, counter: &Counter, fla
 
 /// Holds what happened outside against what the log says; `cuts` is how often the process died.
 pub(crate) async fn check(context: &Context, counter: &Counter, cuts: u32) -> Result<(), String> {
-    let history = piton_runtime::History::of(context, &run_id()).await.map_err(|error| error.to_string())?;
+    let history = piton_runtime::WholeHistory::of(context, &run_id()).await.map_err(|error| error.to_string())?;
     let counts = counter.counts();
     let mut problems = Vec::new();
     let mut expect = |holds: bool, what: String| {
