@@ -1,6 +1,6 @@
 //! Tables without lines, for terminals and pipes alike.
 
-pub(crate) use piton_app::words::{age, count, size, span, took};
+pub(crate) use piton_app::words::{age, count, size, took};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// What separates columns.

@@ -7,10 +7,11 @@ pub mod texts;
 
 use std::path::{Path, PathBuf};
 
-use piton::{Bundle, Document, DocumentFiles, FlowError, Problems};
+use piton::{Bundle, Document, DocumentFiles, FlowError, Kinds, Problems, Report};
 
 use crate::documents::texts::{document_format, read_text};
 use crate::failure::Failure;
+use crate::views::documents::ValidatedView;
 
 /// Reads a document and what it includes. The inner error says what is wrong with them.
 pub fn read(path: &Path) -> Result<Result<Bundle, Problems>, Failure> {
@@ -23,6 +24,15 @@ pub fn read_valid(path: &Path) -> Result<(Bundle, Document), Failure> {
     let bundle = read(path)?.map_err(FlowError::Document)?;
     let document = bundle.document().map_err(FlowError::Document)?;
     Ok((bundle, document))
+}
+
+/// Finds everything that is wrong with a document, and what it needs.
+pub fn validate(path: &Path) -> Result<ValidatedView, Failure> {
+    let report = match read(path)?.and_then(|bundle| bundle.document()) {
+        Ok(document) => document.check(&Kinds::builtin()),
+        Err(problems) => Report { problems, ..Report::default() },
+    };
+    Ok(ValidatedView::of(path, &report))
 }
 
 /// The folder of a document.

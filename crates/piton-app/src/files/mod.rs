@@ -1,8 +1,10 @@
 //! What is done with the files of a folder.
 
 pub mod diff;
+pub mod drift;
 pub mod drift_watch;
 pub mod ignored;
+pub mod lease;
 pub mod restore;
 pub mod status;
 pub mod undo;

@@ -380,3 +380,40 @@ pub struct DriftView {
     #[serde(skip)]
     pub is_pause: bool,
 }
+
+/// Two versions of a file that were merged.
+#[derive(Debug, Clone, Serialize)]
+pub struct MergedView {
+    /// How many places both changed.
+    pub conflicts: usize,
+    /// The merged text, if it isn't written to the file.
+    pub text: Option<String>,
+}
+
+/// Hooks of a coding agent that were installed or removed.
+#[derive(Debug, Clone, Serialize)]
+pub struct HooksChanged {
+    /// The agent.
+    pub agent: &'static str,
+    /// The files with its settings.
+    pub files: Vec<&'static str>,
+    /// What the hooks run.
+    pub command: Option<String>,
+    /// Whether anything had to be changed.
+    pub changed: bool,
+}
+
+/// The hooks in a file with settings of a coding agent.
+#[derive(Debug, Clone, Serialize)]
+pub struct HooksView {
+    /// The agent.
+    pub agent: &'static str,
+    /// The file.
+    pub file: &'static str,
+    /// `yes`, `no` or `partly`.
+    pub installed: &'static str,
+    /// The events that have one.
+    pub events: Vec<String>,
+    /// What they run.
+    pub commands: Vec<String>,
+}

@@ -7,11 +7,12 @@ use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
 use piton_app::documents;
+use piton_app::views::documents::GraphView;
 
 pub(crate) async fn execute(session: &Session, arguments: Graph) -> Result<Exit, Failure> {
     let (_, document) = documents::read_valid(&arguments.document)?;
     if session.output.is_json() {
-        session.output.object(&as_json(&document))?;
+        session.output.view(&GraphView::from(&document))?;
         return Ok(Exit::Done);
     }
     session.output.data(&match arguments.format {
@@ -98,21 +99,4 @@ fn quoted(text: &str) -> String {
         .replace('>', "&gt;")
         .replace('"', "&quot;")
         .replace('#', "&num;")
-}
-
-fn as_json(document: &Document) -> serde_json::Value {
-    let nodes: Vec<_> = document
-        .nodes
-        .iter()
-        .map(|node| {
-            let inside = node.inside.as_deref().map(as_json);
-            serde_json::json!({"id": node.id.as_str(), "kind": node.kind, "title": node.title, "inside": inside})
-        })
-        .collect();
-    let edges: Vec<_> = document
-        .edges
-        .iter()
-        .map(|edge| serde_json::json!({"source": edge.source, "target": edge.target, "exit": edge.source_handle}))
-        .collect();
-    serde_json::json!({"nodes": nodes, "edges": edges})
 }

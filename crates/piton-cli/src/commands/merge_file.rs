@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use piton::workspace::{ConflictStyle, Favour, MergeOptions, merge};
-use serde_json::json;
+use piton_app::views::files::MergedView;
 
 use crate::arguments::files::MergeFile;
 use crate::failure::{Exit, Failure};
@@ -28,10 +28,10 @@ fn merge_files(session: &Session, arguments: &MergeFile) -> Result<Exit, Failure
     let merged = merge(&base, &ours, &theirs, &options(arguments))
         .map_err(|error| Failure::fixable(format!("can't merge {}", shown(&arguments.ours))).because(&error))?;
     if session.output.is_json() {
-        session.output.object(&json!({
-            "conflicts": merged.conflicts,
-            "text": arguments.stdout.then(|| String::from_utf8_lossy(&merged.text)),
-        }))?;
+        session.output.view(&MergedView {
+            conflicts: merged.conflicts,
+            text: arguments.stdout.then(|| String::from_utf8_lossy(&merged.text).into_owned()),
+        })?;
     } else if arguments.stdout {
         let mut stdout = std::io::stdout().lock();
         let written = stdout.write_all(&merged.text).and_then(|()| stdout.flush());

@@ -3,11 +3,9 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use serde_json::json;
 
 use crate::arguments::Test;
 use crate::failure::{Exit, Failure};
@@ -16,6 +14,7 @@ use crate::session::Session;
 use piton_app::cases::{
     Campaign, Case, Counts, Death, Outcome, Verdict, Victim, find, junit, kill_everywhere, run, run_and_die,
 };
+use piton_app::views::documents::{CaseView, CasesView, KilledView};
 
 pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, Failure> {
     let mut folders = Vec::new();
@@ -113,20 +112,19 @@ async fn die(folders: &[PathBuf], place: &Path, death: Death, base: Option<&str>
 }
 
 fn tell_counts(session: &Session, counts: &Counts) -> Result<(), Failure> {
-    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let (memory, sqlite, signals) = (count(&counts.memory), count(&counts.sqlite), count(&counts.signals));
-    let on_files = count(&counts.signals_on_files);
-    let (again, skipped, left_out) = (count(&counts.again), count(&counts.skipped), count(&counts.left_out));
+    let killed = KilledView::from(counts);
+    let KilledView {
+        in_memory, on_sqlite, by_signal, by_signal_on_files, killed_again, nodes_skipped, left_out, ..
+    } = killed;
     if session.output.is_json() {
-        session.output.object(&json!({"killed": counts.killed(), "in_memory": memory, "on_sqlite": sqlite,
-            "by_signal": signals, "by_signal_on_files": on_files, "killed_again": again, "nodes_skipped": skipped, "left_out": left_out}))?;
+        session.output.view(&killed)?;
     } else {
         session.output.data(&format!(
-            "killed {} times ({memory} in process in memory, {sqlite} on SQLite, {signals} by SIGKILL on SQLite and {on_files} on files), {again} of them also while resuming; {skipped} finished nodes were skipped, {left_out} moments left out",
-            counts.killed()
+            "killed {} times ({in_memory} in process in memory, {on_sqlite} on SQLite, {by_signal} by SIGKILL on SQLite and {by_signal_on_files} on files), {killed_again} of them also while resuming; {nodes_skipped} finished nodes were skipped, {left_out} moments left out",
+            killed.killed
         ))?;
     }
-    if counts.killed() > 0 && skipped == 0 {
+    if killed.killed > 0 && nodes_skipped == 0 {
         return Err(Failure::fixable("no resume ever skipped a finished node"));
     }
     Ok(())
@@ -135,14 +133,7 @@ fn tell_counts(session: &Session, counts: &Counts) -> Result<(), Failure> {
 fn tell(session: &Session, outcome: &Outcome) -> Result<(), Failure> {
     let name = clean(&outcome.name);
     if session.output.is_json() {
-        let (status, details) = match &outcome.verdict {
-            Verdict::Passed => ("passed", Vec::new()),
-            Verdict::Failed(differences) => ("failed", differences.clone()),
-            Verdict::Unsupported(reason) => ("unsupported", vec![reason.clone()]),
-        };
-        let milliseconds = u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX);
-        let object = json!({"case": outcome.name, "status": status, "details": details, "duration_ms": milliseconds});
-        return session.output.object(&object);
+        return session.output.view(&CaseView::from(outcome));
     }
     match &outcome.verdict {
         Verdict::Passed => {
@@ -158,12 +149,10 @@ fn tell(session: &Session, outcome: &Outcome) -> Result<(), Failure> {
 }
 
 fn summary(session: &Session, outcomes: &[Outcome]) -> Result<Exit, Failure> {
-    let count = |wanted: fn(&Verdict) -> bool| outcomes.iter().filter(|outcome| wanted(&outcome.verdict)).count();
-    let passed = count(|verdict| matches!(verdict, Verdict::Passed));
-    let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
-    let unsupported = outcomes.len() - passed - failed;
+    let view = CasesView::of(outcomes);
+    let CasesView { passed, failed, unsupported } = view;
     if session.output.is_json() {
-        session.output.object(&json!({"passed": passed, "failed": failed, "unsupported": unsupported}))?;
+        session.output.view(&view)?;
     } else {
         if unsupported > 0 {
             session.output.data(&format!("{unsupported} unsupported"))?;

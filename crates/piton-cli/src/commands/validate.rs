@@ -1,36 +1,36 @@
 //! `piton validate`: everything that is wrong with documents, and what they need.
 
-use std::path::Path;
-
-use piton::{Kinds, Problem, Report, Severity};
-use serde_json::{Value as Json, json};
+use piton_app::documents::validate;
+use piton_app::views::documents::ValidatedView;
 
 use crate::arguments::Validate;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
-use piton_app::documents;
 
 pub(crate) async fn execute(session: &Session, arguments: Validate) -> Result<Exit, Failure> {
     let mut exit = Exit::Done;
     for path in &arguments.documents {
-        let report = match check(path) {
-            Ok(report) => report,
+        let (view, text) = match validate(path) {
+            Ok(view) => {
+                if !view.valid {
+                    exit = worse(exit, Exit::UserFixable);
+                }
+                let text = report_text(&view);
+                (view, text)
+            }
             Err(failure) if arguments.documents.len() == 1 => return Err(failure),
             // The others are looked at all the same.
             Err(failure) => {
-                unread(session, path, &failure)?;
                 exit = worse(exit, Exit::from(&failure));
-                continue;
+                let view = ValidatedView::unread(path, &failure);
+                let text = unread_text(&view);
+                (view, text)
             }
         };
-        if !report.is_valid() {
-            exit = worse(exit, Exit::UserFixable);
-        }
-        if session.output.is_json() {
-            session.output.object(&as_json(path, &report))?;
-        } else {
-            session.output.data(&as_text(path, &report))?;
+        match session.output.is_json() {
+            true => session.output.view(&view)?,
+            false => session.output.data(&text)?,
         }
     }
     Ok(exit)
@@ -42,87 +42,45 @@ fn worse(one: Exit, other: Exit) -> Exit {
 }
 
 /// A file that can't be read, in the place of its report.
-fn unread(session: &Session, path: &Path, failure: &Failure) -> Result<(), Failure> {
-    if session.output.is_json() {
-        let mut object = as_json(path, &Report::default());
-        object["valid"] = json!(false);
-        object["errors"] = json!([{
-            "place": null, "line": null, "node": null, "message": failure.message(), "hint": failure.advice(),
-        }]);
-        return session.output.object(&object);
-    }
-    let file = clean(&path.display().to_string());
-    let mut lines = vec![format!("{file}: error: {}", clean(&failure.message()))];
-    if let Some(hint) = failure.advice().map(ToString::to_string) {
-        lines.push(format!("  hint: {}", clean(&hint)));
+fn unread_text(view: &ValidatedView) -> String {
+    let file = clean(&view.file);
+    let mut lines = Vec::new();
+    for error in &view.errors {
+        lines.push(format!("{file}: error: {}", clean(&error.message)));
+        lines.extend(error.hint.as_ref().map(|hint| format!("  hint: {}", clean(hint))));
     }
     lines.push(format!("{file}: not valid, 1 error"));
-    session.output.data(&lines.join("\n"))
+    lines.join("\n")
 }
 
-fn check(path: &Path) -> Result<Report, Failure> {
-    Ok(match documents::read(path)?.and_then(|bundle| bundle.document()) {
-        Ok(document) => document.check(&Kinds::builtin()),
-        Err(problems) => Report { problems, ..Report::default() },
-    })
-}
-
-fn as_text(path: &Path, report: &Report) -> String {
-    let file = clean(&path.display().to_string());
+fn report_text(view: &ValidatedView) -> String {
+    let file = clean(&view.file);
     let mut lines = Vec::new();
-    for problem in report.problems.iter() {
-        let word = if problem.severity == Severity::Error { "error" } else { "warning" };
+    for problem in &view.problems {
+        let word = if problem.is_error { "error" } else { "warning" };
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         let node = problem.node.as_deref().map(|node| format!(" node {node:?}:")).unwrap_or_default();
-        let text = clean(&format!("{word}:{node} {}: {}", problem.place, problem.message));
+        let place = problem.place.as_deref().unwrap_or_default();
+        let text = clean(&format!("{word}:{node} {place}: {}", problem.message));
         lines.push(format!("{file}{line}: {text}"));
-        if let Some(hint) = &problem.hint {
-            lines.push(format!("  hint: {}", clean(hint)));
-        }
+        lines.extend(problem.hint.as_ref().map(|hint| format!("  hint: {}", clean(hint))));
     }
     // One line for a need, with the nodes that have it.
-    let mut needs: Vec<(String, Vec<&str>)> = Vec::new();
-    for need in &report.needs {
-        let told = need.need.to_string();
-        match needs.iter_mut().find(|(other, _)| *other == told) {
+    let mut needs: Vec<(&str, Vec<&str>)> = Vec::new();
+    for need in &view.needs {
+        match needs.iter_mut().find(|(other, _)| *other == need.words) {
             Some((_, nodes)) => nodes.push(&need.node),
-            None => needs.push((told, vec![&need.node])),
+            None => needs.push((&need.words, vec![&need.node])),
         }
     }
     for (need, nodes) in needs {
-        lines.push(format!("{file}: needs {} (node {})", clean(&need), clean(&nodes.join(", "))));
+        lines.push(format!("{file}: needs {} (node {})", clean(need), clean(&nodes.join(", "))));
     }
-    let errors = report.errors().count();
+    let errors = view.errors.len();
     lines.push(if errors == 0 {
-        format!("{file}: valid, {} nodes", report.nodes)
+        format!("{file}: valid, {} nodes", view.nodes)
     } else {
         format!("{file}: not valid, {errors} {}", if errors == 1 { "error" } else { "errors" })
     });
     lines.join("\n")
-}
-
-fn as_json(path: &Path, report: &Report) -> Json {
-    let told = |problem: &Problem| {
-        json!({
-            "place": problem.place.to_string(),
-            "line": problem.line,
-            "node": problem.node,
-            "message": problem.message,
-            "hint": problem.hint,
-        })
-    };
-    json!({
-        "file": path.display().to_string(),
-        "valid": report.is_valid(),
-        "nodes": report.nodes,
-        "errors": report.errors().map(told).collect::<Vec<_>>(),
-        "warnings": report.warnings().map(told).collect::<Vec<_>>(),
-        "needs": report.needs.iter().map(|need| {
-            let mut object = serde_json::to_value(&need.need).unwrap_or_default();
-            if let Json::Object(fields) = &mut object {
-                fields.insert("node".to_owned(), json!(need.node));
-            }
-            object
-        }).collect::<Vec<_>>(),
-    })
 }

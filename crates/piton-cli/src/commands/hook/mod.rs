@@ -10,7 +10,7 @@ mod settings;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use piton_app::views::files::{HooksChanged, HooksView};
 
 use crate::arguments::hook::{Agent, Hook, HookAction};
 use crate::consent::agreed;
@@ -36,7 +36,7 @@ pub(crate) async fn execute(session: &Session, arguments: Hook) -> Result<Exit, 
             plan.line(format!("on {}", EVENTS.map(|event| event.name).join(", ")));
             plan.line(format!("run {}", clean(&command)));
             let edits = if before.as_deref() == Some(&after) { vec![] } else { vec![(path, before, Some(after))] };
-            change(session, &plan, edits, consent, json!({"agent": agent.name(), "files": [file], "command": command}))
+            change(session, &plan, edits, consent, said(agent, vec![file], Some(command)))
         }
         HookAction::Remove { agent, consent } => {
             let (mut edits, mut files) = (Vec::new(), Vec::new());
@@ -54,7 +54,7 @@ pub(crate) async fn execute(session: &Session, arguments: Hook) -> Result<Exit, 
                 let all = if after.is_none() { "; nothing else is left in it, so it is deleted" } else { "" };
                 plan.line(format!("{file}{all}"));
             }
-            change(session, &plan, edits, consent, json!({"agent": agent.name(), "files": files, "command": null}))
+            change(session, &plan, edits, consent, said(agent, files, None))
         }
         HookAction::Show { agent: _ } => show(session, Agent::ClaudeCode),
         HookAction::Call { agent: Agent::ClaudeCode } => Ok(call::execute(session).await),
@@ -64,19 +64,23 @@ pub(crate) async fn execute(session: &Session, arguments: Hook) -> Result<Exit, 
 /// A file, its text before, and its text after; none for a file that isn't there.
 type Edit = (PathBuf, Option<String>, Option<String>);
 
+/// What is told of a change of hooks.
+fn said(agent: Agent, files: Vec<&'static str>, command: Option<String>) -> HooksChanged {
+    HooksChanged { agent: agent.name(), files, command, changed: false }
+}
+
 /// Carries the edits out if that is agreed to.
 fn change(
     session: &Session,
     plan: &Plan,
     edits: Vec<Edit>,
     consent: crate::arguments::Consent,
-    mut said: serde_json::Value,
+    said: HooksChanged,
 ) -> Result<Exit, Failure> {
     let output = &session.output;
     if edits.is_empty() {
-        said["changed"] = json!(false);
         match output.is_json() {
-            true => output.object(&said)?,
+            true => output.view(&said)?,
             false => output.note("nothing to do: it is so already"),
         }
         return Ok(Exit::Done);
@@ -88,9 +92,8 @@ fn change(
         write(path, before.as_deref(), after.as_deref())
             .map_err(|error| Failure::fixable(format!("can't change {}", path.display())).because(&error))?;
     }
-    said["changed"] = json!(true);
     match output.is_json() {
-        true => output.object(&said)?,
+        true => output.view(&HooksChanged { changed: true, ..said })?,
         false => output.note("done; sessions that begin from now on go by it"),
     }
     Ok(Exit::Done)
@@ -108,13 +111,8 @@ fn show(session: &Session, agent: Agent) -> Result<Exit, Failure> {
             _ => "partly",
         };
         if output.is_json() {
-            output.object(&json!({
-                "agent": agent.name(),
-                "file": file,
-                "installed": state,
-                "events": events,
-                "commands": commands,
-            }))?;
+            let events = events.iter().map(ToString::to_string).collect();
+            output.view(&HooksView { agent: agent.name(), file, installed: state, events, commands })?;
             continue;
         }
         let mut line =

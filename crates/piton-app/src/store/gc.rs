@@ -1,0 +1,150 @@
+//! Retention by hand, with a plan first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton::Retention;
+use piton::retention::{Bounds, GRACE, Plan as Retained, Why, rules, set_rules};
+use piton::workspace::Workspace;
+use piton_store::Store;
+
+use crate::app::App;
+use crate::failure::Failure;
+use crate::files::{self, Capture};
+use crate::plan::Plan;
+use crate::store::keeping::{disk_of_is_full, with_keeper};
+use crate::views::store::CollectedView;
+use crate::words::{age, clean, size, span, took};
+
+/// How many of a kind are named.
+const NAMED: usize = 20;
+
+/// Space that can be given back.
+pub struct Collecting {
+    store: Arc<dyn Store>,
+    workspace: Option<Workspace>,
+    rules: Retention,
+    grace: Duration,
+    retained: Retained,
+    remember: bool,
+    /// What that means.
+    pub plan: Plan,
+}
+
+impl Collecting {
+    /// Finds out what needn't be kept by the store's rules as `change` changes them. With `remember` they are the
+    /// store's rules from then on; with `now` space is given back at once.
+    pub async fn plan(
+        app: &App,
+        change: impl FnOnce(Retention) -> Retention,
+        remember: bool,
+        now: bool,
+    ) -> Result<Self, Failure> {
+        let store = app.store().await?;
+        let workspace = files::open(app, &store, Capture::default()).await.ok();
+        let over = match &workspace {
+            Some(workspace) => store.usage().await?.bytes > workspace.budget().await?,
+            None => false,
+        };
+        let grace = if now || over || disk_of_is_full(&*store) { Duration::ZERO } else { GRACE };
+        let rules = change(rules(&*store).await?);
+        let planning = with_keeper(&store, workspace.as_ref(), rules.clone(), grace, async |keeper| {
+            if over { keeper.plan_for_space().await } else { keeper.plan().await }
+        });
+        let retained = app.through_stores("looking for what needn't be kept", planning).await?;
+        let mut plan = planned(&retained, grace, over);
+        if rules != Retention::default() {
+            plan.line(format!(
+                "completed runs are kept for {}, failed ones for {}; of a run {} checkpoints, of a folder {}",
+                span(rules.completed),
+                span(rules.failed),
+                rules.per_run,
+                rules.per_workspace
+            ));
+        }
+        if remember {
+            plan.line("these are the store's rules from now on");
+        }
+        Ok(Self { store, workspace, rules, grace, retained, remember, plan })
+    }
+
+    /// Gives space back, as the runs are now: one that went on since the plan was made stays.
+    pub async fn carry_out(self, app: &App) -> Result<CollectedView, Failure> {
+        let Self { store, workspace, rules, grace, retained, remember, .. } = self;
+        if remember {
+            set_rules(&*store, &rules).await?;
+        }
+        let before = store.usage().await?.bytes;
+        let carrying_out = with_keeper(&store, workspace.as_ref(), rules, grace, async |keeper| {
+            keeper.carry_out(&retained, Bounds::NONE).await
+        });
+        let kept = app.through_stores("giving space back", carrying_out).await?;
+        let budget = match &workspace {
+            Some(workspace) => Some(workspace.budget().await?),
+            None => None,
+        };
+        let after = store.usage().await?.bytes;
+        store.close().await?;
+        if let Some(budget) = budget.filter(|budget| after > *budget) {
+            app.warn(&format!(
+                "the store takes {} and may take {}: what is left is not finished or too new to go. \
+                 Raise PITON_BUDGET, or give runs up with `piton cancel`.",
+                size(after),
+                size(budget)
+            ));
+        }
+        Ok(CollectedView {
+            runs: kept.runs,
+            checkpoints: kept.checkpoints,
+            repacked: kept.repacked,
+            condemned: kept.condemned,
+            bytes: kept.bytes,
+            more: kept.more,
+            bytes_before: before,
+            bytes_after: after,
+            kept,
+        })
+    }
+}
+
+fn planned(retained: &Retained, grace: Duration, over: bool) -> Plan {
+    let mut plan = Plan::new(format!(
+        "{} of {} runs removed, {} checkpoints of others",
+        retained.removals.len(),
+        retained.runs,
+        retained.thinnings.iter().map(|thinning| thinning.checkpoints.len()).sum::<usize>()
+    ));
+    if retained.clock_doubted {
+        plan.line(
+            "the clock is months ahead of everything in this store: nothing is removed for its age until tomorrow",
+        );
+    }
+    if over {
+        plan.line("the store is over its budget: what has ended goes whatever its age");
+    }
+    for removal in retained.removals.iter().take(NAMED) {
+        let why = match removal.why {
+            Why::Completed => "ended",
+            Why::Failed => "failed",
+            Why::Abandoned => "nobody has been at work since",
+            Why::Space => "ended, for space,",
+        };
+        plan.line(format!("run {}  {}  {why} {}", removal.run.id, clean(&removal.run.name), age(removal.age)));
+    }
+    if retained.removals.len() > NAMED {
+        plan.line(format!("… and {} more runs", retained.removals.len() - NAMED));
+    }
+    for thinning in retained.thinnings.iter().take(NAMED) {
+        let (gone, stay) = (thinning.checkpoints.len(), thinning.stay);
+        plan.line(format!("run {}  {gone} checkpoints go, {stay} stay", thinning.run.id));
+    }
+    if retained.thinnings.len() > NAMED {
+        plan.line(format!("… and checkpoints of {} more runs", retained.thinnings.len() - NAMED));
+    }
+    if grace.is_zero() {
+        plan.line("their space is given back at once");
+    } else {
+        plan.line(format!("their space is given back after {}", took(grace)));
+    }
+    plan
+}
