@@ -8,10 +8,10 @@ use piton::recovery::{Ask, Choice, Question};
 use crate::output::clean;
 use crate::terminal::answer;
 
-/// Asks whoever sits at the terminal; nobody if there is none.
+/// Asks the person at the terminal, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct AskTerminal {
-    /// Whoever wants to stop isn't asked about the rest.
+    /// A person who wants to stop isn't asked about the rest.
     aborted: AtomicBool,
 }
 

@@ -35,11 +35,11 @@ pub(crate) struct Output {
     colour: bool,
     /// The width of the terminal; `None` if stdout isn't one, and then nothing is cut.
     width: Option<usize>,
-    /// Whoever read stdout has gone away.
+    /// The reader of stdout has gone away.
     closed: AtomicBool,
     /// Something has been written to stdout.
     told: AtomicBool,
-    /// What is drawn at the end of the terminal while a run is being driven. Whoever writes to it goes through here.
+    /// What is drawn at the end of the terminal while a run is being driven. All that is written to it goes through here.
     live: Mutex<Option<Live>>,
 }
 
@@ -96,7 +96,7 @@ impl Output {
         self.verbosity >= Verbosity::Normal
     }
 
-    /// Whether data may have colours: stdout is a terminal and nobody objects.
+    /// Whether data may have colours: stdout is a terminal and `NO_COLOR` isn't set.
     pub(crate) fn has_colour(&self) -> bool {
         self.colour && self.width.is_some()
     }
@@ -106,7 +106,7 @@ impl Output {
         self.width
     }
 
-    /// Whether nobody reads stdout any more, so that a long list can stop.
+    /// Whether stdout has no reader any more, so that a long list can stop.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -186,7 +186,7 @@ impl Output {
         self.object(&object)
     }
 
-    /// A line on stderr. If nobody reads it there is nobody to tell.
+    /// A line on stderr. If it can't be written there is no reader to tell.
     fn complain(&self, text: &str) {
         match &mut *self.live() {
             Some(live) => live.say(text),

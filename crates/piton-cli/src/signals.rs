@@ -1,5 +1,5 @@
 //! `SIGINT` and `SIGTERM`. Looking at something just ends. While a run is being driven the first stops it in peace,
-//! the second ends it at once, and whoever sends a third doesn't want to wait for anything.
+//! the second ends it at once, and with the third the program waits for nothing.
 
 use std::future::Future;
 use std::pin::pin;

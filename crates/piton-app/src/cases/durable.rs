@@ -39,7 +39,7 @@ struct Completed {
 pub(crate) enum Driver {
     /// This process.
     This,
-    /// A process that everybody will take for dead when this attempt is over.
+    /// A process that other processes will take for dead when this attempt is over.
     Mortal,
 }
 

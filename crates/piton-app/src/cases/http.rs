@@ -92,7 +92,7 @@ impl MockHttp {
         format!("http://{}", self.address)
     }
 
-    /// Requests that nothing fitted, for whoever wonders why a case fails.
+    /// Requests that nothing fitted, for the report of a case that fails.
     pub(crate) fn unmatched(&self) -> Vec<String> {
         self.unmatched.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -147,7 +147,7 @@ pub async fn kill_everywhere(case: Case, plan: &Campaign, counts: &Counts) -> Ou
     Outcome { name, verdict, duration: began.elapsed() }
 }
 
-/// What a run comes to that nobody kills, and which calls it makes.
+/// What a run comes to that isn't killed, and which calls it makes.
 struct Whole {
     ended: Ended,
     calls: u64,

@@ -66,7 +66,7 @@ impl Inbox for CaseInbox {
         let node = question.step.as_str().rsplit('/').next().unwrap_or_default();
         Ok(match (self.0.get(node), question.timeout) {
             (Some(answer), _) => Answered::Given(answer.clone()),
-            // Nobody answers, and nobody needs to wait for that.
+            // There is no answer, and so nothing to wait for.
             (None, Some(_)) => Answered::Late,
             (None, None) => Answered::Withdrawn,
         })

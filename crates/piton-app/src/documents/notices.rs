@@ -1,4 +1,4 @@
-//! `[notify]` of the configuration: who is told when a run asks somebody, fails or completes.
+//! `[notify]` of the configuration: which program or address is told when a run asks a person, fails or completes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Notices {
         }
     }
 
-    /// Begins to tell, if there is anybody to tell.
+    /// Begins to tell, if the configuration names a program or an address.
     pub fn start(&self) -> Option<Telling> {
         let mut hooks: Vec<Arc<dyn Notify>> = Vec::new();
         if let [program, arguments @ ..] = &self.command[..] {
@@ -48,7 +48,7 @@ impl Notices {
     }
 }
 
-/// Somebody is being told.
+/// Programs and addresses that are being told.
 pub struct Telling(Notifier);
 
 impl Telling {
@@ -57,7 +57,7 @@ impl Telling {
         self.0.listener(next)
     }
 
-    /// Waits until everybody was told, but not for ever.
+    /// Waits until all were told, but not for ever.
     pub async fn finish(self, app: &App) {
         match tokio::time::timeout(PATIENCE, self.0.finish()).await {
             Ok(told) if told.failed + told.dropped == 0 => {}

@@ -1,6 +1,6 @@
 //! `--config FILE`: which models, knowledge bases and credentials a workflow may use, how strict it is held, and
 //! how much it may spend. Only a file that the user names is read: one that lies in a folder may have come with
-//! somebody else's document, and could send a key elsewhere.
+//! another person's document, and could send a key elsewhere.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ impl Secrecy {
     }
 }
 
-/// The store, for whoever writes what he reads there: secrets that the configuration knows are put back, and kept out
+/// The store, for a caller that writes what it reads there: secrets that the configuration knows are put back, and kept out
 /// again.
 pub fn without_secrets(app: &App, store: Arc<dyn Store>, file: Option<&Path>) -> Result<Arc<dyn Store>, Failure> {
     let Some(path) = file else { return Ok(store) };
@@ -147,7 +147,7 @@ pub fn without_secrets(app: &App, store: Arc<dyn Store>, file: Option<&Path>) ->
 const SHORTEST: usize = 6;
 
 /// A policy that knows no secret, and by which a text that only looks like the place of one is told from it. All that
-/// is stored is stored by it at least, so that nobody gets a secret by writing its name.
+/// is stored is stored by it at least, so that a document gets no secret by writing its name.
 pub fn no_secrets() -> RedactionPolicy {
     RedactionPolicy::none().with_files(SecretFiles::Capture)
 }

@@ -1,6 +1,6 @@
 //! Files that the user names: texts of bounded size, and what their names say of their format.
 
-use std::io::Read as _;
+use std::io::Read;
 use std::path::Path;
 
 use piton::Format;
@@ -19,30 +19,32 @@ pub fn document_format(path: &Path) -> Result<Format, Failure> {
     })
 }
 
-/// A text file, or stdin for `-`.
+/// A text file.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
     String::from_utf8(read_bytes(path)?)
         .map_err(|error| Failure::fixable(format!("can't read {}", path.display())).because(&error.utf8_error()))
 }
 
-/// A file, or stdin for `-`.
+/// A file.
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
-    let fail = |error: &std::io::Error| {
-        let failure = Failure::fixable(format!("can't read {}", path.display())).because(error);
-        match error.kind() {
-            std::io::ErrorKind::NotFound if path.is_relative() => {
-                failure.hint("names count from the folder that piton works in; `-C DIR` names another.")
-            }
-            _ => failure,
+    let mut file = std::fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    read_source(&mut file, path)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let failure = Failure::fixable(format!("can't read {}", path.display())).because(error);
+    match error.kind() {
+        std::io::ErrorKind::NotFound if path.is_relative() => {
+            failure.hint("names count from the folder that piton works in; `-C DIR` names another.")
         }
-    };
-    let source: Box<dyn std::io::Read> = if path == Path::new("-") {
-        Box::new(std::io::stdin().lock())
-    } else {
-        Box::new(std::fs::File::open(path).map_err(|error| fail(&error))?)
-    };
+        _ => failure,
+    }
+}
+
+/// What a source has, of which `path` is the name, up to the size of a file.
+pub fn read_source(source: &mut dyn Read, path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    source.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
+    source.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(Failure::fixable(format!("{} is larger than {} MB", path.display(), MAX_FILE >> 20)));
     }

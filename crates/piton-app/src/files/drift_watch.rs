@@ -23,7 +23,7 @@ pub async fn watch(
     if every.is_zero() {
         return std::future::pending().await;
     }
-    // What is known at the start needs nobody else.
+    // What is known at the start needs no network.
     let mut fetch = false;
     loop {
         match workspace.look_for_drift(run, DriftOptions { fetch, ..DriftOptions::default() }).await {
@@ -41,7 +41,7 @@ fn is_pause(report: &DriftReport) -> bool {
     !report.events.is_empty() && advise(report.severity, report.is_rewritten(), None, None).is_pause()
 }
 
-/// Stops the program until somebody says that it was seen to.
+/// Stops the program until the user says that it was seen to.
 async fn stand_still(workspace: &Workspace, run: &RunId, pid: &Receiver<Option<Pid>>) {
     let Some(pid) = *pid.borrow() else { return };
     if kill_process(pid, Signal::STOP).is_err() {
@@ -51,10 +51,10 @@ async fn stand_still(workspace: &Workspace, run: &RunId, pid: &Receiver<Option<P
         tokio::time::sleep(LOOK_AFTER).await;
         match workspace.drift_tracker(run).await {
             Ok(tracker) if tracker.pending().is_some() => {}
-            // Seen to; or it can't be told any more, and then nobody could end it.
+            // Seen to; or it can't be told any more, and then the user couldn't end it.
             _ => break,
         }
     }
-    // If it ended meanwhile there is nobody to tell.
+    // If it ended meanwhile there is no process to tell.
     let _ = kill_process(pid, Signal::CONT);
 }

@@ -13,7 +13,7 @@ use piton::workspace::OuterRules;
 
 use crate::app::App;
 
-/// A larger file has no rules that anybody wrote.
+/// A larger file has no rules that a person wrote.
 const MOST: u64 = 4 << 20;
 
 /// The rules that reach the folder of a app.
@@ -55,7 +55,7 @@ fn git_folder(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// A file as a whole, if it is one and not too large. Its name may come from a repository of anybody's, and must not
+/// A file as a whole, if it is one and not too large. Its name may come from a repository that isn't the user's, and must not
 /// lead to a pipe that is never written to or a device that never ends.
 fn read(path: &Path) -> Option<Vec<u8>> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;

@@ -60,7 +60,7 @@ pub struct Selected {
     pub only: Vec<PathBuf>,
     /// But not these.
     pub not: Vec<PathBuf>,
-    /// All files become as they were, whoever changed them.
+    /// All files become as they were, those that the user changed too.
     pub exact: bool,
     /// Their times, too.
     pub times: bool,

@@ -60,12 +60,12 @@ impl KeySources {
         if let Some(passphrase) = &self.passphrase {
             return Ok(Key::passphrase(passphrase.clone().into_vec())?);
         }
-        let nobody = || {
+        let no_person = || {
             Failure::refused("there is no person here to be asked for a passphrase")
                 .hint("give it in PITON_PASSPHRASE, or use `--key-file FILE`.")
         };
-        let first = shell.passphrase("New passphrase of the store: ")?.ok_or_else(nobody)?;
-        if shell.passphrase("The same once more: ")?.ok_or_else(nobody)? != first {
+        let first = shell.passphrase("New passphrase of the store: ")?.ok_or_else(no_person)?;
+        if shell.passphrase("The same once more: ")?.ok_or_else(no_person)? != first {
             return Err(Failure::fixable("the two passphrases differ, and nothing was done"));
         }
         Ok(Key::passphrase(first)?)

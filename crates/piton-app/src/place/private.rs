@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Checks that `folder` is a folder of this user's that nobody else can write to, and closes it to
+/// Checks that `folder` is a folder of this user's that no other user can write to, and closes it to
 /// others if it is open to them. `false` if there is nothing at that path.
 pub(super) fn check(folder: &Path) -> Result<bool, Failure> {
     let shown = folder.display();
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(check(&root.path().join(name)).unwrap_err().kind(), FailureKind::Refused, "{name}");
         }
         assert!(!check(&root.path().join("none")).unwrap());
-        // Root can give a folder away; for anybody else the top folder is somebody else's.
+        // Root can give a folder away; for other users the top folder is root's.
         let mut other = Path::new("/").to_owned();
         if rustix::process::geteuid().is_root() {
             other = root.path().join("other");

@@ -135,7 +135,7 @@ impl Records {
             .and_then(|()| private::sync(&self.root));
         if let Err(error) = made {
             let _ = std::fs::remove_dir_all(&beside);
-            // A folder with something in it can't be replaced: somebody else made it meanwhile.
+            // A folder with something in it can't be replaced: another process made it meanwhile.
             if !private::check(&target)? {
                 return Err(private::cant_write(&target, &error));
             }

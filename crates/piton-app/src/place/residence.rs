@@ -41,7 +41,7 @@ pub struct Residence {
 }
 
 impl Residence {
-    /// A folder that has only ever been where it is, as far as anybody knows.
+    /// A folder that has only ever been where it is, as far as is known.
     pub fn only(folder: &Path) -> Self {
         Self { now: folder.to_owned(), before: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! The verbs for whoever sees Piton for the first time.
+//! The verbs for users who see Piton for the first time.
 
 use std::path::PathBuf;
 

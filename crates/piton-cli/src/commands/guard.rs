@@ -130,7 +130,7 @@ async fn run_program(
     let _ = tell_pid.send(pid);
     let pass = |signal: Signal| {
         if let Some(pid) = pid {
-            // If it has just ended there is nobody to tell.
+            // If it has just ended there is no process to tell.
             let _ = kill_process(pid, signal);
         }
     };

@@ -36,7 +36,7 @@ fn merge_files(session: &Session, arguments: &MergeFile) -> Result<Exit, Failure
         let mut stdout = std::io::stdout().lock();
         let written = stdout.write_all(&merged.text).and_then(|()| stdout.flush());
         match written {
-            // Whoever reads has seen enough.
+            // The reader has seen enough.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             written => written.map_err(|error| Failure::fixable("can't write to stdout").because(&error))?,
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use piton::{Inputs, file_with};
-use piton_app::documents::texts::{read_bytes, read_text};
+use piton_app::documents::texts::{read_bytes, read_source};
 use piton_app::runs::start::{StartRun, Started, prepare};
 use piton_types::{Value, from_json};
 
@@ -35,8 +35,7 @@ fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, F
         None => BTreeMap::new(),
         Some(path) => {
             let shown = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
-            let text = read_text(path)?;
-            let value = from_json(text.as_bytes())
+            let value = from_json(&read(path)?)
                 .map_err(|error| Failure::fixable(format!("{shown} is not JSON")).because(&error))?;
             match value {
                 Value::Map(inputs) => inputs,
@@ -61,10 +60,18 @@ fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, F
     Ok(inputs)
 }
 
+/// A file, or stdin for `-`.
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    match path == Path::new("-") {
+        true => read_source(&mut std::io::stdin().lock(), path),
+        false => read_bytes(path),
+    }
+}
+
 /// A file with its content: the run needs it no more.
 fn loaded(path: &Path) -> Result<Value, Failure> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(file_with(&name, read_bytes(path)?))
+    Ok(file_with(&name, read(path)?))
 }
 
 #[cfg(test)]

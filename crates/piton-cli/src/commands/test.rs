@@ -11,9 +11,7 @@ use crate::arguments::Test;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
-use piton_app::cases::{
-    Campaign, Case, Counts, Death, Outcome, Verdict, Victim, find, junit, kill_everywhere, run, run_and_die,
-};
+use piton_app::cases::{Campaign, Case, Counts, Death, Outcome, Verdict, Victim, find, junit, run_and_die, run_folder};
 use piton_app::views::documents::{CaseView, CasesView, KilledView};
 
 pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, Failure> {
@@ -39,7 +37,7 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
         let share = |seconds| Duration::from_secs(seconds) * u32::try_from(jobs).unwrap_or(1) / folders.len() as u32;
         Campaign { budget: arguments.budget.map(share), seed: arguments.seed, victim: victim() }
     });
-    let work = |folder| one(folder, kill.clone().map(|plan| (plan, Arc::clone(&counts))));
+    let work = |folder| run_folder(folder, kill.clone().map(|plan| (plan, Arc::clone(&counts))));
     let mut ended = futures_util::stream::iter(folders).map(work).buffered(jobs.max(1));
     let mut outcomes = Vec::new();
     while let Some(outcome) = ended.next().await {
@@ -55,30 +53,6 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
         written.map_err(|error| Failure::fixable(format!("can't write {}", path.display())).because(&error))?;
     }
     summary(session, &outcomes)
-}
-
-/// One case, on a task of its own: what it computes doesn't hold up the others.
-async fn one(folder: PathBuf, kill: Option<(Campaign, Arc<Counts>)>) -> Outcome {
-    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let work = tokio::spawn(async move {
-        match Case::load(&folder) {
-            Ok(case) => Ok(match kill {
-                Some((plan, counts)) => kill_everywhere(case, &plan, &counts).await,
-                None => run(case).await,
-            }),
-            Err(message) => Err(message),
-        }
-    });
-    let failed = |message: String| Outcome {
-        name: name.clone(),
-        verdict: Verdict::Failed(vec![message]),
-        duration: Duration::ZERO,
-    };
-    match work.await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(message)) => failed(message),
-        Err(error) => failed(format!("the case could not be run: {error}")),
-    }
 }
 
 /// This program, which kills itself.

@@ -3,7 +3,7 @@
 //!
 //! A drawing is one write. It takes the old lines away, says what stays, and draws the new ones with wrapping switched
 //! off, so that a line is one row whatever the terminal makes of wide characters; so the next drawing knows how far up
-//! to go. Nothing is left switched off between two drawings: whoever is killed leaves a terminal that works.
+//! to go. Nothing is left switched off between two drawings: a process that is killed leaves a terminal that works.
 
 mod board;
 mod text;
@@ -121,7 +121,7 @@ impl Live {
     }
 }
 
-/// If nobody looks there is nobody to tell.
+/// If it can't be written there is no reader to tell.
 fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! An agent that is killed in the middle and goes on there, beside the same one that nobody killed.
+//! An agent that is killed in the middle and goes on there, beside the same one that wasn't killed.
 
 use super::model::Model;
 use super::{Stage, finished};

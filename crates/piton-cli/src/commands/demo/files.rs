@@ -9,7 +9,7 @@ use tokio::process::Command;
 use super::Stage;
 use crate::failure::Failure;
 
-/// What the agent does in its second turn. Neither command asks anybody.
+/// What the agent does in its second turn. Neither command asks first.
 const DESTRUCTION: &str = "git reset --hard --quiet; git clean -fdxq; echo rewritten > new.py";
 /// The same where there is no git.
 const PLAIN_DESTRUCTION: &str = "rm -rf notes .env todo.md README.md; echo rewritten > new.py";

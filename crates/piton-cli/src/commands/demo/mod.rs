@@ -194,7 +194,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A name that nobody has, among the temporary folders.
+/// A name that isn't taken, among the temporary folders.
 fn temporary(session: &Session) -> PathBuf {
     let mut bytes = [0; 4];
     SystemRandom.fill(&mut bytes);

@@ -1,5 +1,5 @@
 //! A language model for the demo: a server on loopback that speaks the protocol of OpenAI, wants one page after the
-//! other, and counts what it is asked. The pages are here too, and the hand that kills whoever reads a certain one.
+//! other, and counts what it is asked. The pages are here too, and the hand that kills the reader of a certain one.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

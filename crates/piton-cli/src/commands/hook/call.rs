@@ -44,7 +44,7 @@ pub(crate) async fn execute(session: &Session) -> Exit {
     if let Err(failure) = report(session).await {
         let message = format!("piton made no checkpoint\n{}", render(&failure, str::to_owned));
         session.output.note(&message);
-        // The agent shows this to its user. If nobody reads it there is nobody to tell.
+        // The agent shows this to its user. If it can't be written there is no reader to tell.
         let _ = session.output.object(&json!({ "systemMessage": message }));
     }
     Exit::Done
