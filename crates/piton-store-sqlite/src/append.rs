@@ -1,7 +1,7 @@
 //! Appending inside a transaction: what is checked, and the rows that it writes.
 
 use piton_store::{Commit, Head, StoreError};
-use piton_types::{EntryHash, Fence, RunId, RunStatus, RunSummary, Seq};
+use piton_types::{EntryHash, Fence, RunId, RunSummary, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::index::{kind_number, status_number};
@@ -26,8 +26,7 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 
 /// Appends inside the caller's transaction, which the caller takes back if this refuses.
 ///
-/// An append to a run in progress writes one row, that of the entry. The index row is left alone then: its time is that
-/// of the newest entry.
+/// It writes one row for the entry, and the time of the entry, or all that changed, to the run's row.
 pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> {
     let number = run_number(conn, &commit.run)?;
     commit.check(number.map(|number| head(conn, number)).transpose()?.flatten())?;
@@ -42,8 +41,8 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
             number
         }
         (Some(number), None) => {
-            conn.prepare_cached("UPDATE run SET updated_at = ?2, as_of = ?3 WHERE no = ?1 AND status <> ?4")?
-                .execute(params![number, commit.at.as_millis(), commit.seq.0, status_number(RunStatus::InProgress)])?;
+            conn.prepare_cached("UPDATE run SET updated_at = ?2 WHERE no = ?1")?
+                .execute([number, commit.at.as_millis()])?;
             number
         }
         (None, Some(index)) => insert_row(conn, index)?,
@@ -64,14 +63,13 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
 
 fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commit) -> rusqlite::Result<()> {
     conn.prepare_cached(
-        "UPDATE run SET status = ?2, updated_at = ?3, as_of = ?4, created_at = ?5, kind = ?6, name = ?7, parent = ?8,
-         folder = ?9 WHERE no = ?1",
+        "UPDATE run SET status = ?2, updated_at = ?3, created_at = ?4, kind = ?5, name = ?6, parent = ?7, folder = ?8
+         WHERE no = ?1",
     )?
     .execute(params![
         number,
         status_number(index.status),
         commit.at.as_millis(),
-        commit.seq.0,
         index.created_at.as_millis(),
         kind_number(index.kind),
         index.name,
@@ -83,8 +81,8 @@ fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commi
 
 fn insert_row(conn: &Connection, index: &RunSummary) -> Result<i64, Failure> {
     conn.prepare_cached(
-        "INSERT INTO run(id, status, updated_at, as_of, created_at, kind, name, parent, folder)
-         VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO run(id, status, updated_at, created_at, kind, name, parent, folder)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![
         index.id.as_str(),

@@ -10,8 +10,9 @@ use piton_types::{BlobId, Durability};
 use rusqlite::blob::Blob;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension as _, params};
 
+use crate::inspect::is_damage;
 use crate::log::bytes;
-use crate::schema::{MAX_ROW, pack_state};
+use crate::schema::{BLOB_TABLE, MAX_ROW, pack_state};
 use crate::writer::Failure;
 use crate::{SqliteStore, upkeep};
 
@@ -25,43 +26,30 @@ impl Blobs for SqliteStore {
         let mut ids: Vec<[u8; 32]> = ids.iter().map(|id| *id.as_bytes()).collect();
         ids.sort_unstable();
         ids.dedup();
-        let ids = ids.into_flattened();
+        let ids = Bytes::from(ids.into_flattened());
         let stage = move |conn: &Connection| {
-            conn.prepare_cached("INSERT INTO pack(ids, bytes) VALUES (?1, ?2)")?.execute(params![ids, &pack[..]])?;
+            conn.prepare_cached("INSERT INTO pack(ids, bytes) VALUES (?1, ?2)")?
+                .execute(params![&ids[..], &pack[..]])?;
             let number = conn.last_insert_rowid();
             conn.prepare_cached("INSERT INTO pack_state(no, state) VALUES (?1, ?2)")?
                 .execute([number, pack_state::PINNED])?;
             list(conn, number, &ids)?;
             Ok(PackId(number.cast_unsigned()))
         };
-        self.core.write(Durability::Relaxed, stage).await
+        match self.core.write(Durability::Relaxed, stage.clone()).await {
+            Err(StoreError::Corrupt { detail, .. }) => {
+                tracing::warn!(detail, store = %self.core.files.database.display(), "blobs are listed anew");
+                self.core.write(Durability::Relaxed, |conn| Ok(list_anew(conn)?)).await?;
+                self.core.write(Durability::Relaxed, stage).await
+            }
+            staged => staged,
+        }
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
-        self.core.read(|conn| {
-            // One transaction for all: each would take and give back a lock.
-            let _together = conn.unchecked_transaction()?;
-            let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1 ORDER BY pack DESC")?;
-            // Two ids may be made to begin alike, so the pack's own list decides. The lists that were read so far:
-            let mut lists = HashMap::new();
-            let mut found = Vec::with_capacity(ids.len());
-            for id in ids {
-                let mut place = None;
-                let mut rows = candidates.query([prefix(id.as_bytes())])?;
-                while place.is_none()
-                    && let Some(row) = rows.next()?
-                {
-                    let number = row.get(0)?;
-                    let list = match lists.entry(number) {
-                        Entry::Occupied(known) => known.into_mut(),
-                        Entry::Vacant(unknown) => unknown.insert(ids_of(conn, number)?),
-                    };
-                    let is_listed = list.as_chunks::<32>().0.binary_search(id.as_bytes()).is_ok();
-                    place = is_listed.then_some(PackId(number.cast_unsigned()));
-                }
-                found.push(place);
-            }
-            Ok(found)
+        self.core.read(|conn| match locate(conn, ids) {
+            Err(error) if is_damage(&error) => Ok(locate_in_lists(conn, ids)?),
+            found => Ok(found?),
         })
     }
 
@@ -83,6 +71,53 @@ impl Blobs for SqliteStore {
     async fn era(&self) -> Result<Era, StoreError> {
         self.core.read(|conn| Ok(upkeep::era(conn)?))
     }
+}
+
+/// The packs that hold blobs, by the table of blobs.
+fn locate(conn: &Connection, ids: &[BlobId]) -> rusqlite::Result<Vec<Option<PackId>>> {
+    // One transaction for all: each would take and give back a lock.
+    let _together = conn.unchecked_transaction()?;
+    let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1 ORDER BY pack DESC")?;
+    // Two ids may be made to begin alike, so the pack's own list decides. The lists that were read so far:
+    let mut lists = HashMap::new();
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        let mut place = None;
+        let mut rows = candidates.query([prefix(id.as_bytes())])?;
+        while place.is_none()
+            && let Some(row) = rows.next()?
+        {
+            let number = row.get(0)?;
+            let list = match lists.entry(number) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => unknown.insert(ids_of(conn, number)?),
+            };
+            place = is_listed(list, id).then_some(PackId(number.cast_unsigned()));
+        }
+        found.push(place);
+    }
+    Ok(found)
+}
+
+/// The same where the table of blobs is damaged: by the lists of all packs, from which it was made.
+fn locate_in_lists(conn: &Connection, ids: &[BlobId]) -> rusqlite::Result<Vec<Option<PackId>>> {
+    let mut found = vec![None; ids.len()];
+    let mut statement = conn.prepare_cached("SELECT no, ids FROM pack ORDER BY no")?;
+    let mut rows = statement.query(())?;
+    while let Some(row) = rows.next()? {
+        let (number, list) = (row.get::<_, i64>(0)?, row.get_ref(1)?.as_blob()?);
+        for (place, id) in found.iter_mut().zip(ids) {
+            if is_listed(list, id) {
+                *place = Some(PackId(number.cast_unsigned()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a pack's sorted list has this id.
+fn is_listed(list: &[u8], id: &BlobId) -> bool {
+    list.as_chunks::<32>().0.binary_search(id.as_bytes()).is_ok()
 }
 
 /// The bytes of a pack, to be read straight into their place: in a row, SQLite would gather all of them first.
@@ -113,6 +148,20 @@ pub(crate) fn list(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Resu
     let mut blob = conn.prepare_cached("INSERT OR IGNORE INTO blob(prefix, pack) VALUES (?1, ?2)")?;
     for id in ids.as_chunks::<32>().0 {
         blob.execute([prefix(id), number])?;
+    }
+    Ok(())
+}
+
+/// Makes the table of blobs anew from the lists of all packs, because a page of it is damaged. SQLite can't delete such a
+/// table, so it gets another name; a repair leaves it behind.
+fn list_anew(conn: &Connection) -> rusqlite::Result<()> {
+    let aside: i64 =
+        conn.query_row("SELECT count(*) FROM sqlite_schema WHERE name LIKE 'damaged_blob_%'", (), |row| row.get(0))?;
+    conn.execute_batch(&format!("ALTER TABLE blob RENAME TO damaged_blob_{aside}; {BLOB_TABLE}"))?;
+    let mut statement = conn.prepare("SELECT no, ids FROM pack")?;
+    let mut rows = statement.query(())?;
+    while let Some(row) = rows.next()? {
+        list(conn, row.get(0)?, row.get_ref(1)?.as_blob()?)?;
     }
     Ok(())
 }

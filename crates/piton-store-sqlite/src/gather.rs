@@ -129,7 +129,6 @@ impl<'a> Gathering<'a> {
                     Text(id),
                     Integer(status),
                     Integer(updated),
-                    Integer(as_of),
                     Integer(created),
                     Integer(kind),
                     Text(name),
@@ -137,8 +136,8 @@ impl<'a> Gathering<'a> {
                     folder,
                 ],
             ) => put(
-                "INSERT OR IGNORE INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                &[id, status, updated, as_of, created, kind, name, parent, folder],
+                "INSERT OR IGNORE INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                &[id, status, updated, created, kind, name, parent, folder],
             )?,
             (Some(_), [Null]) => put("INSERT OR IGNORE INTO removed VALUES (?1)", &[])?,
             (None, [Integer(pack), Integer(run)]) => {
@@ -165,8 +164,8 @@ impl<'a> Gathering<'a> {
     fn end(self) -> Result<u64, PageError> {
         // A run whose row is lost has its entries still, and may be in an index.
         let mut run = self.conn.prepare(
-            "INSERT OR IGNORE INTO run(no, id, status, updated_at, as_of, created_at, kind, name)
-             SELECT ?1, ?2, ?3, ?4, 0, ?4, 0, ?2 WHERE EXISTS (SELECT 1 FROM entry WHERE key >> 32 = ?1)",
+            "INSERT OR IGNORE INTO run(no, id, status, updated_at, created_at, kind, name)
+             SELECT ?1, ?2, ?3, ?4, ?4, 0, ?2 WHERE EXISTS (SELECT 1 FROM entry WHERE key >> 32 = ?1)",
         )?;
         for (number, id, status, updated) in &self.listed {
             run.execute(params![number, id, status, updated])?;

@@ -2,15 +2,14 @@
 
 use async_trait::async_trait;
 use piton_store::{Lease, RunIndex, RunQuery, StoreError};
-use piton_types::{Durability, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp};
-use rusqlite::types::Type;
+use piton_types::{Durability, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Timestamp};
+use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::SqliteStore;
 use crate::append::{fence, head, run_number};
 use crate::inspect::is_damage;
 use crate::list::list;
-use crate::schema::key;
 use crate::writer::Failure;
 
 #[async_trait]
@@ -51,14 +50,13 @@ impl RunIndex for SqliteStore {
     }
 }
 
-/// The columns of a run that [`summary_of`] reads. The time of a run in progress is that of its newest
-/// entry, unless that entry wrote the row.
-pub(crate) const COLUMNS: &str = "id, status, updated_at, as_of, created_at, kind, name, parent, folder, no";
+/// The columns of a run that [`summary_of`] reads.
+pub(crate) const COLUMNS: &str = "id, status, updated_at, created_at, kind, name, parent, folder";
 
 fn summary(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<RunSummary>> {
     let look = |how| {
         conn.prepare_cached(&format!("SELECT {COLUMNS} FROM run {how} WHERE id = ?1"))?
-            .query_row([run.as_str()], |row| summary_of(conn, row))
+            .query_row([run.as_str()], summary_of)
             .optional()
     };
     match look("") {
@@ -69,33 +67,22 @@ fn summary(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<RunSummary
 }
 
 /// A run's summary from its row.
-pub(crate) fn summary_of(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+pub(crate) fn summary_of(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     let status = usize::from(row.get::<_, u8>(1)?);
-    let kind = usize::from(row.get::<_, u8>(5)?);
-    let mut summary = RunSummary {
+    let kind = usize::from(row.get::<_, u8>(4)?);
+    Ok(RunSummary {
         id: parse(row, 0)?,
-        name: row.get(6)?,
-        kind: *KINDS.get(kind).ok_or_else(|| nonsense(5, "no such kind"))?,
+        name: row.get(5)?,
+        kind: *KINDS.get(kind).ok_or_else(|| nonsense(4, "no such kind"))?,
         status: *RunStatus::ALL.get(status).ok_or_else(|| nonsense(1, "no such status"))?,
-        created_at: Timestamp::from_millis(row.get(4)?),
+        created_at: Timestamp::from_millis(row.get(3)?),
         updated_at: Timestamp::from_millis(row.get(2)?),
-        parent: match row.get::<_, Option<String>>(7)? {
-            Some(_) => Some(parse(row, 7)?),
-            None => None,
+        parent: match row.get_ref(6)? {
+            ValueRef::Null => None,
+            _ => Some(parse(row, 6)?),
         },
-        folder: row.get(8)?,
-    };
-    if summary.status == RunStatus::InProgress {
-        let (number, as_of): (i64, u32) = (row.get(9)?, row.get(3)?);
-        let newest = conn
-            .prepare_cached("SELECT at FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1")?
-            .query_row([key(number, Seq(as_of)) + 1, key(number, Seq(u32::MAX))], |row| row.get(0))
-            .optional()?;
-        if let Some(at) = newest {
-            summary.updated_at = Timestamp::from_millis(at);
-        }
-    }
-    Ok(summary)
+        folder: row.get(7)?,
+    })
 }
 
 fn parse<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(

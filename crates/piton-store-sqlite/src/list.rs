@@ -1,8 +1,5 @@
-//! Lists of runs, newest first.
-//!
-//! Runs that are not in progress come from one index scan per status, each of which stops at the
-//! limit. Those in progress have no exact time in the index, so all of them are looked up: their
-//! number is bounded by what is unfinished, not by what the store holds.
+//! Lists of runs, newest first. Those of a status come from one index scan, which stops at the limit; those of a folder,
+//! or whose id begins in a certain way, are looked up and sorted.
 
 use piton_store::RunQuery;
 use piton_types::{RunStatus, RunSummary};
@@ -13,8 +10,6 @@ use crate::index::{COLUMNS, status_number, summary_of};
 /// Rows of one status that come after a place in the list.
 const BY_STATUS: &str = "FROM run INDEXED BY run_listing
     WHERE status = ?1 AND (updated_at, id) < (?2, ?3) ORDER BY updated_at DESC, id DESC LIMIT ?4";
-/// Rows in progress.
-const IN_PROGRESS: &str = "FROM run INDEXED BY run_listing WHERE status = 1";
 /// Rows whose id begins in a certain way: `?1` is the beginning, `?2` the least text behind it.
 const BY_PREFIX: &str = "FROM run WHERE id >= ?1 AND id < ?2";
 
@@ -32,32 +27,26 @@ pub(crate) fn list(conn: &Connection, query: &RunQuery) -> rusqlite::Result<Vec<
     if !query.id_prefix.is_empty() {
         let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_PREFIX}"))?;
         let end = format!("{}{BEHIND_IDS}", query.id_prefix);
-        for run in statement.query_map([&query.id_prefix, &end], |row| summary_of(conn, row))? {
+        for run in statement.query_map([&query.id_prefix, &end], summary_of)? {
             runs.push(run?);
         }
     } else if !query.folders.is_empty() {
         let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_FOLDER}"))?;
         for folder in &query.folders {
-            for run in statement.query_map([folder], |row| summary_of(conn, row))? {
+            for run in statement.query_map([folder], summary_of)? {
                 runs.push(run?);
             }
         }
     } else {
-        if wanted(RunStatus::InProgress) {
-            let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {IN_PROGRESS}"))?;
-            for run in statement.query_map((), |row| summary_of(conn, row))? {
-                runs.push(run?);
-            }
-        }
         let (at, id) = match &query.after {
             Some((at, id)) => (at.as_millis(), id.as_str()),
             None => (i64::MAX, BEHIND_IDS),
         };
         let limit = query.limit.map_or(i64::MAX, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
         let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_STATUS}"))?;
-        for status in RunStatus::ALL.into_iter().filter(|s| *s != RunStatus::InProgress && wanted(*s)) {
+        for status in RunStatus::ALL.into_iter().filter(|status| wanted(*status)) {
             let rows = params![status_number(status), at, id, limit];
-            for run in statement.query_map(rows, |row| summary_of(conn, row))? {
+            for run in statement.query_map(rows, summary_of)? {
                 runs.push(run?);
             }
         }
@@ -85,7 +74,6 @@ mod tests {
         schema::create(&conn).unwrap();
         for (sql, plan) in [
             (BY_STATUS, "SEARCH run USING INDEX run_listing (status=? AND (updated_at,id)<(?,?))"),
-            (IN_PROGRESS, "SEARCH run USING INDEX run_listing (status=?)"),
             (BY_PREFIX, "SEARCH run USING INDEX sqlite_autoindex_run_1 (id>? AND id<?)"),
             (BY_FOLDER, "SEARCH run USING INDEX run_folder (folder=?)"),
         ] {

@@ -26,9 +26,6 @@ pub(crate) mod pack_state {
 
 /// In every table the large columns come last, so that the others are read without overflow pages.
 ///
-/// `run.updated_at` is exact unless the run is in progress: then an append doesn't touch the row, and
-/// the time is that of the newest entry, or the row's own if that entry (`as_of`) wrote it.
-///
 /// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. `pack_run` says
 /// which runs named the pack in a commit. What becomes of a pack is in `pack_state`, a row for each, because SQLite
 /// reads a row as a whole to change any of it; `since` is when it was condemned.
@@ -42,7 +39,6 @@ const TABLES: &str = "
         id TEXT NOT NULL UNIQUE,
         status INTEGER NOT NULL,
         updated_at INTEGER NOT NULL,
-        as_of INTEGER NOT NULL,
         created_at INTEGER NOT NULL,
         kind INTEGER NOT NULL,
         name TEXT NOT NULL,
@@ -72,7 +68,6 @@ const TABLES: &str = "
     CREATE INDEX pack_condemned ON pack_state(since) WHERE state = 2;
     CREATE TABLE pack_run(pack INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY(pack, run)) WITHOUT ROWID;
     CREATE INDEX pack_of_run ON pack_run(run);
-    CREATE TABLE blob(prefix INTEGER NOT NULL, pack INTEGER NOT NULL, PRIMARY KEY(prefix, pack)) WITHOUT ROWID;
     CREATE TABLE removed(run INTEGER PRIMARY KEY);
     CREATE TABLE lease(
         run INTEGER PRIMARY KEY,
@@ -82,10 +77,14 @@ const TABLES: &str = "
     INSERT INTO meta VALUES ('store', lower(hex(randomblob(16))));
 ";
 
+/// The table that finds blobs, which is made from `pack.ids` and can be made anew from them.
+pub(crate) const BLOB_TABLE: &str =
+    "CREATE TABLE blob(prefix INTEGER NOT NULL, pack INTEGER NOT NULL, PRIMARY KEY(prefix, pack)) WITHOUT ROWID;";
+
 /// Makes the tables of a new store in an empty database.
 pub(crate) fn create(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+        "BEGIN IMMEDIATE; {TABLES} {BLOB_TABLE} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
     ))
 }
 

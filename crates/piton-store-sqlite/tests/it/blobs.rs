@@ -1,9 +1,9 @@
 //! Finding blobs: by several handles, and ids that are made to look alike.
 
-use piton_store::{Blobs as _, PackId, Store as _};
+use piton_store::{Blobs as _, Log as _, PackId, Store as _, Upkeep as _};
 use piton_types::BlobId;
 
-use crate::support::{block_on, open};
+use crate::support::{Line, block_on, open};
 
 /// Hashes, as ids are.
 fn id(number: u64) -> BlobId {
@@ -59,5 +59,34 @@ fn ids_that_look_alike_are_told_apart() {
         let asked_often: Vec<_> = asked.iter().cycle().take(asked.len() * 40).copied().collect();
         assert_eq!(store.locate(&asked_often).await.unwrap(), places.repeat(40));
         store.close().await.unwrap();
+    });
+}
+
+/// The table that finds blobs is made from the lists of the packs. Where it is damaged these tell, and the next pack that
+/// is staged makes it anew.
+#[test]
+fn a_damaged_table_of_blobs_costs_nothing() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let store = open(&folder);
+        let first = store.stage("first".into(), &ids(0..50)).await.unwrap();
+        let mut commit = Line::new("run").next();
+        commit.staged = vec![first];
+        store.append(commit).await.unwrap();
+        store.close().await.unwrap();
+        let conn = rusqlite::Connection::open(&path).unwrap();
+        let page: u32 =
+            conn.query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'blob'", (), |row| row.get(0)).unwrap();
+        conn.close().unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[(page as usize - 1) * 4096 + 2000] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+
+        let store = open(&folder);
+        assert_eq!(store.inspect().await.unwrap()[0].what, format!("page {page} of the database"));
+        assert_eq!(store.locate(&ids(40..60)).await.unwrap(), [vec![Some(first); 10], vec![None; 10]].concat());
+        let second = store.stage("second".into(), &ids(50..60)).await.unwrap();
+        assert_eq!(store.locate(&ids(40..60)).await.unwrap(), [vec![Some(first); 10], vec![Some(second); 10]].concat());
     });
 }

@@ -1,4 +1,4 @@
-//! Entries that nobody wrote, put into a real store by its own front door, so that the pages and the rows
+//! Entries that no writer made, put into a real store by its own front door, so that the pages and the rows
 //! are sound and only the records aren't. Each is a typed error, never a wrong entry.
 
 use std::sync::Arc;

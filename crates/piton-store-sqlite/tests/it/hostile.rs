@@ -142,7 +142,7 @@ fn rights_of_others_are_taken_away() {
     }
 }
 
-/// Only root can give files away and be somebody else, so the other half of this is for root.
+/// Only root can give files away and be another user, so the other half of this is for root.
 fn is_root() -> bool {
     let file = tempfile::NamedTempFile::new().unwrap();
     chown(file.path(), Some(65534), None).is_ok()
@@ -300,7 +300,7 @@ fn a_copy_of_a_store_in_use_is_a_store_or_is_refused() {
         let other = SqliteStore::open(quiet.join("store.db"), SqliteOptions::default()).unwrap();
         let mut there = Line::new("one");
         there.head = other.head(&there.run).await.unwrap();
-        assert_eq!(there.head, line.head, "nobody wrote while it was copied");
+        assert_eq!(there.head, line.head, "no process wrote while it was copied");
         there.grow(&other, 2).await;
         line.grow(&store, 1).await;
         assert_eq!(store.read(&line.run, Span::ALL).await.unwrap().len(), 6);

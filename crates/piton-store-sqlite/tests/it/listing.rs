@@ -57,7 +57,7 @@ fn lists_do_not_depend_on_what_is_finished() {
     });
 }
 
-/// The row of a run that isn't in progress follows its log; that of one in progress isn't touched.
+/// The row of a run follows its log, whatever its state.
 #[test]
 fn times_follow_the_log() {
     block_on(async {
@@ -69,13 +69,10 @@ fn times_follow_the_log() {
             first.index.as_mut().unwrap().status = status;
             store.append(first.clone()).await.unwrap();
             line.advance(&first);
-            let pages = store.counters().wal_pages;
             line.grow(&store, 2).await;
             let summary = store.summary(&line.run).await.unwrap().unwrap();
             assert_eq!((summary.status, summary.updated_at), (status, Timestamp::from_millis(1002)));
             assert_eq!(summary.created_at, Timestamp::from_millis(1000));
-            let written = store.counters().wal_pages - pages;
-            assert!(status != RunStatus::InProgress || written == 2, "{written} pages for two appends");
             let listed = store.list(RunQuery { status: vec![status], ..RunQuery::default() }).await.unwrap();
             assert_eq!(listed, [summary]);
         }

@@ -1,4 +1,4 @@
-//! Promise 8: a store of an older format is brought up to date by whoever opens it, wholly or not at all.
+//! Promise 8: a store of an older format is brought up to date by the process that opens it, wholly or not at all.
 //!
 //! There is one format so far. So format 1 plays the old one here, and two steps lead on from it to a format that only
 //! these tests know.

@@ -87,11 +87,11 @@ fn staged_packs_of_the_dead_are_removed_once_nobody_is_left() {
         let mut other = Process::start("stage", &path);
         let pack: u64 = other.hear().unwrap().parse().unwrap();
         other.kill();
-        // Somebody who has the store open may still be about to commit it, for all we know.
+        // A process that has the store open may still be about to commit it.
         let second = open(&folder);
         assert_eq!(second.locate(&[blob]).await.unwrap(), [Some(piton_store::PackId(pack))]);
         drop((store, second));
-        // A process that another test starts just now has our descriptors for an instant, and counts as somebody.
+        // A process that another test starts just now has the descriptors of this one for an instant, and counts as having the store open.
         let mut store = open(&folder);
         for _ in 0..50 {
             if store.locate(&[blob]).await.unwrap() == [None] {

@@ -18,7 +18,7 @@ fn count(path: &Path, sql: &str) -> i64 {
 }
 
 #[test]
-fn an_append_is_one_row_in_one_transaction() {
+fn an_append_is_one_transaction() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&folder);
@@ -29,9 +29,10 @@ fn an_append_is_one_row_in_one_transaction() {
         assert_eq!((counters.commits, counters.syncs), (50, 50));
         let before = counters.wal_pages;
         line.grow(&store, 10).await;
-        // A row of some 200 bytes changes the page that it goes to, and now and then begins one.
+        // A row of some 200 bytes changes the page that it goes to, and now and then begins one; the time of the run
+        // changes its row and the index of lists.
         let pages = store.counters().wal_pages - before;
-        assert!((10..=14).contains(&pages), "{pages} pages for 10 appends");
+        assert!((30..=34).contains(&pages), "{pages} pages for 10 appends");
         drop(store);
         assert_eq!(count(&folder.path().join("store.db"), "SELECT count(*) FROM entry"), 60);
     });

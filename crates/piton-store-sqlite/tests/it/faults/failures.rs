@@ -229,7 +229,7 @@ fn a_store_on_a_full_disk_can_be_read() {
         let written = store.set_note("a note", Some("of something".into())).await;
         let Err(error @ StoreError::Poisoned { .. }) = written else { panic!("{written:?}") };
         assert!(error.to_string().contains("no space is left"), "{error}");
-        // Nobody else writes what this one would miss.
+        // No other process writes what this one would miss.
         let patience = std::time::Duration::from_millis(20);
         let other = SqliteStore::open(&path, SqliteOptions::default().with_patience(patience)).map(drop);
         assert!(matches!(other, Err(StoreError::Unavailable { .. })), "{other:?}");

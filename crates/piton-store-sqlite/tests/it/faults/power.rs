@@ -21,7 +21,7 @@ fn record(how: How) -> Recording {
     recording
 }
 
-/// Moments at which a durable commit is behind a transaction that nobody waited for (a staged pack, a fold):
+/// Moments at which a durable commit is behind a transaction that waited for no sync (a staged pack, a fold):
 /// from the acknowledgement of the second back to the beginning of its writes, each `seeds` times.
 fn behind_unsynced(recording: &Recording, seeds: usize) -> Vec<(usize, u64)> {
     let random = SeededRandom::new(SEED);
