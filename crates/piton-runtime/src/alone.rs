@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::EmbeddedStore;
 use piton_store::MemoryCheckpointStore;
 use piton_types::{CheckpointRef, StepPath};
@@ -45,6 +46,7 @@ impl Run {
     }
 
     /// [`alone`](Self::alone), on data with changes.
+    #[boxed]
     pub async fn alone_with(
         context: &Context,
         at: &CheckpointRef,

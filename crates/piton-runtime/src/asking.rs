@@ -8,6 +8,7 @@ use std::future::Future as _;
 use std::pin::pin;
 use std::task::Poll;
 
+use async_recursion::async_recursion as boxed;
 use piton_types::{Event, RunState, StepPath, Value};
 use tokio::sync::watch;
 
@@ -22,6 +23,7 @@ impl Run {
     /// from anywhere; the run is waiting, and may go on with other things.
     ///
     /// `form` says what the answer should look like, in whatever words the engine and those who answer agree on.
+    #[boxed]
     pub async fn ask(&self, path: &StepPath, question: &Wait, form: &Value) -> Result<(), RunError> {
         let core = self.core();
         core.check_ready()?;
@@ -52,6 +54,7 @@ impl Run {
 
     /// The answer to a question that was [asked](Self::ask), if there is one. When the time for it is up, that becomes
     /// the answer: [`AnswerRecord::timed_out`], for this and every other process.
+    #[boxed]
     pub async fn answer_to(&self, path: &StepPath) -> Result<Option<AnswerRecord>, RunError> {
         let core = self.core();
         core.check_ready()?;
@@ -115,6 +118,7 @@ impl Run {
     ///
     /// Returns `false`, and holds the run still, if there is something to do after all: one of them was answered or
     /// its time is up, or the run was asked to stop.
+    #[boxed]
     pub async fn leave(&self, waits_for: &[StepPath]) -> Result<bool, RunError> {
         let core = self.core();
         core.check_ready()?;
@@ -150,6 +154,7 @@ impl Run {
 
     /// Does what the run was asked to do, if it was: it is paused or cancelled when this returns, or goes on
     /// waiting if it waited, and nobody drives it. Nothing of the engine may be running.
+    #[boxed]
     pub async fn obey(&self) -> Result<(), RunError> {
         let core = self.core();
         core.obey().await?;

@@ -1,5 +1,6 @@
 //! Ending a run, or letting go of it: its last state goes into the log and the index in one commit.
 
+use async_recursion::async_recursion as boxed;
 use piton_types::{Completed, Event, Failed, RunState, to_value};
 use serde::Serialize;
 
@@ -115,6 +116,7 @@ impl Run {
     }
 
     /// Lets go of the run, to go on later, here or elsewhere.
+    #[boxed]
     pub async fn pause(&self, reason: &str) -> Result<(), RunError> {
         let core = self.core();
         let paused = core.paused(&*core.writer().await?, reason.to_owned());

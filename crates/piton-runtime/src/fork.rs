@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::{NewPart, NewRun, RunLog};
 use piton_store::StoreError;
 use piton_types::{
@@ -75,6 +76,7 @@ pub async fn fork(context: &Context, at: &CheckpointRef, fork: ForkRun) -> Resul
 }
 
 /// [`fork`], into another store.
+#[boxed]
 pub async fn fork_into(
     context: &Context,
     target: &Context,

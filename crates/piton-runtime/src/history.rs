@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Span, StoreError};
 use piton_types::{
@@ -104,6 +105,7 @@ impl History {
     }
 
     /// Reads the log as it was when `to` was its newest entry.
+    #[boxed]
     pub async fn read_to(log: &RunLog, to: Seq) -> Result<Self, StoreError> {
         Self::read_by(log, to, By::Index).await
     }

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::{NewRun, RunLog};
 use piton_store::StoreError;
 use piton_types::{
@@ -135,6 +136,7 @@ impl Run {
     /// [`RunError::Held`] if its holder is alive, or on another host and not known to be dead;
     /// [`RunError::Illegal`] if it is cancelled, or completed and to go on earlier; [`RunError::Store`] if
     /// the store fails, after which it may be opened again.
+    #[boxed]
     pub async fn open(context: &Context, open: OpenRun) -> Result<Self, RunError> {
         Self::open_for(context, open, Purpose::default()).await
     }
@@ -162,6 +164,7 @@ impl Run {
     /// # Errors
     ///
     /// As [`open`](Self::open), and `NotFound` from the store if there is no such run.
+    #[boxed]
     pub async fn resume(
         context: &Context,
         id: &RunId,
@@ -174,6 +177,7 @@ impl Run {
 
     /// The document and inputs that a run was created with, if there is one of that id. Takes nothing
     /// and changes nothing.
+    #[boxed]
     pub async fn input_of(context: &Context, id: &RunId) -> Result<Option<Value>, RunError> {
         match RunLog::open(Arc::clone(&context.store), id).await {
             Err(StoreError::NotFound { .. }) => Ok(None),

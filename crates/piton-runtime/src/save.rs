@@ -1,5 +1,6 @@
 //! Saving state: a checkpoint is an entry with the roots of the run's parts.
 
+use async_recursion::async_recursion as boxed;
 use piton_log::state::State;
 use piton_log::{Content, Draft, DraftPart};
 use piton_types::{CheckpointRecord, CheckpointRef, PartName, Seq, Trigger, Value};
@@ -46,6 +47,7 @@ impl Run {
     }
 
     /// A part of the newest checkpoint, whole.
+    #[boxed]
     pub async fn part(&self, name: &str) -> Result<Option<Value>, RunError> {
         let writer = self.core().writer().await?;
         match writer.parts.get(&PartName::from(name)) {
@@ -55,6 +57,7 @@ impl Run {
     }
 
     /// A part of the newest checkpoint, to be edited; what of it is needed is loaded then.
+    #[boxed]
     pub async fn part_state(&self, name: &str) -> Result<Option<State>, RunError> {
         let writer = self.core().writer().await?;
         match writer.parts.get(&PartName::from(name)) {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::RunLog;
 use piton_store::StoreError;
 use piton_types::{Holder, IllegalMove, Paused, Queued, RunId, RunState, RunStatus, RunSummary};
@@ -38,6 +39,7 @@ pub enum Requested {
 /// # Errors
 ///
 /// [`RunError::Illegal`] if the run isn't in progress, queued excepted: there is nothing to stop yet.
+#[boxed]
 pub async fn stop(
     context: &Context,
     run: &RunId,
@@ -53,6 +55,7 @@ pub async fn stop(
 /// # Errors
 ///
 /// [`RunError::Illegal`] if it is completed.
+#[boxed]
 pub async fn cancel(context: &Context, run: &RunId, reason: &str) -> Result<Requested, RunError> {
     request(context, run, RequestRecord { order: Order::Cancel, reason: reason.to_owned() }).await
 }

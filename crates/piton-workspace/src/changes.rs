@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_types::BlobId;
 use serde::Serialize;
 
@@ -63,6 +64,7 @@ pub struct Changes {
 
 impl Workspace {
     /// What changed from one side to the other.
+    #[boxed]
     pub async fn detect_changes(
         &self,
         old: Snapshot,

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use piton_log::{Content as Part, ContentWriter, Draft, DraftPart, RunLog};
 use piton_store::{Era, Hashing, PackId, Redaction, Span, StoreError};
@@ -177,6 +178,7 @@ pub(crate) struct Staged {
 
 impl Workspace {
     /// Makes a checkpoint of the files in a run's log; in the folder's own if the record names none.
+    #[boxed]
     pub async fn save(&self, record: Record, progress: &Arc<Progress>) -> Result<Saved, WorkspaceError> {
         let body = record.to_value();
         let saved = self.save_unless(None, record, body, EntryKind::Checkpoint, progress).await?;
@@ -394,6 +396,7 @@ impl Workspace {
     }
 
     /// The snapshot that an entry carries, if any.
+    #[boxed]
     pub async fn snapshot_of(log: &RunLog, seq: Seq) -> Result<Option<Snapshot>, WorkspaceError> {
         let entry = log.entry(seq).await?;
         let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };

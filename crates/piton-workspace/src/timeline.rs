@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{RunQuery, Span};
 use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, RunSummary, Timestamp, from_value};
@@ -73,6 +74,7 @@ pub struct Timeline {
 
 impl Workspace {
     /// The history of the folder.
+    #[boxed]
     pub async fn timeline(&self) -> Result<Timeline, WorkspaceError> {
         let mut moments = Vec::new();
         for run in self.runs().await? {
@@ -94,6 +96,7 @@ impl Workspace {
     }
 
     /// The newest checkpoint of the folder's files.
+    #[boxed]
     pub async fn newest(&self) -> Result<Option<Moment>, WorkspaceError> {
         let mut newest: Option<Moment> = None;
         for run in self.runs().await? {

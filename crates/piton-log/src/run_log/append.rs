@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use piton_types::{
     BlobId, Durability, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunId, RunSummary, Seq, Timestamp, Value,
@@ -330,6 +331,7 @@ impl RunLog {
 
     /// [`append`](Self::append), for whoever wants to try the same draft again after a `Conflict` and a
     /// [`refresh`](Self::refresh).
+    #[boxed]
     pub async fn append_draft(&mut self, draft: &mut Draft<'_>) -> Result<Seq, StoreError> {
         self.settle().await;
         let (commit, accepted) = self.prepare(draft).await?;

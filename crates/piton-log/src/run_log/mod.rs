@@ -15,6 +15,7 @@ mod removed;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
+use async_recursion::async_recursion as boxed;
 use piton_types::{
     BlobId, CheckpointRef, Durability, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunId, RunKind, RunStatus,
     RunSummary, Seq, Timestamp, Value,
@@ -118,6 +119,7 @@ impl NewRun {
 
 impl RunLog {
     /// Creates a run. `Conflict` if there is one of that id.
+    #[boxed]
     pub async fn create(store: Arc<dyn Store>, new: NewRun) -> Result<Self, StoreError> {
         let summary = RunSummary {
             id: new.id.clone(),
@@ -151,6 +153,7 @@ impl RunLog {
     }
 
     /// Opens the log of a run that exists.
+    #[boxed]
     pub async fn open(store: Arc<dyn Store>, run: &RunId) -> Result<Self, StoreError> {
         let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), run.clone()));
         let Some(newest) = blobs.read_newest().await? else {
@@ -176,6 +179,7 @@ impl RunLog {
     /// Opens the log as it was when entry `seq` was its newest, to look at it or to find a way around damage
     /// behind that entry: nothing behind it is read. To append to it is a `Conflict` unless it is the newest
     /// still.
+    #[boxed]
     pub async fn open_at(store: Arc<dyn Store>, run: &RunId, seq: Seq) -> Result<Self, StoreError> {
         let blobs = Arc::new(RunBlobs::up_to(Arc::clone(&store), run.clone(), seq));
         let mut log = Self {
@@ -230,6 +234,7 @@ impl RunLog {
     }
 
     /// Looks where the log ends now, and returns the entries that others have added since.
+    #[boxed]
     pub async fn refresh(&mut self) -> Result<Vec<SealedEntry>, StoreError> {
         let added = self.added().await?;
         self.advance(&added);
@@ -238,6 +243,7 @@ impl RunLog {
 
     /// The entries that others have added since, for whoever has to look into them before the log counts as read up to
     /// there by [`advance`](Self::advance).
+    #[boxed]
     pub async fn added(&self) -> Result<Vec<SealedEntry>, StoreError> {
         self.entries(Span { from: self.head.seq.next(), ..Span::ALL }).await
     }
@@ -256,6 +262,7 @@ impl RunLog {
 
     /// Entries in the order that `span` asks for, verified, from segments and tail alike. Consecutive
     /// ones are also checked to be parent and child.
+    #[boxed]
     pub async fn entries(&self, span: Span) -> Result<Vec<SealedEntry>, StoreError> {
         let hashing = self.store.hashing();
         for _ in 0..RETRIES {
@@ -366,6 +373,7 @@ impl RunLog {
     }
 
     /// The newest entry that is a checkpoint, if there is one.
+    #[boxed]
     pub async fn newest_checkpoint(&self) -> Result<Option<SealedEntry>, StoreError> {
         if let Some(newest) = self.newest.as_ref().filter(|newest| !newest.parts.is_empty()) {
             return Ok(Some(newest.clone()));
@@ -395,16 +403,19 @@ impl RunLog {
     }
 
     /// The body of an entry as it is stored, with what was redacted left so.
+    #[boxed]
     pub(crate) async fn stored_body(&self, entry: &SealedEntry) -> Result<Value, StoreError> {
         self.blobs.load_body(entry.seq, entry.body.clone()).await
     }
 
     /// A whole value by its root.
+    #[boxed]
     pub async fn load_root(&self, root: BlobId) -> Result<Value, StoreError> {
         self.blobs.load(root).await.map(|value| self.outgoing(value))
     }
 
     /// A whole part as it is stored.
+    #[boxed]
     pub(crate) async fn stored_part(&self, part: &Part) -> Result<Value, StoreError> {
         self.blobs.load(part.root).await
     }
@@ -450,6 +461,7 @@ impl RunLog {
     }
 
     /// Waits for saves and folding in the background, and folds what is due.
+    #[boxed]
     pub async fn close(mut self) -> Result<(), StoreError> {
         self.settle().await;
         if let Some(background) = self.background.take() {

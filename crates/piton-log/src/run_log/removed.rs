@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use async_recursion::async_recursion as boxed;
 use piton_types::{EntryKind, Seq, Value};
 
 use super::{Draft, RunLog};
@@ -33,6 +34,7 @@ impl RunLog {
     }
 
     /// Which checkpoints these entries remove.
+    #[boxed]
     pub async fn removed_in(&self, entries: &[SealedEntry]) -> Result<Removed, StoreError> {
         let mut removed = Removed::default();
         for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Removed) {
@@ -45,6 +47,7 @@ impl RunLog {
     }
 
     /// Gives checkpoints up. That is nothing which the run did: it is as old afterwards as it was before.
+    #[boxed]
     pub async fn remove_checkpoints(&mut self, checkpoints: &BTreeSet<Seq>, reason: &str) -> Result<Seq, StoreError> {
         let listed = checkpoints.iter().map(|seq| Value::from(i64::from(seq.0))).collect::<Vec<_>>();
         let mut draft = Draft::new(EntryKind::Removed, self.at);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::RunLog;
 use piton_store::StoreError;
 use piton_types::RunId;
@@ -100,6 +101,7 @@ impl Recovery<'_> {
     /// # Errors
     ///
     /// [`RecoveryError::Stopped`] if something is left that nobody decided, or somebody decided against.
+    #[boxed]
     pub async fn examine(&self, run: &RunId) -> Result<Examined, RecoveryError> {
         let search = newest_whole(&self.context.store, run).await?;
         let report = validate(&search, self.environment).await;

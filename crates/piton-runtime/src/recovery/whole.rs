@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Span, Store, StoreError};
 use piton_types::{CheckpointRecord, CheckpointRef, EntryKind, PartName, RunId, Seq, from_value};
@@ -51,6 +52,7 @@ pub struct Search {
 /// # Errors
 ///
 /// `NotFound` if there is no such run; whatever else the store says that isn't damage.
+#[boxed]
 pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search, StoreError> {
     let mut damaged = Vec::new();
     let log = match RunLog::open(Arc::clone(store), run).await {
@@ -113,6 +115,7 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
 /// # Errors
 ///
 /// `NotFound` if there is no such entry, or it is no checkpoint; whatever else the store says that isn't damage.
+#[boxed]
 pub async fn whole_at(store: &Arc<dyn Store>, checkpoint: &CheckpointRef) -> Result<Search, StoreError> {
     let CheckpointRef { run, seq } = checkpoint;
     let entry = match RunLog::open_at(Arc::clone(store), run, *seq).await {

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use serde::{Deserialize, Serialize};
 
 pub use advice::{Advice, Preference, advise};
@@ -235,6 +236,7 @@ impl From<piton_store::StoreError> for DriftError {
 
 impl Workspace {
     /// Looks whether the repository of this folder moved since `known` (D1, D2). The repository is not written.
+    #[boxed]
     pub async fn check_drift(&self, known: Option<&Known>, options: DriftOptions) -> Result<DriftReport, DriftError> {
         let (root, state) = (self.root().to_owned(), self.0.options.state.clone());
         let known = known.cloned();

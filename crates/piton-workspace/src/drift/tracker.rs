@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::{Draft, RunLog};
 use piton_store::{Span, StoreError};
 use piton_types::{Durability, EntryKind, RunId, Seq, Timestamp, Value, from_value, to_value};
@@ -94,6 +95,7 @@ enum Record {
 
 impl Workspace {
     /// What a run knows of its repository.
+    #[boxed]
     pub async fn drift_tracker(&self, run: &RunId) -> Result<DriftTracker, DriftError> {
         let mut tracker = DriftTracker::default();
         if self.store().summary(run).await?.is_none() {
@@ -127,6 +129,7 @@ impl Workspace {
     }
 
     /// Keeps what was found, if it is new.
+    #[boxed]
     pub async fn track_drift(
         &self,
         run: &RunId,
@@ -148,6 +151,7 @@ impl Workspace {
 
     /// Looks whether the repository moved under a run whose own work changes the files: what it finds is kept, except
     /// for those changes.
+    #[boxed]
     pub async fn look_for_drift(&self, run: &RunId, options: DriftOptions) -> Result<DriftReport, DriftError> {
         let tracker = self.drift_tracker(run).await?;
         let mut report = self.check_drift(tracker.known.as_ref(), options).await?;
@@ -157,6 +161,7 @@ impl Workspace {
     }
 
     /// Says what became of every drift that is still open.
+    #[boxed]
     pub async fn resolve_drift(&self, run: &RunId, resolution: Resolution) -> Result<(), DriftError> {
         let line = match resolution {
             Resolution::Ignored => "the drift is ignored",

@@ -16,6 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use piton_log::{ContentWriter, RunLog};
 use piton_store::{PackId, StoreError};
@@ -250,6 +251,7 @@ impl Route {
 
 impl Workspace {
     /// What a restore would do (W4). Nothing is stored.
+    #[boxed]
     pub async fn preview_restore(
         &self,
         goal: &Goal,
@@ -266,6 +268,7 @@ impl Workspace {
     }
 
     /// Restores (W5, W6). With conflicts that nobody decided, nothing is written.
+    #[boxed]
     pub async fn restore(
         &self,
         goal: &Goal,

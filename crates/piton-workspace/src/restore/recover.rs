@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use piton_log::ContentReader;
 use piton_types::{BlobId, CheckpointRef, Seq};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -35,6 +36,7 @@ pub struct Recovered {
 
 impl Workspace {
     /// Finishes a restore that was cut short, if there is one.
+    #[boxed]
     pub async fn recover(&self, progress: &Arc<Progress>) -> Result<Option<Recovered>, WorkspaceError> {
         if !self.mark_path().exists() {
             return Ok(None);
