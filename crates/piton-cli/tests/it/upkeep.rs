@@ -331,8 +331,7 @@ fn every_kind_of_store_is_repaired() {
             .map(|entry| entry.unwrap().path())
             .find(|path| !path.ends_with("piton.keys"))
             .unwrap();
-        let last =
-            std::fs::read_dir(run.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        let last = std::fs::read_dir(run.join("entries")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
         let mut bytes = std::fs::read(&last).unwrap();
         bytes[200] ^= 1;
         std::fs::write(&last, &bytes).unwrap();

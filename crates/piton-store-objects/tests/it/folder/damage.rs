@@ -128,7 +128,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// A file in another's place, and a file that isn't there. Of the newest entry, nobody can know that it was there.
+/// A file in another's place, and a file that isn't there. That the newest entry was there can't be known.
 #[test]
 fn files_in_each_others_place_are_found() {
     let scratch = Scratch::in_memory();
@@ -215,7 +215,7 @@ fn seeded_damage_to_a_folder_store_is_found() {
     assert!(found * 10 > rounds * 9);
 }
 
-/// Of a run with a missing entry, what lies before it and behind it can be read; across it nobody reads unwarned.
+/// Of a run with a missing entry, what lies before it and behind it can be read; a read across it fails.
 #[test]
 fn a_missing_entry_takes_no_other_with_it() {
     let scratch = Scratch::in_memory();
@@ -257,7 +257,7 @@ fn a_missing_entry_takes_no_other_with_it() {
     });
 }
 
-/// What somebody put beside the runs is none, and in nobody's way.
+/// What the user put beside the runs is no run, and no reader or writer minds it.
 #[test]
 fn a_stray_file_among_the_runs_blocks_nothing() {
     let scratch = Scratch::in_memory();
