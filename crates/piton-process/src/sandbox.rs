@@ -19,7 +19,7 @@ pub enum Means {
 ///
 /// A program in it can read what it is given and nothing else, write what it is given and nothing else,
 /// reach no network, signal no other process, and keeps to its limits. It gets no environment but its own.
-/// When we are root it runs as nobody: root is above the limit on processes.
+/// When this process is root's it runs as the user `nobody`: root is above the limit on processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
     /// Files and folders that it may read and execute.

@@ -32,8 +32,8 @@ impl Engine {
         found.map_or_else(Self::new, Ok)
     }
 
-    /// Clears it away and makes others for the scripts that come next. That is left to a thread, so that nobody waits
-    /// for it, unless one is at it already: where many scripts run in a row, both have their part then.
+    /// Clears it away and makes others for the scripts that come next. That is left to a thread, so that the caller doesn't
+    /// wait for it, unless one is at it already: where many scripts run in a row, both have their part then.
     pub(super) fn end(self) {
         if let Some(making) = Making::begin() {
             tokio::task::spawn_blocking(move || {
@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// The same for whoever has a thread of his own.
+    /// The same for a caller that has a thread of its own.
     pub(super) fn end_here(self) {
         drop(self);
         if let Some(making) = Making::begin() {

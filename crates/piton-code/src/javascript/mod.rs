@@ -23,7 +23,7 @@ use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Value as JsV
 use self::engine::Engine;
 use crate::{CodeError, CodeLimits};
 
-/// How long a script may hold up whoever called it.
+/// How long a script may hold up its caller.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// How large a script and its inputs together may be to be begun where they are, in bytes: what takes time in proportion
@@ -37,7 +37,7 @@ pub struct Surroundings {
     pub now: Timestamp,
     /// Where random numbers come from.
     pub random: Arc<dyn Random>,
-    /// Ends the code when it is set: nobody waits for it any more.
+    /// Ends the code when it is set: the caller has stopped waiting for it.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -70,7 +70,7 @@ impl JavaScript {
         run(&Engine::take()?, code, inputs, limits, surroundings)
     }
 
-    /// The same for whoever mustn't be held up.
+    /// The same for a caller that mustn't be held up.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl JavaScript {
                 Ok(engine) => engine,
                 Err(error) => return drop(answer.send(Err(error))),
             };
-            // Nobody listens any more if the future was dropped.
+            // The receiver is gone if the caller dropped the future.
             drop(answer.send(run(&engine, &code, &inputs, &limits, &surroundings)));
             engine.end_here();
         });

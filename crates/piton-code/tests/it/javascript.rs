@@ -217,7 +217,7 @@ async fn no_script_sees_what_another_left() {
     }
 }
 
-/// What takes longer than a moment doesn't hold up whoever called it, and comes to the same.
+/// What takes longer than a moment doesn't hold up its caller, and comes to the same.
 #[tokio::test]
 async fn a_long_script_holds_nobody_up() {
     let code = "function main({n}) { const end = Date.now() + 300; while (Date.now() < end) n += 0; return {n} }";

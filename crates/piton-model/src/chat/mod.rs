@@ -1,7 +1,7 @@
 //! Language models: one vocabulary, two wire formats.
 //!
 //! A [`Provider`] is an endpoint with its key. [`Provider::chat`] sends a [`ChatRequest`] and gives a
-//! [`ChatStream`], which is pulled: whoever is slow to take the next piece makes the sender wait, and
+//! [`ChatStream`], which is pulled: a reader that is slow to take the next piece makes the sender wait, and
 //! dropping the stream closes the connection. [`ChatStream::finish`] gives the whole [`ChatAnswer`], whether
 //! it came in pieces or at once, with the raw events as they arrived.
 //!
@@ -27,9 +27,9 @@ pub use stream::{ChatStream, Delta};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Whoever sets the rules.
+    /// The application, which sets the rules.
     System,
-    /// Whoever asks.
+    /// The user, who asks.
     User,
     /// The model.
     Assistant,
@@ -154,7 +154,7 @@ pub struct ChatRequest {
     pub parameters: BTreeMap<String, Value>,
     /// How long it may take, if that is less than the policy allows.
     pub timeout: Option<Duration>,
-    /// Sent as `Idempotency-Key`: the same if the request is made again because nobody was told what became of it.
+    /// Sent as `Idempotency-Key`: the same if the request is made again because its outcome wasn't recorded.
     pub key: Option<String>,
 }
 

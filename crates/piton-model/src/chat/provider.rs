@@ -86,7 +86,7 @@ impl Provider {
     /// What so many tokens cost, if the price is known.
     pub fn cost(&self, model: &str, usage: Usage) -> Option<f64> {
         let price = self.prices.get(model)?;
-        #[expect(clippy::cast_precision_loss, reason = "nobody sends 2^53 tokens")]
+        #[expect(clippy::cast_precision_loss, reason = "no request has 2^53 tokens")]
         let (input, output) = (usage.input as f64, usage.output as f64);
         Some((input * price.input + output * price.output) / 1e6)
     }

@@ -1,4 +1,4 @@
-//! Which addresses are nobody's business: everything that isn't the public internet.
+//! Which addresses are private: everything that isn't the public internet.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

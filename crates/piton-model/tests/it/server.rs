@@ -23,7 +23,7 @@ pub(crate) enum Step {
     Send(Vec<u8>),
     /// Says nothing for a minute.
     Hang,
-    /// Sends this until nobody listens.
+    /// Sends this until the client closes.
     Endlessly(Vec<u8>),
 }
 

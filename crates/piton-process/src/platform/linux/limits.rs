@@ -40,7 +40,7 @@ impl ResourceLimits {
     }
 }
 
-/// Makes the program run as nobody if we are root, because the limit on processes doesn't hold for root.
+/// Makes the program run as the user `nobody` if this process is root's, because the limit on processes doesn't hold for root.
 pub(super) fn drop_root(command: &mut Command) {
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);

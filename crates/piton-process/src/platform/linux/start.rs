@@ -29,12 +29,12 @@ static STARTER: LazyLock<Option<mpsc::Sender<Job>>> = LazyLock::new(|| {
         watcher::begin();
         for mut job in queue {
             let _in_runtime = job.runtime.enter();
-            // Its group is known to the watcher before anybody hears of it.
+            // Its group is known to the watcher before the caller hears of it.
             let started = job.command.spawn().map(|child| {
                 let group = Group::of(&child);
                 (group, child)
             });
-            // Nobody may be waiting any more; then both are dropped, which kills them.
+            // The caller may have stopped waiting; then both are dropped, which kills them.
             drop(job.answer.send(started));
         }
     };
@@ -76,7 +76,7 @@ pub(crate) fn prepare(command: &mut Command) {
 #[derive(Debug)]
 pub(crate) struct Group {
     leader: Option<Pid>,
-    /// Somebody kills it if we can't any more.
+    /// The watcher kills it if this process can't any more.
     is_watched: bool,
 }
 
@@ -88,7 +88,7 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Kills whoever is still in it. The number is not given to another group while one member lives,
+    /// Kills the processes that are still in it. The number is not given to another group while one member lives,
     /// and the leader is not reaped before its [`Child`] is dropped or waited for; a group that is gone
     /// by then could only be mistaken if the system wrapped its process ids in between.
     fn drop(&mut self) {

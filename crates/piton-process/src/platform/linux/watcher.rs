@@ -1,4 +1,4 @@
-//! Whoever kills this process with `SIGKILL` leaves what its programs have started: the signal of `PR_SET_PDEATHSIG`
+//! When this process is killed with `SIGKILL`, what its programs have started lives on: the signal of `PR_SET_PDEATHSIG`
 //! reaches only the programs themselves. So one small process waits for our end, by the end of a pipe that we alone
 //! hold, and kills the process groups that are left then.
 //!
@@ -31,7 +31,7 @@ static WATCHER: LazyLock<Option<ChildStdin>> = LazyLock::new(|| {
     command.args(["-c", SCRIPT, "piton-watcher"]).env_clear().current_dir("/").process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let pipe = command.spawn().ok()?.stdin?;
-    // It is never waited for, not even if somebody has stopped it.
+    // It is never waited for, not even if the user has stopped it.
     let flags = fcntl_getfl(&pipe).ok()?;
     fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).ok()?;
     Some(pipe)
@@ -42,7 +42,7 @@ pub(super) fn begin() {
     LazyLock::force(&WATCHER);
 }
 
-/// Asks that the group be killed when this process ends. Says whether somebody heard it.
+/// Asks that the group be killed when this process ends. Says whether the watcher heard it.
 pub(super) fn watch(group: Pid) -> bool {
     tell('+', group)
 }
