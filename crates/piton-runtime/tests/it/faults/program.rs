@@ -62,7 +62,7 @@ fn open() -> OpenRun {
         retry: RetryPolicy { first: Duration::from_millis(1), jitter: 0.0, ..RetryPolicy::default() },
         durability: Durability::Durable,
         // So that an index is crossed every few calls.
-        index_every: Some(3),
+        index_every: Some(6),
         ..OpenRun::default()
     }
 }
