@@ -5,7 +5,7 @@
 //! because what the log has is no longer known here.
 //!
 //! Others may add entries that need no claim (an answer, a request to stop). A write that meets one takes
-//! it in and is tried again behind it; whoever comes with a higher fence ends this handle. A write whose
+//! it in and is tried again behind it; a writer with a higher fence ends this handle. A write whose
 //! future was dropped, by a time limit say, is waited for by the next one, and what it wrote is taken in
 //! like an entry of others.
 //!
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     pub(crate) known: Mutex<Known>,
     /// What was asked last; tells running steps.
     pub(crate) orders: watch::Sender<Option<RequestRecord>>,
-    /// Held as long as a handle exists; a completed run is claimed by nobody.
+    /// Held as long as a handle exists; a completed run has no claim.
     pub(crate) claim: Option<LiveClaim>,
 }
 
@@ -113,7 +113,7 @@ impl Core {
         self.known.lock().expect("no code that holds this lock panics")
     }
 
-    /// That work may begin: somebody drives the run, it is this handle, and no write failed.
+    /// That work may begin: this handle drives the run, and no write failed.
     pub(crate) fn check_ready(&self) -> Result<(), RunError> {
         let known = self.known();
         if let Some(cause) = &known.broken {
@@ -233,7 +233,7 @@ impl Core {
     /// Waits for one's turn to write. What is known then is what the log had after the last write of this handle.
     pub(crate) async fn writer(&self) -> Result<tokio::sync::MutexGuard<'_, Writer>, RunError> {
         let mut writer = self.writer.lock().await;
-        // Whoever does that may be dropped as well.
+        // The future that does that may be dropped as well.
         writer.is_behind |= writer.log.is_unsettled();
         if writer.is_behind {
             writer.log.settle().await;
@@ -376,7 +376,7 @@ impl Core {
         }
     }
 
-    /// What others have added. Nothing is taken in before all of it is read: whoever waits for that may stop.
+    /// What others have added. Nothing is taken in before all of it is read: the future may be dropped in between.
     async fn read_added(&self, log: &RunLog) -> Result<(Vec<SealedEntry>, Vec<Fact>), StoreError> {
         let added = log.added().await?;
         let mut facts = Vec::with_capacity(added.len());
@@ -406,7 +406,7 @@ impl Core {
         self.take_in(entry.seq, fact);
     }
 
-    /// Tells the store's index that nobody drives the run any more. The log has that already; the lease is
+    /// Tells the store's index that the run has no driver any more. The log has that already; the lease is
     /// only a hint, and clearing it may fail.
     pub(crate) async fn release(&self) {
         if let Err(error) = self.context.store.release(&self.id, self.fence).await {

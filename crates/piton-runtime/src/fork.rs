@@ -151,7 +151,7 @@ pub async fn fork_into(
         ..NewRun::new(id.clone(), now)
     };
     match RunLog::create(Arc::clone(&target.store), new).await {
-        // There is one of that id, and somebody has claimed it.
+        // There is one of that id, and it was claimed.
         Err(StoreError::Fenced { run, .. }) => {
             let head = target.store.head(&run).await?;
             Err(StoreError::Conflict { run, wanted: Seq(0), head }.into())

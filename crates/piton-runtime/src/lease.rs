@@ -1,7 +1,7 @@
-//! Whether whoever claimed a run still drives it (decision 2 of the design).
+//! Whether the process that claimed a run still drives it (decision 2 of the design).
 //!
 //! On the same host the system knows. Elsewhere only signs of life tell: a holder counts its beat up in
-//! the store's index, and whoever wants the run watches it by his own monotonic clock. No two clocks are
+//! the store's index, and a contender watches it by its own monotonic clock. No two clocks are
 //! ever compared, so none can be wrong.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub struct LeaseOptions {
     /// A holder on another host that gives no sign of life for so long is taken for dead. It gives one
     /// three times as often. All who share a store should have the same.
     pub ttl: Duration,
-    /// How long to wait for a run that somebody drives; without it, the answer is
+    /// How long to wait for a run that another process drives; without it, the answer is
     /// [`RunError::Held`](crate::RunError::Held) at once. To take over from another host takes at least
     /// the `ttl`.
     pub wait: Option<Duration>,
@@ -34,7 +34,7 @@ impl Default for LeaseOptions {
 /// What is known of a run's holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody claims to drive it.
+    /// No process claims to drive it.
     Free,
     /// Its holder is alive, or gave a sign of life within the `ttl`.
     Held,
@@ -106,7 +106,7 @@ impl LeaseWatch {
     }
 }
 
-/// Whether the log says that somebody drives the run: in progress, or waiting in a process that stays.
+/// Whether the log says that a process drives the run: in progress, or waiting in a process that stays.
 fn is_held(history: &History) -> bool {
     match &history.state {
         RunState::InProgress(_) => true,

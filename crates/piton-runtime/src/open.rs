@@ -25,7 +25,7 @@ use crate::live::LiveClaim;
 use crate::record::{ClaimRecord, Order, Origin};
 use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits, WholeHistory};
 
-/// How often a lost race is run again. Each loss means that somebody else wrote, and whoever claimed
+/// How often a lost race is run again. Each loss means that another process wrote, and the one that claimed
 /// the run then holds it; to lose this often takes as many who claimed it and died at once.
 const RACES: usize = 16;
 
@@ -73,7 +73,7 @@ pub struct OpenRun {
 pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
 
 /// Looks at what a run has done before it is claimed, and may refuse to go on with it: then nothing was written. What
-/// it was shown is what the claim follows. A completed run goes on with nothing, so nobody is asked.
+/// it was shown is what the claim follows. A completed run goes on with nothing, so this isn't asked.
 #[derive(Clone, Default)]
 pub struct Admission(Option<Arc<Look>>);
 
@@ -148,7 +148,7 @@ impl Run {
         };
         let log = match RunLog::open(Arc::clone(&context.store), &id).await {
             Err(StoreError::NotFound { .. }) if !open.existing => match create(context, &id, &open, &purpose).await {
-                // Somebody else created it meanwhile, and perhaps claimed it too.
+                // Another process created it meanwhile, and perhaps claimed it too.
                 Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) => {
                     RunLog::open(Arc::clone(&context.store), &id).await?
                 }
@@ -228,7 +228,7 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
             log.refresh().await?;
             continue;
         }
-        // Somebody gave it up, and whoever drove it died before he could.
+        // The run was given up, and its driver died before it could do so.
         if let Some(request) = history.line.request.as_ref().filter(|request| request.order == Order::Cancel) {
             match crate::stop::carry_out(context, &mut log, history, request).await {
                 Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) if races < RACES => {

@@ -1,6 +1,6 @@
 //! Going back: the run goes on from an earlier entry. Nothing is rewritten; an entry says what counts no
-//! more. What was done in the world meanwhile stays done, so whoever goes back is told what that is, and
-//! can have it taken back where somebody said how.
+//! more. What was done in the world meanwhile stays done, so the caller is told what that is, and
+//! can have it taken back where the effect said how.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -62,7 +62,7 @@ impl Core {
         let mut history = Box::pin(History::read_by(&writer.log, writer.log.head().seq, by)).await?;
         history.line.untrack();
         self.known().line = history.line;
-        // Whoever opens the run next needn't go back beyond this entry.
+        // The next process that opens the run needn't go back beyond this entry.
         writer.indexed = Seq(0);
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Core {
 pub struct UndoneEffect {
     /// What was intended, and what became of it: done, or uncertain.
     pub effect: EffectRecord,
-    /// How to take it back, if somebody said so.
+    /// How to take it back, if the effect said so.
     pub compensation: Option<Compensation>,
 }
 

@@ -1,6 +1,6 @@
 //! Stopping and giving up runs from outside.
 //!
-//! If nobody drives the run, it is done here and now. If somebody does, the request becomes an entry of
+//! If the run has no driver, it is done here and now. If it has one, the request becomes an entry of
 //! the log: his next write finds it there, and between writes he looks once a second; on the same host he
 //! is nudged to look at once.
 
@@ -25,15 +25,15 @@ const RACES: usize = 16;
 /// What came of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Requested {
-    /// Nobody drove the run: it is paused or cancelled now.
+    /// The run had no driver: it is paused or cancelled now.
     Done,
-    /// Whoever drives it was asked, and does it as soon as his steps allow.
+    /// Its driver was asked, and does it as soon as its steps allow.
     Asked(Holder),
     /// It was so already.
     Already,
 }
 
-/// Stops a run, to go on later: at the next step boundary of whoever drives it. Steps that run may go on
+/// Stops a run, to go on later: at the next step boundary of its driver. Steps that run may go on
 /// for `grace`; without it, until they end.
 ///
 /// # Errors
@@ -92,7 +92,7 @@ async fn request(context: &Context, run: &RunId, request: RequestRecord) -> Resu
     Err(StoreError::Unavailable { detail: "others write to the run all the time".to_owned() }.into())
 }
 
-/// Does what was asked of a run that nobody drives any more.
+/// Does what was asked of a run that has no driver any more.
 pub(crate) async fn carry_out(
     context: &Context,
     log: &mut RunLog,
@@ -103,7 +103,7 @@ pub(crate) async fn carry_out(
     append_all(context, log, facts).await
 }
 
-/// The entries that do it where nobody drives the run.
+/// The entries that do it where the run has no driver.
 fn alone(context: &Context, run: &RunId, history: &History, request: &RequestRecord) -> Result<Vec<Fact>, RunError> {
     let at = context.clock.now();
     let reason = request.reason.clone();
@@ -112,7 +112,7 @@ fn alone(context: &Context, run: &RunId, history: &History, request: &RequestRec
     let cancelled = Fact::State(RunState::Cancelled { at, reason });
     let from = history.state.status();
     let illegal = |to| Err(RunError::Illegal { run: run.clone(), cause: IllegalMove { from, to } });
-    // A claim, so that whoever drove it can't come back.
+    // A claim, so that the old driver can't come back.
     let taken = || {
         let claim = ClaimRecord { holder: context.holder.clone(), claim: 0, state: history.state.clone() };
         [Fact::Claimed(claim), Fact::State(paused.clone())]
@@ -147,7 +147,7 @@ async fn append_all(context: &Context, log: &mut RunLog, facts: Vec<Fact>) -> Re
     Ok(())
 }
 
-/// Tells whoever drives a run to look at its log, if he is on this host. Nothing depends on it.
+/// Tells the driver of a run to look at its log, if it is on this host. Nothing depends on it.
 pub(crate) fn nudge(context: &Context, history: &History) {
     let Some((_, claim)) = &history.claim else { return };
     if live::nudge(&claim.holder, claim.claim) || claim.holder == context.holder {

@@ -1,5 +1,5 @@
-//! The index of a run: what counts so far, in an entry of the log, so that whoever opens the run reads that and the
-//! entries behind it, and not the whole log.
+//! The index of a run: what counts so far, in an entry of the log, so that a process that opens the run reads that
+//! and the entries behind it, and not the whole log.
 //!
 //! The driver writes one every so many entries, and after going back. It is made from the log alone, by the same fold
 //! that opens a run, so it says what the entries before it say. An index is a short cut and never the truth: one that is
@@ -75,7 +75,7 @@ pub(crate) struct Past {
     pub(crate) claim: Option<(Fence, ClaimRecord)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) claimed_at: Option<Timestamp>,
-    /// When somebody first drove it.
+    /// When a process first drove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<Timestamp>,
     /// When it ended, if it did.

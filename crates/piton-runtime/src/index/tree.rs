@@ -71,7 +71,7 @@ impl Pages {
     }
 
     fn read(&self) -> MutexGuard<'_, HashMap<PageRef, Arc<Page>>> {
-        // What is remembered is whole, whoever panicked.
+        // What is remembered is whole, whichever thread panicked.
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! Asking somebody, as a port: a terminal, a page, a test, or nobody.
+//! Asking a person, as a port: a terminal, a page, a test, or no one.
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -14,14 +14,14 @@ pub struct Question {
     pub choices: Vec<Choice>,
 }
 
-/// Asks somebody.
+/// Asks a person.
 #[async_trait]
 pub trait Ask: Send + Sync {
-    /// The choice, one of those that the question has; `None` if there is nobody to ask.
+    /// The choice, one of those that the question has; `None` if there is no one to ask.
     async fn ask(&self, question: &Question) -> Option<Choice>;
 }
 
-/// There is nobody.
+/// There is no one to ask.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NobodyToAsk;
 

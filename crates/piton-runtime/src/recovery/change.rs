@@ -201,7 +201,7 @@ impl ChangePolicies {
     }
 }
 
-/// An error of whoever looks for changes or carries a choice out.
+/// An error of the port that looks for changes or carries a choice out.
 pub type PortError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Who knows what changed, and can do something about it.

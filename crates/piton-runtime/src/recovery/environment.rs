@@ -36,7 +36,7 @@ pub trait Environment: Send + Sync {
     async fn reaches(&self, host: &str) -> Option<bool>;
 }
 
-/// The system's own surroundings. Variables come from the given lookup, so that whoever embeds this decides what
+/// The system's own surroundings. Variables come from the given lookup, so that the embedder decides what
 /// is seen.
 ///
 /// A checkpoint must not decide what is run or called: the version of a program is asked, by running it with

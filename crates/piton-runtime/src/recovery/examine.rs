@@ -53,7 +53,7 @@ pub struct Stopped {
     pub notice: ResumeNotice,
     /// What was found.
     pub report: ValidationReport,
-    /// What nobody answered.
+    /// What wasn't answered.
     pub unanswered: Vec<Question>,
     /// What a policy or a person decided against.
     pub aborted: Vec<String>,
@@ -77,7 +77,7 @@ impl fmt::Display for Stopped {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    /// Somebody has to decide first. Nothing was done.
+    /// A person has to decide first. Nothing was done.
     #[error("{0}")]
     Stopped(Box<Stopped>),
     /// What changed can't be found out, or a choice can't be carried out. To try again does no harm.
@@ -100,7 +100,7 @@ impl Recovery<'_> {
     ///
     /// # Errors
     ///
-    /// [`RecoveryError::Stopped`] if something is left that nobody decided, or somebody decided against.
+    /// [`RecoveryError::Stopped`] if something is left that wasn't decided, or was decided against.
     #[boxed]
     pub async fn examine(&self, run: &RunId) -> Result<Examined, RecoveryError> {
         let search = newest_whole(&self.context.store, run).await?;
@@ -145,7 +145,7 @@ impl Recovery<'_> {
         Ok(Examined { notice, report, search, readable: history.is_some(), settled })
     }
 
-    /// By policy if it can be carried out, else by asking; the question if nobody answers.
+    /// By policy if it can be carried out, else by asking; the question if no answer comes.
     async fn settle(&self, changes: &dyn Changes, change: &Change) -> Result<Choice, Question> {
         let possible = |choice: Choice| choice == Choice::Abort || changes.can(choice);
         if let Some(choice) = self.policies.choice(change).filter(|choice| possible(*choice)) {

@@ -4,7 +4,7 @@
 //!    to pass over. A changed environment is no reason to pass one over.
 //! 2. [`validate`] holds its surroundings against what it asks for: the report of C6.
 //! 3. [`Recovery::examine`] finds out what changed meanwhile, and settles each change by policy or by asking;
-//!    where nobody can be asked it stops with a report, and nothing was done.
+//!    where no person can be asked it stops with a report, and nothing was done.
 //! 4. The [`ResumeNotice`] tells which run goes on, from where, and what was done last.
 //!
 //! What can change and what can be done about it comes through [`Changes`]: the workspace brings files and

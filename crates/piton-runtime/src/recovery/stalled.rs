@@ -1,4 +1,4 @@
-//! Runs that are in progress and driven by nobody (R1): found, and offered.
+//! Runs that are in progress and have no driver (R1): found, and offered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use piton_types::{Holder, RunKind, RunStatus, RunSummary};
 
 use crate::{Context, History, LeaseWatch, Liveness, Standing, liveness};
 
-/// A run that is in progress though whoever drove it is dead.
+/// A run that is in progress though its driver is dead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stalled {
     /// The run.
@@ -21,7 +21,7 @@ pub struct Stalled {
 /// What a look at the runs in progress gave.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StalledRuns {
-    /// Those that nobody drives, the one that was active last first.
+    /// Those without a driver, the one that was active last first.
     pub found: Vec<Stalled>,
     /// How many are driven from other hosts, as far as can be told yet.
     pub watched: usize,
@@ -36,7 +36,7 @@ pub async fn stalled(context: &Context, watch: &mut LeaseWatch, ttl: Duration) -
     let query = RunQuery { status: vec![RunStatus::InProgress], ..RunQuery::default() };
     let mut runs = StalledRuns::default();
     for run in context.store.list(query).await? {
-        // The log of a folder, or of a program that was guarded: nobody drives them, and nobody can go on with them.
+        // The log of a folder, or of a program that was guarded: they have no driver, and no process can go on with them.
         if matches!(run.kind, RunKind::Workspace | RunKind::Guard) {
             continue;
         }

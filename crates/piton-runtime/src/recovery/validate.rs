@@ -44,7 +44,7 @@ fn structure(whole: &Whole, report: &mut ValidationReport) {
     }
     for (name, part) in &whole.entry.parts {
         report.checks += 1;
-        // Of the parts that are ours this version knows version 1; others are whoever's they are.
+        // Of the parts that are ours this version knows version 1; others belong to the embedder.
         if part.schema.starts_with("piton.") && part.version != 1 {
             let message =
                 format!("the part {:?} is {} {}, and version 1 is known here", name.0, part.schema, part.version);
