@@ -144,7 +144,7 @@ pub async fn damaged_parents_are_noticed(fixture: &dyn Fixture) {
     let mut log = new_log(Arc::clone(&store), "forged").await.unwrap();
     log.append(checkpoint("one".into(), Content::Value(&Value::Null))).await.unwrap();
     let head = store.head(log.run()).await.unwrap();
-    store.append(piton_store::conformance::next(log.run(), head, 5_000)).await.unwrap();
+    store.append(vec![piton_store::conformance::next(log.run(), head, 5_000)]).await.unwrap();
     let read = log.entries(Span::ALL).await;
     assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
     let opened = RunLog::open(Arc::clone(&store), log.run()).await.map(drop);

@@ -263,11 +263,13 @@ const fn unsupported<T>(what: &'static str) -> Result<T, StoreError> {
 
 #[async_trait]
 impl Log for EmbeddedStore {
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        let run = commit.run.clone();
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        Commit::check_together(&commits)?;
+        let Some(first) = commits.first() else { return Ok(()) };
+        let run = first.run.clone();
         let mut state = self.state.lock().await;
         // What is remembered will do if it fits, and if the save finds the same version.
-        let fits = |state: &State| commit.check(state.runs.get(&run).map(Kept::head));
+        let fits = |state: &State| first.check(state.runs.get(&run).map(Kept::head));
         if !state.runs.contains_key(&run) || fits(&state).is_err() {
             self.look(&mut state, &run).await?;
             fits(&state)?;
@@ -276,12 +278,14 @@ impl Log for EmbeddedStore {
             Some(kept) => kept,
             None => Kept {
                 version: None,
-                summary: commit.index.clone().expect("checked: entry 0 has an index row"),
+                summary: first.index.clone().expect("checked: entry 0 has an index row"),
                 records: Vec::new(),
                 nodes: IdMap::default(),
             },
         };
-        kept.add(&commit, &state)?;
+        for commit in &commits {
+            kept.add(commit, &state)?;
+        }
         let is_ended = kept.is_ended();
         let saved = match is_ended {
             true => self.end(&run, &kept).await.map(|()| None),
@@ -295,13 +299,13 @@ impl Log for EmbeddedStore {
                 let SaveError::Failed(error) = error else {
                     self.look(&mut state, &run).await?;
                     let head = state.runs.get(&run).map(Kept::head);
-                    commit.check(head)?;
-                    return Err(StoreError::Conflict { run, wanted: commit.seq, head });
+                    first.check(head)?;
+                    return Err(StoreError::Conflict { run, wanted: first.seq, head });
                 };
                 return Err(error);
             }
         }
-        state.staged.retain(|id, _| !commit.staged.contains(id));
+        state.staged.retain(|id, _| !commits.iter().any(|commit| commit.staged.contains(id)));
         match is_ended {
             true => state.remember_ended(run, kept),
             false => drop(state.runs.insert(run, kept)),
@@ -466,7 +470,6 @@ impl RunIndex for EmbeddedStore {
 impl Store for EmbeddedStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            chain: false,
             persistent: true,
             shared: self.inner.compares(),
             history: false,

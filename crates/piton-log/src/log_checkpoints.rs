@@ -101,7 +101,7 @@ impl LogCheckpointStore {
             index: head.is_none().then_some(row),
             durability: Durability::Durable,
         };
-        self.store.append(commit).await?;
+        self.store.append(vec![commit]).await?;
         if state == DELETED || seq.0 % KEPT == KEPT - 1 {
             let info = SegmentInfo { first: Seq(0), last: Seq(seq.0 - 1) };
             let empty = Bytes::from_static(b"-");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use piton_log::state::State;
-use piton_log::{Chain, Chained, Draft, DraftPart, EncodedBody};
+use piton_log::{Chain, Draft, DraftPart, EncodedBody};
 use piton_store::StoreError;
 use piton_types::{
     CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, PartName, Parts, RunId, Seq, StepPath, Value,
@@ -169,9 +169,9 @@ impl Turn<'_> {
     pub async fn commit(&mut self) -> Result<usize, RunError> {
         let (chain, before) = (std::mem::take(&mut self.chain), std::mem::take(&mut self.before));
         let (core, writer) = (self.core, &mut *self.writer);
-        let Chained { appended, error } = writer.log.append_chain(chain).await;
-        let Some(error) = error else { return Ok(appended) };
-        for (checkpoint, parts) in before.into_iter().skip(appended).rev().flatten() {
+        let count = chain.len();
+        let Err(error) = writer.log.append_chain(chain).await else { return Ok(count) };
+        for (checkpoint, parts) in before.into_iter().rev().flatten() {
             (writer.checkpoint, writer.parts) = (checkpoint, parts);
         }
         self.races += 1;
@@ -179,7 +179,7 @@ impl Turn<'_> {
             return Err(core.break_of(error));
         }
         core.check_writable(EntryKind::StepDone)?;
-        Ok(appended)
+        Ok(0)
     }
 
     /// [`Run::save_checkpoint`].

@@ -13,15 +13,11 @@ use crate::{readable, segment};
 
 #[async_trait]
 impl Log for ObjectStore {
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        self.commit(vec![commit]).await
-    }
-
-    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        Commit::check_chain(&chain)?;
-        match chain.is_empty() {
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        Commit::check_together(&commits)?;
+        match commits.is_empty() {
             true => Ok(()),
-            false => self.commit(chain).await,
+            false => self.commit(commits).await,
         }
     }
 

@@ -46,7 +46,7 @@ fn main() {
             line.advance(&commit);
             let (entry, pack) = (commit.entry.clone(), commit.pack.clone());
             let started = Instant::now();
-            runtime.block_on(piton_store::Log::append(&store, commit)).unwrap();
+            runtime.block_on(piton_store::Log::append(&store, vec![commit])).unwrap();
             ours.push(started.elapsed());
             let started = Instant::now();
             conn.prepare_cached("INSERT INTO t(entry, pack) VALUES (?1, ?2)")

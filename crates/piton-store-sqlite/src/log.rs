@@ -15,13 +15,9 @@ use crate::writer::Failure;
 
 #[async_trait]
 impl Log for SqliteStore {
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        self.append_all(vec![commit]).await
-    }
-
-    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        Commit::check_chain(&chain)?;
-        self.append_all(chain).await
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        Commit::check_together(&commits)?;
+        self.append_all(commits).await
     }
 
     /// A durable commit of a row that says nothing: it makes all commits before it durable.

@@ -72,22 +72,15 @@ impl Commit {
         Ok(())
     }
 
-    /// Whether these may be a [chain](Log::append_chain), whatever the log ends with: the rules of that, for stores to
-    /// share.
-    pub fn check_chain(chain: &[Self]) -> Result<(), StoreError> {
-        let invalid = |commit: &Self, detail: &str| {
-            let what = format!("entry {} of run {}", commit.seq, commit.run);
-            Err(StoreError::Invalid { what, detail: detail.to_owned() })
-        };
-        for commit in chain {
-            if commit.index.is_some() || commit.era.is_some() || !commit.staged.is_empty() {
-                return invalid(commit, "what it brings besides its own values keeps it out of a chain");
-            }
-        }
-        for pair in chain.windows(2) {
+    /// Whether these may be [appended](Log::append) together, whatever the log ends with: the rules of that, for stores
+    /// to share.
+    pub fn check_together(commits: &[Self]) -> Result<(), StoreError> {
+        for pair in commits.windows(2) {
             let follows = pair[1].run == pair[0].run && pair[1].fence == pair[0].fence;
             if !follows || (pair[1].seq, pair[1].parent) != (pair[0].seq.next(), pair[0].hash) {
-                return invalid(&pair[1], "it doesn't follow the one before it in its chain");
+                let what = format!("entry {} of run {}", pair[1].seq, pair[1].run);
+                let detail = "it doesn't follow the one that it is appended with".to_owned();
+                return Err(StoreError::Invalid { what, detail });
             }
         }
         Ok(())
@@ -189,23 +182,17 @@ pub enum Section {
 /// entry never is.
 #[async_trait]
 pub trait Log: Send + Sync {
-    /// Creates one entry, its pack and its index row, all or nothing.
+    /// Creates one entry or several that follow each other, with their packs and index rows, all or none. Several are of
+    /// one run and have one fence, and cost little more than one.
     ///
-    /// When it returns `Ok`, the entry is visible to every process and survives what
-    /// `commit.durability` says, together with every entry that was visible before it. It returns
-    /// [`StoreError::Fenced`] if the head's fence is higher than the commit's, and
-    /// [`StoreError::Conflict`] if the log doesn't end just before `commit.seq` with the hash
-    /// `commit.parent`. Of several callers that race for one number, exactly one wins. After any other
-    /// error, and if the future is dropped, the entry is either there or not: read the head to know.
-    async fn append(&self, commit: Commit) -> Result<(), StoreError>;
-
-    /// Creates entries of one run that follow each other, all or none of them, at little more than the cost of one. They
-    /// have the same fence, and nothing but their own values: no staged packs, no index row. Otherwise as
-    /// [`append`](Self::append). `Unsupported` without the capability `chain`.
-    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        drop(chain);
-        Err(StoreError::Unsupported { store: "this store", what: "several entries at once" })
-    }
+    /// When it returns `Ok`, the entries are visible to every process and survive what the strictest
+    /// `commit.durability` of them says, together with every entry that was visible before. It returns
+    /// [`StoreError::Fenced`] if the head's fence is higher than that of the commits, [`StoreError::Conflict`] if the log
+    /// doesn't end just before the first of them with the hash that it names as its parent, and [`StoreError::Invalid`]
+    /// if they don't follow each other. Of several callers that race for one number, exactly one wins. After any other
+    /// error, and if the future is dropped, all of the entries are there or none: read the head to know. Without any
+    /// commit nothing is done.
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError>;
 
     /// Where the log ends; `None` if there is no such run.
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError>;
@@ -466,22 +453,12 @@ pub struct Capabilities {
     pub upkeep: bool,
     /// Relaxed entries can be made durable later, beside whoever goes on: see [`Log::sync`].
     pub sync: bool,
-    /// Several entries of a run can be appended at once: see [`Log::append_chain`].
-    pub chain: bool,
 }
 
 impl Capabilities {
     /// All of it.
-    pub const ALL: Self = Self {
-        persistent: true,
-        shared: true,
-        history: true,
-        index: true,
-        fold: true,
-        upkeep: true,
-        sync: true,
-        chain: true,
-    };
+    pub const ALL: Self =
+        Self { persistent: true, shared: true, history: true, index: true, fold: true, upkeep: true, sync: true };
 }
 
 /// How much a store holds.

@@ -38,8 +38,7 @@ macro_rules! forward {
         }
     };
 
-    (@ append) => { $crate::forward!(@call append [] (commit: $crate::Commit) -> ()); };
-    (@ append_chain) => { $crate::forward!(@call append_chain [] (chain: Vec<$crate::Commit>) -> ()); };
+    (@ append) => { $crate::forward!(@call append [] (commits: Vec<$crate::Commit>) -> ()); };
     (@ head) => { $crate::forward!(@call head ['a] (run: &'a $crate::types::RunId) -> Option<$crate::Head>); };
     (@ read) => {
         $crate::forward!(@call read ['a] (run: &'a $crate::types::RunId, span: $crate::Span) -> Vec<$crate::Record>);

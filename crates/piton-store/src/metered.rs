@@ -228,24 +228,19 @@ impl MeteredStore {
 }
 
 /// What it is to commit these at once, and how many bytes they have.
-fn about(chain: &[Commit]) -> (Call, usize) {
-    let durable = chain.iter().any(|commit| commit.durability == Durability::Durable);
+fn about(commits: &[Commit]) -> (Call, usize) {
+    let durable = commits.iter().any(|commit| commit.durability == Durability::Durable);
     let call = if durable { Call::Commit } else { Call::RelaxedCommit };
-    (call, chain.iter().map(|commit| commit.entry.len() + commit.pack.len()).sum())
+    (call, commits.iter().map(|commit| commit.entry.len() + commit.pack.len()).sum())
 }
 
 #[async_trait]
 impl Log for MeteredStore {
     forward! { segments }
 
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        let (call, bytes) = about(std::slice::from_ref(&commit));
-        self.measure(call, self.inner.append(commit), |()| bytes).await
-    }
-
-    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        let (call, bytes) = about(&chain);
-        self.measure(call, self.inner.append_chain(chain), |()| bytes).await
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        let (call, bytes) = about(&commits);
+        self.measure(call, self.inner.append(commits), |()| bytes).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {

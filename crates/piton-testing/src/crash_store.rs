@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Capabilities, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery,
-    Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section,
+    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
 use tokio::sync::Notify;
@@ -190,17 +190,22 @@ impl CrashStore {
 
 #[async_trait]
 impl Log for CrashStore {
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        let name = match commit.durability {
-            Durability::Durable => "append",
-            Durability::Relaxed => "append_relaxed",
-        };
-        let era = if self.forgets_eras { None } else { commit.era };
-        self.pass(name, self.inner.append(Commit { era, ..commit })).await
-    }
-
-    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        self.pass("append_chain", self.inner.append_chain(chain)).await
+    async fn append(&self, mut commits: Vec<Commit>) -> Result<(), StoreError> {
+        if self.forgets_eras {
+            commits.iter_mut().for_each(|commit| commit.era = None);
+        }
+        if self.chains && commits.len() > 1 {
+            return self.pass("append_several", self.inner.append(commits)).await;
+        }
+        Commit::check_together(&commits)?;
+        for commit in commits {
+            let name = match commit.durability {
+                Durability::Durable => "append",
+                Durability::Relaxed => "append_relaxed",
+            };
+            self.pass(name, self.inner.append(vec![commit])).await?;
+        }
+        Ok(())
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
@@ -333,12 +338,7 @@ impl RunIndex for CrashStore {
 
 #[async_trait]
 impl Store for CrashStore {
-    forward! { hashing redaction syncs url }
-
-    fn capabilities(&self) -> Capabilities {
-        let inner = self.inner.capabilities();
-        Capabilities { chain: self.chains && inner.chain, ..inner }
-    }
+    forward! { capabilities hashing redaction syncs url }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass("usage", self.inner.usage()).await

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use piton_store::{
-    Blobs, Bytes, Capabilities, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex,
-    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Bytes, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery,
+    Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Timestamp};
 
@@ -77,9 +77,13 @@ fn kill_this_process() -> ! {
 
 #[async_trait]
 impl Log for DyingStore {
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        self.appends.lock().unwrap_or_else(PoisonError::into_inner).push(self.calls() + 1);
-        self.pass(self.inner.append(commit)).await
+    /// Every entry is a call of its own: so whatever was recorded before one is in the log when it dies there.
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        for commit in commits {
+            self.appends.lock().unwrap_or_else(PoisonError::into_inner).push(self.calls() + 1);
+            self.pass(self.inner.append(vec![commit])).await?;
+        }
+        Ok(())
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
@@ -211,12 +215,7 @@ impl RunIndex for DyingStore {
 
 #[async_trait]
 impl Store for DyingStore {
-    forward! { hashing redaction syncs url }
-
-    /// Every entry is a call of its own: so whatever was recorded before one is in the log when it dies there.
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { chain: false, ..self.inner.capabilities() }
-    }
+    forward! { capabilities hashing redaction syncs url }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass(self.inner.usage()).await

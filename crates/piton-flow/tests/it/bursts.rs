@@ -61,14 +61,9 @@ impl Gate {
 impl Log for Gate {
     forward! { head read segments section fold sync }
 
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        self.pass(std::slice::from_ref(&commit)).await?;
-        self.inner.append(commit).await
-    }
-
-    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        self.pass(&chain).await?;
-        self.inner.append_chain(chain).await
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        self.pass(&commits).await?;
+        self.inner.append(commits).await
     }
 }
 

@@ -97,7 +97,7 @@ fn commits(store: &CrashStore) -> Vec<&'static str> {
 async fn pure_nodes_share_the_commit_of_what_follows_them() {
     let store = Arc::new(CrashStore::new(memory(), Fault::None).with_chains());
     run_durable(&process(&(Arc::clone(&store) as _)), start(LINE, &Services::default())).await.unwrap();
-    let (one, several) = ("append", "append_chain");
+    let (one, several) = ("append", "append_several");
     let expected = [
         one, one, // created, claimed
         several, one, // s, t1 and the intent of c1; its result
@@ -118,7 +118,7 @@ async fn an_intent_costs_no_sync_of_its_own() {
     run_durable(&process(&(Arc::clone(&store) as _)), start(&document, &Services::default())).await.unwrap();
     // Created, claimed; s, t1, t2 and the first intent; the first result and the second intent; the second result; e;
     // completed.
-    assert_eq!(commits(&store), ["append", "append", "append_chain", "append_chain", "append", "append", "append"]);
+    assert_eq!(commits(&store), ["append", "append", "append_several", "append_several", "append", "append", "append"]);
 
     // Created, claimed; s and the first intent; then a failure, and the intent of another attempt, twice; the result; e;
     // completed.
@@ -128,7 +128,7 @@ async fn an_intent_costs_no_sync_of_its_own() {
         let document = document.replace("type: command,", &format!("type: command, on_uncertain: {way},"));
         let store = Arc::new(CrashStore::new(memory(), Fault::None).with_chains());
         run_durable(&process(&(Arc::clone(&store) as _)), start(&document, &Services::default())).await.unwrap();
-        let (one, several) = ("append", "append_chain");
+        let (one, several) = ("append", "append_several");
         let expected = [one, one, several, one, alone, one, alone, one, one, one];
         assert_eq!(commits(&store), expected, "{way}");
     }

@@ -205,7 +205,7 @@ const NEVER_LOCKED: &str = "nobody ever locks it";
 pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, StoreError> {
     let head = Head { seq: commit.seq, hash: commit.hash, fence: commit.fence };
     let run = commit.run.clone();
-    match store.append(commit).await {
+    match store.append(vec![commit]).await {
         Ok(()) => Ok(head),
         Err(error) if is_there(store, &run, head, &error).await => Ok(head),
         Err(error) => Err(error),
@@ -339,7 +339,7 @@ impl RunLog {
         let answering: Answering = match &self.background {
             None => {
                 let store = Arc::clone(&self.store);
-                Box::pin(async move { store.append(commit).await })
+                Box::pin(async move { store.append(vec![commit]).await })
             }
             // Behind what is already queued.
             Some(background) => {

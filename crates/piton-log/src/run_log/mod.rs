@@ -23,7 +23,7 @@ use piton_types::{
 
 pub use append::{Content, Draft, DraftPart, EncodedBody};
 pub use background::Receipt;
-pub use chain::{Chain, Chained};
+pub use chain::Chain;
 pub use removed::Removed;
 
 use crate::sealed::{self, SealedEntry};

@@ -316,7 +316,7 @@ impl Copy<'_> {
             durability: if is_last { Durability::Durable } else { Durability::Relaxed },
         };
         self.head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
-        self.to.append(commit).await?;
+        self.to.append(vec![commit]).await?;
         self.fold().await
     }
 }

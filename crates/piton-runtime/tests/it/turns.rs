@@ -96,7 +96,7 @@ async fn several_entries_are_one_commit() {
     let run = Run::open(&process(&(Arc::clone(&store) as _)), open()).await.unwrap();
     let before = store.calls();
     let seqs = Keeper::default().write(&run, 0..40).await.unwrap();
-    assert_eq!(store.names()[before as usize..], ["append_chain"]);
+    assert_eq!(store.names()[before as usize..], ["append_several"]);
     assert_eq!(seqs, (2..42).map(Seq).collect::<Vec<_>>(), "behind created and claimed");
     let saved = run.save("count", &Value::from(1)).await.unwrap();
     assert_eq!(saved.seq, Seq(42));
@@ -109,41 +109,38 @@ async fn several_entries_are_one_commit() {
 async fn entries_of_others_may_come_between() {
     let mut met = 0;
     let first = calls_to_open().await + 1;
-    for chains in [false, true] {
-        for call in first..first + 12 {
-            let store = CrashStore::new(memory(), Fault::StopBefore(call));
-            let store = Arc::new(if chains { store.with_chains() } else { store });
-            let mut keeper = Keeper::default();
-            let run = Run::open(&process(&(Arc::clone(&store) as _)), open()).await.unwrap();
-            let other = tokio::spawn({
-                let store = Arc::clone(&store);
-                async move {
-                    while !store.is_stopped() {
-                        tokio::time::sleep(Duration::from_millis(1)).await;
-                    }
-                    let mut log = RunLog::open(Arc::clone(store.inner()), &run_id()).await.unwrap();
-                    let mut draft = Draft::new(EntryKind::Logged, Timestamp::default());
-                    draft.body = Value::map([("log", Value::List(Vec::new()))]);
-                    log.append(draft).await.unwrap();
-                    store.let_go_on();
+    for call in first..first + 15 {
+        let store = Arc::new(CrashStore::new(memory(), Fault::StopBefore(call)).with_chains());
+        let mut keeper = Keeper::default();
+        let run = Run::open(&process(&(Arc::clone(&store) as _)), open()).await.unwrap();
+        let other = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move {
+                while !store.is_stopped() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-            });
-            let mut seqs = Vec::new();
-            for burst in 0..15 {
-                seqs.extend(keeper.write(&run, burst * 4..burst * 4 + 4).await.unwrap());
+                let mut log = RunLog::open(Arc::clone(store.inner()), &run_id()).await.unwrap();
+                let mut draft = Draft::new(EntryKind::Logged, Timestamp::default());
+                draft.body = Value::map([("log", Value::List(Vec::new()))]);
+                log.append(draft).await.unwrap();
+                store.let_go_on();
             }
-            other.abort();
-            assert_eq!(check(store.inner()).await, names(60), "call {call}, chains {chains}");
-            let log = RunLog::open(Arc::clone(store.inner()), &run_id()).await.unwrap();
-            let entries = log.entries(Span::ALL).await.unwrap();
-            assert_eq!(seqs.len(), 60);
-            for (number, seq) in seqs.into_iter().enumerate() {
-                assert_eq!(entries[seq.0 as usize].label, name(number).as_str());
-            }
-            met += keeper.again;
+        });
+        let mut seqs = Vec::new();
+        for burst in 0..15 {
+            seqs.extend(keeper.write(&run, burst * 4..burst * 4 + 4).await.unwrap());
         }
+        other.abort();
+        assert_eq!(check(store.inner()).await, names(60), "call {call}");
+        let log = RunLog::open(Arc::clone(store.inner()), &run_id()).await.unwrap();
+        let entries = log.entries(Span::ALL).await.unwrap();
+        assert_eq!(seqs.len(), 60);
+        for (number, seq) in seqs.into_iter().enumerate() {
+            assert_eq!(entries[seq.0 as usize].label, name(number).as_str());
+        }
+        met += keeper.again;
     }
-    assert!(met > 15, "only {met} commits met entries of others");
+    assert!(met >= 15, "only {met} commits met entries of others");
 }
 
 /// Promise 10, with several entries in one commit: at whatever call the process dies, the log has the first of the
@@ -166,7 +163,7 @@ async fn a_crash_at_any_call_leaves_the_first_of_them() {
         };
         let counting = over(memory(), Fault::None);
         work(&(Arc::clone(&counting) as _)).await.unwrap();
-        let together = counting.names().iter().filter(|name| **name == "append_chain").count();
+        let together = counting.names().iter().filter(|name| **name == "append_several").count();
         assert_eq!(together, if chains { 5 } else { 0 });
         for call in 1..=counting.calls() {
             for fault in [Fault::CrashBefore(call), Fault::CrashAfter(call)] {

@@ -183,7 +183,7 @@ fn a_burst_is_one_object_and_folds_anywhere() {
             line.head = Some(piton_store::Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
             chain.push(commit);
         }
-        store.append_chain(chain).await.unwrap();
+        store.append(chain).await.unwrap();
         line.grow(&store, 3).await;
         let read = async |span| other.read(&line.run, span).await.unwrap().iter().map(|r| r.seq.0).collect::<Vec<_>>();
         assert_eq!(read(Span::ALL).await, (0..10).collect::<Vec<_>>());
@@ -211,18 +211,18 @@ fn a_writer_of_a_removed_run_changes_nothing() {
             assert_eq!(slow.head(&old.run).await.unwrap(), old.head);
             let late: Commit = old.next();
             store.remove(&old.run, old.head.unwrap()).await.unwrap();
-            let refused = slow.append(late.clone()).await;
+            let refused = slow.append(vec![late.clone()]).await;
             assert!(matches!(refused, Err(StoreError::Conflict { head: None, .. })), "{refused:?}");
             let mut new = Line::new("again");
             new.size = 99;
             new.grow(&slow, 2).await;
-            let refused = store.append(late.clone()).await;
+            let refused = store.append(vec![late.clone()]).await;
             assert!(matches!(refused, Err(StoreError::Conflict { head: Some(_), .. })), "{refused:?}");
             while store.sweep(SWEEP).await.unwrap().more {}
             assert_eq!(store.read(&new.run, Span { packs: true, ..Span::ALL }).await.unwrap().len(), 2);
             store.remove(&new.run, new.head.unwrap()).await.unwrap();
             store.sweep(SWEEP).await.unwrap();
-            let refused = slow.append(late).await;
+            let refused = slow.append(vec![late]).await;
             assert!(matches!(refused, Err(StoreError::Conflict { head: None, .. })), "{refused:?}");
         }
         store.sweep(SWEEP).await.unwrap();

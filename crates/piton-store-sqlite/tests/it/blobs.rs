@@ -73,7 +73,7 @@ fn a_damaged_table_of_blobs_costs_nothing() {
         let first = store.stage("first".into(), &ids(0..50)).await.unwrap();
         let mut commit = Line::new("run").next();
         commit.staged = vec![first];
-        store.append(commit).await.unwrap();
+        store.append(vec![commit]).await.unwrap();
         store.close().await.unwrap();
         let conn = rusqlite::Connection::open(&path).unwrap();
         let page: u32 =

@@ -43,7 +43,7 @@ fn closed_store() -> TempDir {
         let pack = store.stage(part("pack"), &[BlobId::new([3; 32])]).await.unwrap();
         let mut commit = line.next();
         commit.staged = vec![pack];
-        store.append(commit).await.unwrap();
+        store.append(vec![commit]).await.unwrap();
         let holder = Holder { host: "h".into(), boot: "b".into(), pid: 1, started: 2 };
         store.beat(&line.run, Fence(1), &holder).await.unwrap();
     });

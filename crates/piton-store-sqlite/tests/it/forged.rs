@@ -73,7 +73,7 @@ async fn append(store: &SqliteStore, run: &RunId, head: Head, entry: Vec<u8>, ha
         index: None,
         durability: Durability::Relaxed,
     };
-    store.append(commit).await.unwrap();
+    store.append(vec![commit]).await.unwrap();
     Head { seq: head.seq.next(), hash, fence: Fence(1) }
 }
 

@@ -22,7 +22,7 @@ fn lists_do_not_depend_on_what_is_finished() {
             index.updated_at = Timestamp::from_millis(number * 7919 % 5000);
             commit.at = index.updated_at;
             expected.push(index.clone());
-            store.append(commit).await.unwrap();
+            store.append(vec![commit]).await.unwrap();
         }
         let mut line = Line::new("run-00001");
         line.head = store.head(&line.run).await.unwrap();
@@ -67,7 +67,7 @@ fn times_follow_the_log() {
             let mut line = Line::new(status.as_str().replace('_', "-").as_str());
             let mut first = line.next();
             first.index.as_mut().unwrap().status = status;
-            store.append(first.clone()).await.unwrap();
+            store.append(vec![first.clone()]).await.unwrap();
             line.advance(&first);
             line.grow(&store, 2).await;
             let summary = store.summary(&line.run).await.unwrap().unwrap();

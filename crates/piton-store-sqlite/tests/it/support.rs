@@ -73,7 +73,7 @@ impl Line {
     /// Appends one entry.
     pub(crate) async fn append(&mut self, store: &SqliteStore) -> Result<(), StoreError> {
         let commit = self.next();
-        store.append(commit.clone()).await?;
+        store.append(vec![commit.clone()]).await?;
         self.advance(&commit);
         Ok(())
     }

@@ -83,7 +83,7 @@ fn staged_packs_of_the_dead_are_removed_once_nobody_is_left() {
         let kept = store.stage("kept".into(), &[BlobId::new([8; 32])]).await.unwrap();
         let mut commit = Line::new("run").next();
         commit.staged = vec![kept];
-        store.append(commit).await.unwrap();
+        store.append(vec![commit]).await.unwrap();
         let mut other = Process::start("stage", &path);
         let pack: u64 = other.hear().unwrap().parse().unwrap();
         other.kill();

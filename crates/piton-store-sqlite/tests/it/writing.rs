@@ -113,7 +113,7 @@ fn a_refused_append_does_not_disturb_the_others() {
             .into_iter()
             .map(|commit| {
                 let store = Arc::clone(&store);
-                runtime.spawn(async move { store.append(commit).await })
+                runtime.spawn(async move { store.append(vec![commit]).await })
             })
             .collect();
         let mut answers = tasks.into_iter().map(|task| runtime.block_on(task).unwrap());
@@ -155,7 +155,7 @@ fn a_dropped_future_is_whole_or_absent() {
         let tasks: Vec<_> = (0..4)
             .map(|_| {
                 let (store, commit) = (Arc::clone(&store), line.next());
-                runtime.spawn(async move { store.append(commit).await })
+                runtime.spawn(async move { store.append(vec![commit]).await })
             })
             .collect();
         for task in &tasks {

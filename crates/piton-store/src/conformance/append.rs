@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_types::{EntryHash, Fence, Seq};
+use bytes::Bytes;
+use piton_types::{EntryHash, Fence, RunStatus, Seq};
 
-use super::{Fixture, grow, next, run_id};
+use super::{Fixture, blob, grow, next, run_id, summary};
 use crate::{Head, Span, StoreError};
 
 /// A new run's log begins with entry 0 and nothing else.
@@ -14,7 +15,7 @@ pub async fn a_run_starts_at_entry_zero(fixture: &dyn Fixture) {
     let run = run_id("fresh");
     assert_eq!(store.head(&run).await.unwrap(), None);
     let commit = next(&run, None, 5);
-    store.append(commit.clone()).await.unwrap();
+    store.append(vec![commit.clone()]).await.unwrap();
     assert_eq!(store.head(&run).await.unwrap(), Some(Head { seq: Seq(0), hash: commit.hash, fence: commit.fence }));
     assert_eq!(store.summary(&run).await.unwrap(), commit.index);
 }
@@ -28,7 +29,7 @@ pub async fn entries_come_back_in_order(fixture: &dyn Fixture) {
     for at in 0..20 {
         let commit = next(&run, head, at);
         head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
-        store.append(commit.clone()).await.unwrap();
+        store.append(vec![commit.clone()]).await.unwrap();
         commits.push(commit);
     }
     let records = store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap();
@@ -47,12 +48,12 @@ pub async fn a_used_number_conflicts(fixture: &dyn Fixture) {
     let run = run_id("used");
     let first = grow(&*store, &run, 1).await;
     let second = next(&run, Some(first), 7);
-    store.append(second.clone()).await.unwrap();
-    let error = store.append(second.clone()).await.unwrap_err();
+    store.append(vec![second.clone()]).await.unwrap();
+    let error = store.append(vec![second.clone()]).await.unwrap_err();
     let StoreError::Conflict { wanted, head: Some(head), .. } = error else { panic!("{error}") };
     assert_eq!((wanted, head.seq, head.hash), (second.seq, second.seq, second.hash));
     let again = next(&run, None, 8);
-    assert!(matches!(store.append(again).await, Err(StoreError::Conflict { .. })), "entry 0 exists");
+    assert!(matches!(store.append(vec![again]).await, Err(StoreError::Conflict { .. })), "entry 0 exists");
 }
 
 /// A log has no gaps.
@@ -62,10 +63,10 @@ pub async fn a_skipped_number_conflicts(fixture: &dyn Fixture) {
     let head = grow(&*store, &run, 3).await;
     let mut commit = next(&run, Some(head), 7);
     commit.seq = commit.seq.next();
-    assert!(matches!(store.append(commit).await, Err(StoreError::Conflict { .. })));
+    assert!(matches!(store.append(vec![commit]).await, Err(StoreError::Conflict { .. })));
     let mut first = next(&run_id("nobody"), None, 7);
     first.seq = Seq(1);
-    assert!(matches!(store.append(first).await, Err(StoreError::Conflict { head: None, .. })));
+    assert!(matches!(store.append(vec![first]).await, Err(StoreError::Conflict { head: None, .. })));
     assert_eq!(store.head(&run).await.unwrap(), Some(head));
 }
 
@@ -76,7 +77,7 @@ pub async fn a_wrong_parent_conflicts(fixture: &dyn Fixture) {
     let head = grow(&*store, &run, 3).await;
     let mut commit = next(&run, Some(head), 7);
     commit.parent = EntryHash::new([9; 32]);
-    assert!(matches!(store.append(commit).await, Err(StoreError::Conflict { .. })));
+    assert!(matches!(store.append(vec![commit]).await, Err(StoreError::Conflict { .. })));
     assert_eq!(store.head(&run).await.unwrap(), Some(head));
 }
 
@@ -86,7 +87,7 @@ pub async fn a_first_entry_needs_an_index_row(fixture: &dyn Fixture) {
     let run = run_id("rowless");
     let mut commit = next(&run, None, 7);
     commit.index = None;
-    assert!(matches!(store.append(commit).await, Err(StoreError::Invalid { .. })));
+    assert!(matches!(store.append(vec![commit]).await, Err(StoreError::Invalid { .. })));
     assert_eq!(store.head(&run).await.unwrap(), None);
 }
 
@@ -97,9 +98,9 @@ pub async fn a_lower_fence_is_fenced(fixture: &dyn Fixture) {
     let head = grow(&*store, &run, 2).await;
     let mut takeover = next(&run, Some(head), 7);
     takeover.fence = Fence(head.fence.0 + 5);
-    store.append(takeover.clone()).await.unwrap();
+    store.append(vec![takeover.clone()]).await.unwrap();
     let stale = next(&run, Some(head), 8);
-    let error = store.append(stale).await.unwrap_err();
+    let error = store.append(vec![stale]).await.unwrap_err();
     let StoreError::Fenced { held, current, .. } = error else { panic!("{error}") };
     assert_eq!((held, current), (head.fence, takeover.fence));
     assert_eq!(store.head(&run).await.unwrap().unwrap().seq, takeover.seq);
@@ -115,7 +116,7 @@ pub async fn racing_appends_have_one_winner(fixture: &dyn Fixture) {
         let racers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let (store, commit) = (Arc::clone(&store), next(&run, Some(head), round * WRITERS + writer));
-                tokio::spawn(async move { store.append(commit.clone()).await.map(|()| commit.hash) })
+                tokio::spawn(async move { store.append(vec![commit.clone()]).await.map(|()| commit.hash) })
             })
             .collect();
         let mut winners = Vec::new();
@@ -140,7 +141,7 @@ pub async fn racing_creations_have_one_winner(fixture: &dyn Fixture) {
     let racers: Vec<_> = (0..16)
         .map(|at| {
             let (store, commit) = (Arc::clone(&store), next(&run, None, at));
-            tokio::spawn(async move { store.append(commit).await.is_ok() })
+            tokio::spawn(async move { store.append(vec![commit]).await.is_ok() })
         })
         .collect();
     let mut winners = 0;
@@ -184,7 +185,7 @@ pub async fn a_dropped_append_is_whole_or_absent(fixture: &dyn Fixture) {
             tokio::spawn(async move { grow(&*store, &run_id(&format!("noise-{round}")), 3).await })
         };
         let nanos = u64::try_from(round).unwrap() * 2_000;
-        let outcome = tokio::time::timeout(Duration::from_nanos(nanos), store.append(commit.clone())).await;
+        let outcome = tokio::time::timeout(Duration::from_nanos(nanos), store.append(vec![commit.clone()])).await;
         busy.await.unwrap();
         // Whatever was queued comes before this one, which the store answers in full.
         grow(&*store, &run_id("barrier"), 1).await;
@@ -206,14 +207,14 @@ pub async fn large_entries_come_back(fixture: &dyn Fixture) {
     let run = run_id("large");
     let mut commit = next(&run, None, 1);
     commit.pack = (0..8_u32 << 20).map(|n| u8::try_from(n % 251).unwrap()).collect();
-    store.append(commit.clone()).await.unwrap();
+    store.append(vec![commit.clone()]).await.unwrap();
     let small = next(&run, store.head(&run).await.unwrap(), 2);
-    store.append(small).await.unwrap();
+    store.append(vec![small]).await.unwrap();
     let records = store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap();
     assert_eq!(records[0].pack, commit.pack);
 }
 
-/// Entries that follow each other can be appended at once, if the store says so: all of them, or none.
+/// Entries that follow each other are appended at once: all of them, or none.
 pub async fn a_chain_is_there_as_a_whole_or_not_at_all(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let run = run_id("chained");
@@ -229,13 +230,8 @@ pub async fn a_chain_is_there_as_a_whole_or_not_at_all(fixture: &dyn Fixture) {
         (chain, head)
     };
     let (chain, end) = chain_after(first, 5, 10);
-    if !store.capabilities().chain {
-        let refused = store.append_chain(chain).await;
-        assert!(matches!(refused, Err(StoreError::Unsupported { .. })), "{refused:?}");
-        return;
-    }
-    store.append_chain(chain.clone()).await.unwrap();
-    store.append_chain(Vec::new()).await.unwrap();
+    store.append(chain.clone()).await.unwrap();
+    store.append(Vec::new()).await.unwrap();
     let read = async || store.read(&run, Span { packs: true, ..Span::ALL }).await.unwrap();
     let records = read().await;
     assert_eq!(records.len(), 6);
@@ -246,28 +242,38 @@ pub async fn a_chain_is_there_as_a_whole_or_not_at_all(fixture: &dyn Fixture) {
     assert_eq!(store.head(&run).await.unwrap(), Some(end));
 
     // None of what is behind the place that somebody else has taken, or behind a higher fence.
-    assert!(matches!(store.append_chain(chain).await, Err(StoreError::Conflict { .. })));
+    assert!(matches!(store.append(chain).await, Err(StoreError::Conflict { .. })));
     let (mut behind, _) = chain_after(end, 3, 20);
-    store.append(crate::Commit { fence: Fence(9), ..next(&run, Some(end), 15) }).await.unwrap();
-    assert!(matches!(store.append_chain(behind.clone()).await, Err(StoreError::Fenced { .. })));
+    store.append(vec![crate::Commit { fence: Fence(9), ..next(&run, Some(end), 15) }]).await.unwrap();
+    assert!(matches!(store.append(behind.clone()).await, Err(StoreError::Fenced { .. })));
     behind.iter_mut().for_each(|commit| commit.fence = Fence(9));
-    assert!(matches!(store.append_chain(behind).await, Err(StoreError::Conflict { .. })));
+    assert!(matches!(store.append(behind).await, Err(StoreError::Conflict { .. })));
     assert_eq!(read().await.len(), 7);
 
     // Nor of one that isn't a chain, whichever of its entries is at fault.
     let end = store.head(&run).await.unwrap().unwrap();
     let (good, _) = chain_after(end, 4, 30);
-    let mut bad = vec![good.clone(); 5];
+    let mut bad = vec![good.clone(); 4];
     bad[0][2].seq = Seq(99);
     bad[1][3].parent = EntryHash::new([1; 32]);
     bad[2][1].run = run_id("another");
     bad[3][3].fence = Fence(10);
-    bad[4][2].staged = vec![crate::PackId(1)];
     for chain in bad {
-        let refused = store.append_chain(chain).await;
+        let refused = store.append(chain).await;
         assert!(matches!(refused, Err(StoreError::Invalid { .. })), "{refused:?}");
     }
+    let mut unstaged = good.clone();
+    unstaged[2].staged = vec![crate::PackId(u64::MAX >> 1)];
+    let refused = store.append(unstaged).await;
+    assert!(matches!(refused, Err(StoreError::NotFound { .. })), "{refused:?}");
     assert_eq!(read().await.len(), 7);
-    store.append_chain(good).await.unwrap();
+
+    // Any of them may bring a staged pack and an index row.
+    let pack = store.stage(Bytes::from_static(b"a pack of one"), &[blob("one")]).await.unwrap();
+    let mut good = good;
+    good[1].staged = vec![pack];
+    good[2].index = Some(summary(&run, RunStatus::Paused, 40));
+    store.append(good).await.unwrap();
     assert_eq!(read().await.len(), 11);
+    assert_eq!(store.summary(&run).await.unwrap().unwrap().status, RunStatus::Paused);
 }

@@ -9,7 +9,7 @@ use crate::{Head, RunQuery, StoreError};
 pub async fn runs_are_listed_newest_first(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     for (name, at) in [("b", 20), ("c", 30), ("a", 10)] {
-        store.append(next(&run_id(name), None, at)).await.unwrap();
+        store.append(vec![next(&run_id(name), None, at)]).await.unwrap();
     }
     let order = |runs: Vec<piton_types::RunSummary>| {
         runs.into_iter().map(|run| (run.id.to_string(), run.updated_at.as_millis())).collect::<Vec<_>>()
@@ -17,11 +17,11 @@ pub async fn runs_are_listed_newest_first(fixture: &dyn Fixture) {
     let all = || async { order(store.list(RunQuery::default()).await.unwrap()) };
     assert_eq!(all().await, [("c".into(), 30), ("b".into(), 20), ("a".into(), 10)]);
     let grown = next(&run_id("a"), store.head(&run_id("a")).await.unwrap(), 40);
-    store.append(grown).await.unwrap();
+    store.append(vec![grown]).await.unwrap();
     assert_eq!(all().await, [("a".into(), 40), ("c".into(), 30), ("b".into(), 20)]);
     assert_eq!(store.summary(&run_id("a")).await.unwrap().unwrap().updated_at, Timestamp::from_millis(40));
     let tied = next(&run_id("d"), None, 30);
-    store.append(tied).await.unwrap();
+    store.append(vec![tied]).await.unwrap();
     assert_eq!(all().await, [("a".into(), 40), ("d".into(), 30), ("c".into(), 30), ("b".into(), 20)]);
 }
 
@@ -32,7 +32,7 @@ pub async fn runs_are_listed_by_status(fixture: &dyn Fixture) {
         let run = run_id(&format!("run-{status}"));
         let mut commit = next(&run, None, i64::try_from(n).unwrap());
         commit.index = Some(summary(&run, status, i64::try_from(n).unwrap()));
-        store.append(commit).await.unwrap();
+        store.append(vec![commit]).await.unwrap();
     }
     for status in RunStatus::ALL {
         let found = store.list(RunQuery { status: vec![status], ..RunQuery::default() }).await.unwrap();
@@ -42,14 +42,14 @@ pub async fn runs_are_listed_by_status(fixture: &dyn Fixture) {
     let run = run_id("run-in_progress");
     let mut commit = next(&run, store.head(&run).await.unwrap(), 99);
     commit.index = Some(summary(&run, RunStatus::Completed, 99));
-    store.append(commit).await.unwrap();
+    store.append(vec![commit]).await.unwrap();
     let both = RunQuery { status: vec![RunStatus::InProgress, RunStatus::Completed], ..RunQuery::default() };
     let found = store.list(both).await.unwrap();
     assert_eq!(found.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), ["run-in_progress", "run-completed"]);
     assert!(found.iter().all(|run| run.status == RunStatus::Completed));
     // An entry that leaves the row alone still counts as activity of a run that had ended.
     let after = next(&run_id("run-failed"), store.head(&run_id("run-failed")).await.unwrap(), 120);
-    store.append(after).await.unwrap();
+    store.append(vec![after]).await.unwrap();
     assert_eq!(
         store.list(RunQuery { limit: Some(1), ..RunQuery::default() }).await.unwrap()[0].id.as_str(),
         "run-failed"
@@ -65,7 +65,7 @@ pub async fn runs_are_listed_by_folder(fixture: &dyn Fixture) {
         row.folder = [None, Some("/a"), Some("/a/b"), Some("/A")][usize::try_from(n % 4).unwrap()].map(str::to_owned);
         let mut commit = next(&run, None, n);
         commit.index = Some(row);
-        store.append(commit).await.unwrap();
+        store.append(vec![commit]).await.unwrap();
     }
     let list = async |folders: &[&str], query: RunQuery| {
         let folders = folders.iter().map(|folder| (*folder).to_owned()).collect();
@@ -94,7 +94,7 @@ pub async fn runs_are_listed_in_pages(fixture: &dyn Fixture) {
         let mut commit = next(&run, None, n / 3);
         let status = if n % 2 == 0 { RunStatus::InProgress } else { RunStatus::Paused };
         commit.index = Some(summary(&run, status, n / 3));
-        store.append(commit).await.unwrap();
+        store.append(vec![commit]).await.unwrap();
     }
     let all = store.list(RunQuery::default()).await.unwrap();
     assert_eq!(all.len(), 23);
@@ -144,7 +144,7 @@ pub async fn hostile_texts_are_only_texts(fixture: &dyn Fixture) {
         row.folder = Some(text.to_owned());
         commit.index = Some(row.clone());
         head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
-        store.append(commit).await.unwrap();
+        store.append(vec![commit]).await.unwrap();
         assert_eq!(store.summary(&run).await.unwrap(), Some(row));
         let found = store.list(RunQuery { id_prefix: text.to_owned(), ..RunQuery::default() }).await.unwrap();
         assert_eq!(found.len(), usize::from(text.is_empty()), "{text:?} as a prefix");
@@ -178,7 +178,7 @@ pub async fn leases_count_beats_and_fence(fixture: &dyn Fixture) {
 
     let mut takeover = next(&run, store.head(&run).await.unwrap(), 9);
     takeover.fence = Fence(9);
-    store.append(takeover).await.unwrap();
+    store.append(vec![takeover]).await.unwrap();
     let stale = store.beat(&run, Fence(2), &other).await;
     assert!(matches!(stale, Err(StoreError::Fenced { current: Fence(9), .. })), "the log fences too: {stale:?}");
 }

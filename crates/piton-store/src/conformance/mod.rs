@@ -165,7 +165,7 @@ async fn grow(store: &dyn Store, run: &RunId, count: u32) -> Head {
     for _ in 0..count {
         let commit = next(run, head, 1_000 + i64::from(head.map_or(0, |head| head.seq.0)));
         head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
-        store.append(commit).await.expect("append");
+        store.append(vec![commit]).await.expect("append");
     }
     head.expect("at least one entry")
 }

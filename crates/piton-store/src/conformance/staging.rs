@@ -40,10 +40,10 @@ pub async fn a_commit_needs_its_staged_packs(fixture: &dyn Fixture) {
     let pack = store.stage(Bytes::from_static(b"pack"), &[blob("p")]).await.unwrap();
     let mut commit = next(&run, Some(head), 2);
     commit.staged = vec![pack, PackId(pack.0 + 1000)];
-    assert!(matches!(store.append(commit.clone()).await, Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.append(vec![commit.clone()]).await, Err(StoreError::NotFound { .. })));
     assert_eq!(store.head(&run).await.unwrap(), Some(head));
     commit.staged = vec![pack];
-    store.append(commit).await.unwrap();
+    store.append(vec![commit]).await.unwrap();
     assert_eq!(store.locate(&[blob("p")]).await.unwrap(), [Some(pack)]);
     drop(store);
     assert_eq!(fixture.open().await.pack(pack).await.unwrap(), Bytes::from_static(b"pack"), "taken, so kept");

@@ -20,7 +20,7 @@ async fn keep(store: &dyn Store, run: &RunId, text: &str) -> (PackId, Head) {
     let mut commit = next(run, store.head(run).await.unwrap(), 7);
     commit.staged = vec![pack];
     let head = Head { seq: commit.seq, hash: commit.hash, fence: commit.fence };
-    store.append(commit).await.unwrap();
+    store.append(vec![commit]).await.unwrap();
     (pack, head)
 }
 
@@ -46,7 +46,7 @@ pub async fn a_removed_run_is_gone_and_its_name_is_free(fixture: &dyn Fixture) {
         assert_eq!(store.list(RunQuery::default()).await.unwrap().len(), 1);
     }
     assert!(matches!(store.remove(&run, head).await, Err(StoreError::NotFound { .. })));
-    let stale = second.append(next(&run, Some(head), 9)).await;
+    let stale = second.append(vec![next(&run, Some(head), 9)]).await;
     assert!(matches!(stale, Err(StoreError::Conflict { head: None, .. })), "{stale:?}");
     let again = grow(&*second, &run, 1).await;
     assert_eq!((again.seq.0, store.head(&run).await.unwrap()), (0, Some(again)));
@@ -124,7 +124,7 @@ pub async fn a_commit_saves_a_condemned_pack(fixture: &dyn Fixture) {
     store.condemn(&[pack], at(50)).await.unwrap();
     let mut commit = next(&b, None, 7);
     commit.staged = vec![pack];
-    store.append(commit).await.unwrap();
+    store.append(vec![commit]).await.unwrap();
     assert_eq!(store.sweep(sweep(i64::MAX)).await.unwrap().packs, 0);
     assert_eq!(state(&*store, pack).await, Some((PackState::Kept, vec![b.clone()])));
 
@@ -133,7 +133,7 @@ pub async fn a_commit_saves_a_condemned_pack(fixture: &dyn Fixture) {
     assert_eq!(store.sweep(sweep(i64::MAX)).await.unwrap().packs, 1);
     let mut late = next(&run_id("c"), None, 8);
     late.staged = vec![pack];
-    assert!(matches!(store.append(late).await, Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.append(vec![late]).await, Err(StoreError::NotFound { .. })));
     assert_eq!(store.locate(&[blob("shared")]).await.unwrap(), [None]);
 }
 
@@ -190,10 +190,10 @@ pub async fn an_era_ends_for_commits_that_rely_on_it(fixture: &dyn Fixture) {
     let after = store.next_era().await.unwrap();
     assert!(after > before);
     assert_eq!(fixture.open().await.era().await.unwrap(), after);
-    assert!(matches!(store.append(commit.clone()).await, Err(StoreError::EraEnded { .. })));
+    assert!(matches!(store.append(vec![commit.clone()]).await, Err(StoreError::EraEnded { .. })));
     assert_eq!(store.head(&run).await.unwrap(), Some(head));
     commit.era = Some(after);
-    store.append(commit).await.unwrap();
+    store.append(vec![commit]).await.unwrap();
 }
 
 /// Notes are there for whoever comes next, and can be taken back.

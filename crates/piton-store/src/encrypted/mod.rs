@@ -148,13 +148,9 @@ impl EncryptedStore {
 impl Log for EncryptedStore {
     forward! { sync }
 
-    async fn append(&self, commit: Commit) -> Result<(), StoreError> {
-        self.inner.append(self.seal(commit)?).await
-    }
-
-    async fn append_chain(&self, chain: Vec<Commit>) -> Result<(), StoreError> {
-        let sealed = chain.into_iter().map(|commit| self.seal(commit)).collect::<Result<_, _>>()?;
-        self.inner.append_chain(sealed).await
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
+        let sealed = commits.into_iter().map(|commit| self.seal(commit)).collect::<Result<_, _>>()?;
+        self.inner.append(sealed).await
     }
 
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {

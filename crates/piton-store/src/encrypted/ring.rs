@@ -150,5 +150,5 @@ async fn append(store: &dyn Store, head: Option<Head>, id: &[u8; 16], key: Wrapp
         index: head.is_none().then_some(row),
         durability: Durability::Durable,
     };
-    store.append(commit).await
+    store.append(vec![commit]).await
 }

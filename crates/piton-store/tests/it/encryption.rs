@@ -229,7 +229,7 @@ fn records_open_only_where_they_belong() {
             ("an empty one", Bytes::new(), Bytes::new()),
         ] {
             let commit = piton_store::Commit { entry, pack, ..here.next() };
-            below.append(commit.clone()).await.unwrap();
+            below.append(vec![commit.clone()]).await.unwrap();
             here.head = below.head(&here.run).await.unwrap();
             let span = Span { from: commit.seq, to: commit.seq, packs: true, ..Span::ALL };
             let read = store.read(&here.run, span).await;
@@ -240,7 +240,7 @@ fn records_open_only_where_they_belong() {
         // An index row in clear.
         let mut row = here.next().index.unwrap_or_else(|| Line::new("a").next().index.unwrap());
         row.id = id("b");
-        below.append(piton_store::Commit { index: Some(row), ..Line::new("b").next() }).await.unwrap();
+        below.append(vec![piton_store::Commit { index: Some(row), ..Line::new("b").next() }]).await.unwrap();
         assert!(matches!(store.summary(&id("b")).await, Err(StoreError::Corrupt { .. })));
         // A segment in the place of another.
         let info = |first, last| SegmentInfo { first: Seq(first), last: Seq(last) };

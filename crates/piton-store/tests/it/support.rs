@@ -64,7 +64,7 @@ impl Line {
     /// Appends one entry.
     pub(crate) async fn append(&mut self, store: &dyn Store) -> Result<(), StoreError> {
         let commit = self.next();
-        store.append(commit.clone()).await?;
+        store.append(vec![commit.clone()]).await?;
         self.head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
         Ok(())
     }

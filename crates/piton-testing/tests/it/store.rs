@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_log::{Draft, NewRun, RunLog};
 use piton_store::{
-    Blobs, Capabilities, Commit, Log, PackId, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store,
-    StoreError,
+    Blobs, Commit, Log, PackId, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
 };
 use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, ManualClock};
@@ -65,7 +64,7 @@ async fn work(store: &dyn Store, writer: Writer, acknowledged: &mut u32) -> Resu
         if payload == ENTRIES {
             return Ok(());
         }
-        store.append(commit(seq, parent, payload)).await?;
+        store.append(vec![commit(seq, parent, payload)]).await?;
         *acknowledged = payload + 1;
     }
 }
@@ -147,7 +146,7 @@ async fn every_method_is_covered() {
         let segment = Segment { info, entries: Bytes::new(), index: Bytes::new(), nodes: Bytes::new() };
         let id = BlobId::new([9; 32]);
         let answers = [
-            ("append", store.append(commit(Seq(0), EntryHash::ROOT, 0)).await.err()),
+            ("append", store.append(vec![commit(Seq(0), EntryHash::ROOT, 0)]).await.err()),
             ("head", store.head(&run).await.err()),
             ("read", store.read(&run, Span::ALL).await.err()),
             ("segments", store.segments(&run).await.err()),
@@ -171,7 +170,7 @@ async fn every_method_is_covered() {
             assert_eq!(struck, fault != Fault::None, "{name}: {error:?}");
         }
         assert_eq!(store.url(), inner.url());
-        assert_eq!(store.capabilities(), Capabilities { chain: false, ..inner.capabilities() });
+        assert_eq!(store.capabilities(), inner.capabilities());
     }
 }
 

@@ -430,7 +430,7 @@ struct Settling {
 
 #[async_trait]
 impl Log for Settling {
-    forward! { append append_chain head read segments section fold sync }
+    forward! { append head read segments section fold sync }
 }
 
 #[async_trait]

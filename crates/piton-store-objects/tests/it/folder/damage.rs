@@ -29,7 +29,7 @@ fn build(folder: &Path) {
         let segment = Segment { info, entries: section("e"), index: section("i"), nodes: section("n") };
         store.fold(&one.run, segment).await.unwrap();
         let pack = store.stage("a pack".into(), &[Hashing::PLAIN.blob(b"a")]).await.unwrap();
-        store.append(piton_store::Commit { staged: vec![pack], ..one.next() }).await.unwrap();
+        store.append(vec![piton_store::Commit { staged: vec![pack], ..one.next() }]).await.unwrap();
         let head = store.head(&one.run).await.unwrap().unwrap();
         let other = store.stage("another".into(), &[Hashing::PLAIN.blob(b"b")]).await.unwrap();
         store.rely(&one.run, head, Reliance { also: vec![other], no_more: vec![] }).await.unwrap();

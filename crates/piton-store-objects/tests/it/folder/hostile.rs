@@ -45,7 +45,7 @@ fn something_else_in_the_place_of_a_file_is_refused() {
                 let mut line = Line::new("one");
                 line.grow(&store, 3).await;
                 let pack = store.stage("p".into(), &[]).await.unwrap();
-                store.append(piton_store::Commit { staged: vec![pack], ..line.next() }).await.unwrap();
+                store.append(vec![piton_store::Commit { staged: vec![pack], ..line.next() }]).await.unwrap();
                 store.close().await.unwrap();
             });
             // The newest entry is number 3, and whole.
@@ -178,7 +178,7 @@ fn a_number_that_was_folded_is_not_free() {
         let info = piton_store::SegmentInfo { first: piton_types::Seq(0), last: piton_types::Seq(5) };
         let segment = piton_store::Segment { info, entries: "e".into(), index: "i".into(), nodes: "n".into() };
         store.fold(&line.run, segment).await.unwrap();
-        let refused = slow.append(late).await;
+        let refused = slow.append(vec![late]).await;
         assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
         assert_eq!(slow.head(&line.run).await.unwrap(), line.head);
     });

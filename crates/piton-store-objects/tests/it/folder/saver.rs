@@ -99,7 +99,7 @@ async fn save(store: Arc<dyn Store>) -> Result<(), StoreError> {
                 line.head = Some(piton_store::Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
                 burst.push(commit);
             }
-            store.append_chain(burst).await?;
+            store.append(burst).await?;
             say(format!("ack {}", seq + 2));
             continue;
         }
@@ -111,7 +111,7 @@ async fn save(store: Arc<dyn Store>) -> Result<(), StoreError> {
             commit.staged = vec![store.stage(bytes.clone(), &[Hashing::PLAIN.blob(&bytes)]).await?];
         }
         line.head = Some(piton_store::Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
-        store.append(commit).await?;
+        store.append(vec![commit]).await?;
         if !relaxed {
             say(format!("ack {seq}"));
         }
