@@ -76,7 +76,7 @@ pub async fn check(app: &App, reference: Option<&Reference>, deep: bool) -> Resu
                 checkpoint: checkpoint.to_string(),
                 sound: report.is_sound() && search.whole.is_some(),
                 text: report.to_string(),
-                checks: serde_json::to_value(&report.checks).unwrap_or_default(),
+                checks: serde_json::to_value(report.checks).unwrap_or_default(),
                 findings: serde_json::to_value(&report.findings).unwrap_or_default(),
             })
         }
