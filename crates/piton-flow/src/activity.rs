@@ -1,7 +1,7 @@
 //! Whether anything is being done: what max time counts, and what tells that a run only waits for people.
 //!
-//! Everything of a run is polled by one task. So when its work was polled and is pending, nobody is busy and nothing
-//! wants to be polled again, then nothing can happen any more until somebody answers or lets it go on.
+//! Everything of a run is polled by one task. So when its work was polled and is pending, no node is busy and nothing
+//! wants to be polled again, then nothing can happen any more until a person answers or lets it go on.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub(crate) struct Activity<'a> {
     around: Option<&'a Activity<'a>>,
 }
 
-/// Somebody who is busy.
+/// Work that is busy.
 #[derive(Debug)]
 pub(crate) struct Busy<'a>(&'a Activity<'a>);
 
-/// Somebody who was busy and waits.
+/// Work that was busy and waits.
 #[derive(Debug)]
 pub(crate) struct Resting<'a>(&'a Activity<'a>);
 
@@ -34,13 +34,13 @@ impl<'a> Activity<'a> {
         Activity { busy: AtomicUsize::new(0), around: Some(self) }
     }
 
-    /// Somebody is busy here, until what this returns is dropped.
+    /// Work is busy here, until what this returns is dropped.
     pub(crate) fn begin(&'a self) -> Busy<'a> {
         self.enter();
         Busy(self)
     }
 
-    /// Somebody who is busy here isn't, until what this returns is dropped.
+    /// Work that is busy here isn't, until what this returns is dropped.
     pub(crate) fn rest(&'a self) -> Resting<'a> {
         self.exit();
         Resting(self)
@@ -67,7 +67,7 @@ impl<'a> Activity<'a> {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Runs `work` for at most `most` of the time in which somebody is busy here; `None` if it took longer.
+    /// Runs `work` for at most `most` of the time in which work is busy here; `None` if it took longer.
     pub(crate) async fn within<T>(&self, most: Duration, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let mut left = most;
@@ -92,7 +92,7 @@ impl<'a> Activity<'a> {
         .await
     }
 
-    /// Runs `work` until it ends, or nobody is busy here and `rest` agrees; `None` then.
+    /// Runs `work` until it ends, or no work is busy here and `rest` agrees; `None` then.
     pub(crate) async fn until_rest<T>(&self, work: impl Future<Output = T>, rest: impl Fn() -> bool) -> Option<T> {
         let mut work = pin!(work);
         let bell = Arc::new(Bell::default());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_stands_still_while_nobody_is_busy() {
+    async fn time_stands_still_while_nothing_is_busy() {
         let run = Activity::default();
         let second = Duration::from_secs(1);
         let work = async {

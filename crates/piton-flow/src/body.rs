@@ -1,5 +1,5 @@
 //! What a run of a workflow is about: its document and inputs, as entry 0 of its log has them, and the document that
-//! it goes on with since, if somebody replaced it. A replaced document is a step of the log (`#document/N`), so whoever
+//! it goes on with since, if it was replaced. A replaced document is a step of the log (`#document/N`), so a process that
 //! goes on with the run finds it, and going back to before it brings the old one back.
 
 use piton_runtime::{Run, RunError, StepDone, WholeHistory};

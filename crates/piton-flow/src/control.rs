@@ -1,4 +1,4 @@
-//! The hand that whoever holds a run has on it: nothing new may begin, variables change; and what it sees: which
+//! The hand that the holder of a run has on it: nothing new may begin, variables change; and what the holder sees: which
 //! nodes run, which ended last.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +101,7 @@ impl Control {
     }
 
     pub(crate) async fn opened(&self) {
-        // The sender is ours, so there is always somebody to wait for.
+        // The sender is ours, so the wait never fails.
         let _ = self.gate.subscribe().wait_for(|gate| *gate == Gate::Open).await;
     }
 

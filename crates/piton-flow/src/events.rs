@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 /// Who is told what happens in a run.
 #[derive(Clone, Copy, Default)]
 pub enum EventSink<'a> {
-    /// Nobody.
+    /// No listener.
     #[default]
     Nobody,
     /// A function, called with every event in order.

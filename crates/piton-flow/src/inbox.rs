@@ -56,7 +56,7 @@ pub struct Field {
     /// What it may be, if that is limited.
     #[serde(default)]
     pub options: Vec<Value>,
-    /// What it is if nobody says.
+    /// What it is if the answer doesn't say.
     #[serde(default)]
     pub default: Value,
 }
@@ -92,7 +92,7 @@ impl Form {
         if wrong.is_empty() { Ok(accepted) } else { Err(wrong.join("; ")) }
     }
 
-    /// [`accept`](Self::accept) for whoever hands an answer in: nothing but what the form asks for may be in it, and
+    /// [`accept`](Self::accept) for the caller that hands an answer in: nothing but what the form asks for may be in it, and
     /// what is to be approved must be approved or rejected.
     pub fn check(&self, answer: &Value) -> Result<BTreeMap<String, Value>, String> {
         let accepted = self.accept(answer)?;
@@ -140,9 +140,9 @@ pub fn yes_or_no(text: &str) -> Option<bool> {
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answered {
-    /// Somebody said this.
+    /// A person said this.
     Given(Value),
-    /// Nobody answered in time.
+    /// There was no answer in time.
     Late,
     /// There will be no answer.
     Withdrawn,

@@ -302,7 +302,7 @@ impl<'a> NodeContext<'a> {
         &self.host.cancel
     }
 
-    /// Tells a piece of the text that the node is making. Waits while whoever listens is behind.
+    /// Tells a piece of the text that the node is making. Waits while the listener is far behind.
     ///
     /// `variable` is the one that will have the whole text, as in `text`; answers that show it pass the
     /// piece on in their order.
@@ -361,7 +361,7 @@ impl<'a> NodeContext<'a> {
     }
 
     /// The key of the next call that the node makes outside, for services that recognise repetitions: the same if the
-    /// call is made again because nobody was told what became of it, in whichever process. Without a store there is
+    /// call is made again because its answer was lost, in whichever process. Without a store there is
     /// none.
     pub fn next_key(&self) -> Option<String> {
         let key = self.key.as_ref()?;
@@ -382,7 +382,7 @@ impl<'a> NodeContext<'a> {
     ///
     /// # Errors
     ///
-    /// What the work says, or that nobody knows whether it took place before.
+    /// What the work says, or that it may have taken place before.
     pub async fn part<F>(
         &self,
         name: &str,
@@ -444,7 +444,7 @@ impl<'a> NodeContext<'a> {
     }
 
     /// Asks a person and waits for the answer. `number` tells the questions of one node apart, from 1. While it
-    /// waits, the node isn't busy: no time is counted, and nobody waits for it to come to an end.
+    /// waits, the node isn't busy: no time is counted, and a stop doesn't wait for its end.
     pub async fn ask(
         &self,
         number: u32,

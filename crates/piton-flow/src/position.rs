@@ -1,8 +1,8 @@
 //! Where a durable run is, as its checkpoints show it (F4): the states of nodes and edges, what is ready, runs and
 //! waits, what ends have given, and what was counted. It is the part `engine` of a checkpoint.
 //!
-//! Whoever goes on with a run doesn't need it: the log has every result, and the position follows from those. It is
-//! for people, and for whoever has only the checkpoint. Nothing is made before the first checkpoint, and one costs
+//! A process that goes on with a run doesn't need it: the log has every result, and the position follows from those. It
+//! is for people, and for readers that have only the checkpoint. Nothing is made before the first checkpoint, and one costs
 //! what changed since the one before.
 //!
 //! What the part `variables` of the same checkpoint tells isn't said again: a node that isn't listed has succeeded, and
@@ -44,7 +44,7 @@ pub(crate) struct Position {
 
 /// What is going on besides.
 pub(crate) struct Now<'a> {
-    /// Steps that began and haven't ended, and whether they wait for somebody.
+    /// Steps that began and haven't ended, and whether they wait for a person.
     pub(crate) begun: &'a BTreeMap<StepPath, bool>,
     /// What was counted.
     pub(crate) counted: &'a Value,

@@ -1,5 +1,5 @@
-//! What a durable run has counted so far: time, tokens, cost, calls. Each entry of a node carries the sums, so whoever
-//! goes on with the run counts on from where it was.
+//! What a durable run has counted so far: time, tokens, cost, calls. Each entry of a node carries the sums, so a process
+//! that goes on with the run counts on from where it was.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

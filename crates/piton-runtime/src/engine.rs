@@ -28,7 +28,7 @@ pub enum StepStanding {
         /// Its place in the order in which steps ended.
         order: u64,
     },
-    /// It failed for good, and whoever ran it dealt with that.
+    /// It failed for good, and the engine dealt with that.
     Failed {
         /// Why.
         error: String,
@@ -134,7 +134,7 @@ impl Turn<'_> {
             Some(effect) => {
                 let (intent, receipt) = (&effect.intent, &effect.receipt);
                 match effect.status() {
-                    // The process died in the middle, or nobody answered.
+                    // The process died in the middle, or there was no answer.
                     EffectStatus::Uncertain => {
                         match uncertain {
                             Uncertain::CallAgain => {}

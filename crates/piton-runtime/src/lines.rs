@@ -1,7 +1,7 @@
 //! The log of a run for people: lines that steps write, kept with the run.
 //!
 //! Lines cost no commit of their own. They go into the entry of the next step that ends; what a long
-//! step writes meanwhile is put down about once a second, so that somebody may follow it, and so that
+//! step writes meanwhile is put down about once a second, so that a reader may follow it, and so that
 //! little is lost if the process dies.
 
 use std::sync::Arc;

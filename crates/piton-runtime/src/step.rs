@@ -1,5 +1,5 @@
 //! Steps: work that runs once. Its result is one entry of the log, written when it ends; a step that
-//! the log has finished isn't run again, whoever asks.
+//! the log has finished isn't run again.
 
 use std::fmt::{self, Display};
 use std::future::Future;
@@ -25,7 +25,7 @@ pub struct StepDone {
     pub path: StepPath,
     /// What it took in.
     pub input: Value,
-    /// Whether the log is to tell if whoever comes to the step again brings another input.
+    /// Whether the log is to tell if a program that comes to the step again brings another input.
     pub is_compared: bool,
     /// What it gave out, or why it failed.
     pub result: Result<Value, String>,
@@ -245,7 +245,7 @@ impl Scope {
     ///
     /// If the work fails or panics, that is recorded, and it is tried again as the run's
     /// [`RetryPolicy`] says; the pause goes on where it was if the process dies in it. What failed for
-    /// good stays failed for whoever goes on with the run, so that a program which dealt with it takes
+    /// good stays failed for a process that goes on with the run, so that a program which dealt with it takes
     /// the same way again, until the run itself [failed](Run::fail) of it and is retried. If the process
     /// dies before the result is recorded, the work runs again.
     ///

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::activity::Activity;
 use crate::control::Control;
 
-/// What whoever holds a run wants of it.
+/// What the holder of a run wants of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Nothing new begins. What runs ends.
@@ -24,7 +24,7 @@ pub(crate) enum Order {
 pub(crate) enum Rest<T> {
     /// It ended.
     Ended(T),
-    /// Nothing can happen until somebody answers.
+    /// Nothing can happen until a person answers.
     Waits,
     /// Nothing begins, nothing runs: it was asked to pause.
     Paused,
@@ -41,7 +41,7 @@ pub(crate) trait Orders {
 }
 
 /// Looks after work until it ends or comes to rest. Dropping the work afterwards loses nothing but what was running.
-/// `waits` tells whether anybody waits for an answer.
+/// `waits` tells whether a node waits for an answer.
 pub(crate) async fn attend<T, W: Future<Output = T>>(
     mut work: Pin<&mut W>,
     activity: &Activity<'_>,

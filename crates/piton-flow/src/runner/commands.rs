@@ -1,4 +1,4 @@
-//! What the handle of a run tells whoever drives it.
+//! What the handle of a run tells the task that drives it.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Nobody has a handle.
+    /// There is no handle.
     #[cfg(feature = "checkpoint")]
     pub(crate) const fn none() -> Self {
         Self { queue: None, questions: None }

@@ -1,5 +1,5 @@
-//! Workflows as durable runs. Entry 0 of the run's log has the document and the inputs, so whoever goes
-//! on with the run needs nothing but its id; what nodes give is the journal's.
+//! Workflows as durable runs. Entry 0 of the run's log has the document and the inputs, so a process
+//! that goes on with the run needs nothing but its id; what nodes give is the journal's.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub struct StartFlow {
     pub options: FlowOptions,
 }
 
-/// How a workflow is driven. None of it is recorded: whoever goes on with the run says it again.
+/// How a workflow is driven. None of it is recorded: a caller that goes on with the run says it again.
 #[derive(Debug, Clone)]
 pub struct FlowOptions {
     /// What acknowledged writes survive.
@@ -154,7 +154,7 @@ impl RunOutcome {
 /// [`FlowOptions::policy`] forces it to, and keeps that document from then on.
 ///
 /// A node that fails ends the run as failed, which is an outcome and not an error. So is a run that waits for
-/// answers: everything else is done by then, and nobody drives it any more. Nothing is created for a document or
+/// answers: everything else is done by then, and the run is let go of. Nothing is created for a document or
 /// inputs that aren't valid.
 pub async fn run_durable(context: &Context, start: StartFlow) -> Result<RunOutcome, FlowError> {
     start_flow(context, start).await?.drive(&mut Commands::none()).await
@@ -232,7 +232,7 @@ async fn open_flow(
 ) -> Result<Driven, FlowError> {
     // The engine goes through the steps that it finds.
     open.all_steps = true;
-    let Some(run) = open.id.clone() else { unreachable!("whoever opens a flow names it") };
+    let Some(run) = open.id.clone() else { unreachable!("the callers name it") };
     let gate = Gate {
         run,
         kinds: options.kinds.clone(),
@@ -249,7 +249,7 @@ async fn open_flow(
     let run = Arc::new(Run::open(context, open).await.map_err(refusal)?);
     let admitted = through.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(Admitted { body, flow, replaces, audited }) = admitted else {
-        // It is completed, so nobody asked.
+        // It is completed, so the gate wasn't asked.
         let body = gate.same(&run)?;
         return Ok(Driven { run, flow: None, body, options });
     };
@@ -287,8 +287,8 @@ impl Driven {
         self.run.id()
     }
 
-    /// Drives the run until it is over, was stopped, or has nothing left to do but to wait for answers. Nobody drives
-    /// it afterwards.
+    /// Drives the run until it is over, was stopped, or has nothing left to do but to wait for answers. It is
+    /// let go of afterwards.
     pub(crate) async fn drive(self, commands: &mut Commands) -> Result<RunOutcome, FlowError> {
         let run = &*self.run;
         if let RunState::Completed(completed) = run.state() {

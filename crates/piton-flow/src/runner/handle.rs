@@ -21,7 +21,7 @@ pub enum HandleError {
     /// The workflow is over.
     #[error("the workflow is over")]
     Ended,
-    /// It isn't paused, or nobody is asked.
+    /// It isn't paused, or asks nothing.
     #[error("the workflow waits for nothing")]
     NotPaused,
     /// Several questions are open; say which one is answered.
@@ -45,7 +45,7 @@ pub enum HandleError {
 /// How answers get to the run.
 #[derive(Clone)]
 pub(crate) enum Answers {
-    /// To whoever runs it here.
+    /// To the task that runs it here.
     Memory(Arc<MemoryInbox>),
     /// Into its log.
     #[cfg(feature = "checkpoint")]
@@ -98,7 +98,7 @@ impl WorkflowHandle {
         }
     }
 
-    /// Waits for the end, or until the workflow waits for somebody.
+    /// Waits for the end, or until the workflow waits for a person.
     pub async fn wait_or_paused(&self) -> ExecutionStatus {
         let (mut status, mut questions) = (self.status.clone(), self.questions.clone());
         loop {
@@ -120,7 +120,7 @@ impl WorkflowHandle {
     }
 
     /// What happens from now on; the first who asks gets everything from the begin. Who is a thousand events behind
-    /// is told how many he missed: nobody holds the workflow up.
+    /// is told how many it missed: no listener holds the workflow up.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.events.listen()
     }
@@ -189,7 +189,7 @@ impl WorkflowHandle {
         self.send(Command::Pause { reason: reason.into() }).await
     }
 
-    /// Ends the workflow at once: it is failed, and nobody goes on with it unless he is told to.
+    /// Ends the workflow at once: it is failed, and isn't gone on with unless a caller says so.
     pub async fn abort(&self, reason: impl Into<String>) -> Result<(), HandleError> {
         self.send(Command::Abort { reason: reason.into() }).await
     }
@@ -219,7 +219,7 @@ impl WorkflowHandle {
 
 /// The task that ran it is gone without a word.
 fn gone() -> ExecutionStatus {
-    ExecutionStatus::Failed("whoever ran the workflow has panicked".to_owned())
+    ExecutionStatus::Failed("the task that ran the workflow has panicked".to_owned())
 }
 
 impl std::fmt::Debug for WorkflowHandle {

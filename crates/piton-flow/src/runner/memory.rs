@@ -115,7 +115,7 @@ impl Ids for RandomIds<'_> {
 }
 
 impl Unkept {
-    /// Runs it to its end. `status` is told when nothing runs because somebody paused it, and when it goes on.
+    /// Runs it to its end. `status` is told when nothing runs because it was paused, and when it goes on.
     pub(crate) async fn drive(
         self,
         commands: &mut Commands,
@@ -138,7 +138,7 @@ impl Unkept {
         let mut orders = HandleOrders { signal: &self.stop, given: None, control: &control, commands, reason: None };
         let mut work = pin!(engine::drive(&self.flow, self.given, &host, &activity));
         loop {
-            // Nobody else could go on with it, so it stays while it waits for an answer.
+            // No other process could go on with it, so it stays while it waits for an answer.
             match attend(work.as_mut(), &activity, &control, &mut orders, || false).await {
                 Rest::Ended(ended) => return ended_as(&self.run, ended, &*self.tell),
                 Rest::Cut => {

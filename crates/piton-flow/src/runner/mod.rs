@@ -1,4 +1,4 @@
-//! Whoever runs a workflow from its start to its end.
+//! Running a workflow from its start to its end.
 
 mod attend;
 mod builder;

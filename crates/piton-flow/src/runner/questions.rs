@@ -27,7 +27,7 @@ impl<'a> RunInbox<'a> {
         Self { run, events, waiting: Mutex::default(), told }
     }
 
-    /// Whether anybody waits.
+    /// Whether any node waits.
     pub(crate) fn waits(&self) -> bool {
         !self.lock().is_empty()
     }
@@ -120,7 +120,7 @@ pub async fn open_questions(context: &Context, run: &RunId) -> Result<Vec<OpenQu
 /// Answers a question of a workflow, from any process, if the answer is what the question asks for. `which` is the
 /// question's place, its token, or the id of the node that asks; without it, the only one that is open is meant.
 ///
-/// When it returns, the answer is durable; whoever drives the run goes on, and if nobody does, it can be resumed.
+/// When it returns, the answer is durable; a process that drives the run goes on, and if none does, the run can be resumed.
 ///
 /// # Errors
 ///

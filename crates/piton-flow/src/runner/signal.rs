@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long running nodes may go on when a run stops, unless somebody says otherwise.
+/// How long running nodes may go on when a run stops, unless the caller says otherwise.
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
 
 /// Stops every run that was given it or a clone of it: nothing new begins, what runs may end within the time, what
@@ -37,7 +37,7 @@ impl Default for SafeStopSignal {
 }
 
 impl SafeStopSignal {
-    /// A signal that nobody gave yet.
+    /// A signal that wasn't given yet.
     pub fn new() -> Self {
         Self(watch::Sender::new(None))
     }
@@ -69,7 +69,7 @@ impl SafeStopSignal {
         self.given(None).await;
     }
 
-    /// How long what runs may go on, in seconds; 30 until somebody says otherwise.
+    /// How long what runs may go on, in seconds; 30 unless the caller says otherwise.
     pub fn timeout_secs(&self) -> u64 {
         match *self.0.borrow() {
             None => GRACE.as_secs(),
@@ -81,7 +81,7 @@ impl SafeStopSignal {
     /// What is said next, if `known` is what was said before.
     pub(crate) async fn given(&self, known: Option<Given>) -> Given {
         let mut given = self.0.subscribe();
-        // The sender is ours, so there is always somebody to wait for.
+        // The sender is ours, so the wait never fails.
         let found = given.wait_for(|given| *given != known).await.ok().and_then(|given| *given);
         match found {
             Some(given) => given,

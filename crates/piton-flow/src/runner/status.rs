@@ -1,4 +1,4 @@
-//! How a workflow stands, as whoever holds it sees it.
+//! How a workflow stands, as the holder of its handle sees it.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub enum ExecutionStatus {
         /// What the handler gave.
         recovered_outputs: Outputs,
     },
-    /// It waits: for a person, or for whoever paused it.
+    /// It waits: for a person, or for the holder that paused it.
     Paused {
-        /// The node that asks, at its place in the run; nothing if somebody paused the run.
+        /// The node that asks, at its place in the run; nothing if the run was paused.
         node_id: Option<StepPath>,
         /// What people call the node.
         node_title: String,
@@ -42,7 +42,7 @@ pub enum ExecutionStatus {
         /// Whether everything up to here is kept.
         checkpoint_saved: bool,
     },
-    /// Somebody gave it up, from another process.
+    /// It was given up, from another process.
     Cancelled(String),
 }
 

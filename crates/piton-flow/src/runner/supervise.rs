@@ -1,5 +1,5 @@
 //! A durable workflow from its start to its end, for a handle. While the run waits or is paused nothing of it is
-//! loaded: a task that sleeps is all that is left, until somebody says something or a question's time is up.
+//! loaded: a task that sleeps is all that is left, until the handle is used or a question's time is up.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::error::FlowError;
 enum Next {
     /// It goes on.
     GoOn,
-    /// Nobody goes on with it here.
+    /// It isn't gone on with here.
     Over(ExecutionStatus),
 }
 
@@ -118,7 +118,7 @@ fn ended(outcome: RunOutcome) -> Result<ExecutionStatus, Rests> {
     }
 }
 
-/// Waits for whoever has something to say about a run that rests.
+/// Waits for a command or an answer to a run that rests.
 struct Resting<'a> {
     context: &'a Context,
     run: &'a RunId,

@@ -1,5 +1,5 @@
-//! The events of a workflow, for whoever holds its handle. A channel with room for a thousand is only made for somebody
-//! who listens: a run that waits and that nobody listens to has none.
+//! The events of a workflow, for the holder of its handle. A channel with room for a thousand is only made for a
+//! listener: a run that waits and that has none has no channel.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub(crate) struct Told(Arc<Mutex<Stage>>);
 
 #[derive(Debug)]
 enum Stage {
-    /// Nobody has asked: the newest are kept for the first who does.
+    /// No listener yet: the newest are kept for the first one.
     Kept(VecDeque<Event>),
     Heard(broadcast::Sender<Event>),
 }
@@ -27,7 +27,7 @@ impl Told {
     }
 
     pub(crate) fn tell(&self, event: &Event) {
-        // Without a handle nobody will ever ask.
+        // Without a handle there will be no listener.
         let is_held = Arc::strong_count(&self.0) > 1;
         match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Stage::Kept(events) if is_held => {
@@ -37,7 +37,7 @@ impl Told {
                 events.push_back(event.clone());
             }
             Stage::Kept(events) => *events = VecDeque::new(),
-            // Nobody listens any more: nobody needs to know.
+            // Without a listener it is lost.
             Stage::Heard(listeners) => drop(listeners.send(event.clone())),
         }
     }
