@@ -16,7 +16,7 @@ use piton_runtime::{Context, SystemRandom};
 use piton_store::{RunQuery, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{
-    Durability, EntryKind, Path, Random as _, Retention, RunId, RunStatus, RunSummary, Timestamp, Value,
+    Durability, EntryKind, Fence, Path, Random as _, Retention, RunId, RunStatus, RunSummary, Timestamp, Value,
 };
 use piton_workspace::SnapshotReach;
 use tokio::runtime::Handle;
@@ -102,10 +102,13 @@ async fn gc(path: &FilePath, gone: usize, name: &str) -> anyhow::Result<f64> {
         .map(|run| run.id)
         .take(gone)
         .collect();
-    // The others are kept, whatever their age.
-    let is_live = move |run: &RunId| !old.contains(run);
+    // The others are kept, whatever their age: this process drives them.
+    for run in store.list(RunQuery::default()).await?.into_iter().filter(|run| !old.contains(&run.id)) {
+        let fence = store.head(&run.id).await?.map_or(Fence(0), |head| head.fence);
+        store.beat(&run.id, fence, &context.holder).await?;
+    }
     let policy = Retention { per_run: u32::MAX, ..Retention::default() };
-    let keeper = Keeper { context: &context, policy, grace: Duration::ZERO, reach: &SnapshotReach, is_live: &is_live };
+    let keeper = Keeper { context: &context, policy, grace: Duration::ZERO, reach: &SnapshotReach };
     let watch = Watch::start();
     let started = Instant::now();
     let mut bytes = 0;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use piton_runtime::SystemClock;
+use piton_runtime::Context;
 use piton_store_objects::ObjectStore;
 use piton_types::Holder;
 use piton_workspace::{DriftOptions, MergeOptions, RelPath, ReserveMode, Take, Workspace, WorkspaceOptions, merge};
@@ -64,12 +64,8 @@ pub(crate) async fn drift(dir: &Path) -> anyhow::Result<()> {
     std::fs::write(work.join("d0/f0"), "mine\n")?;
     std::fs::write(work.join("d1/f1"), "mine\n")?;
     let options = WorkspaceOptions { state: dir.join("state"), ..WorkspaceOptions::default() };
-    let workspace = Workspace::open(
-        Arc::new(ObjectStore::in_memory()),
-        Arc::new(SystemClock::new()),
-        &work.canonicalize()?,
-        options,
-    )?;
+    let context = Context::system(Arc::new(ObjectStore::in_memory()));
+    let workspace = Workspace::open(&context, &work.canonicalize()?, options)?;
     let (mut plumbing, mut ours) = (Samples::default(), Samples::default());
     let mut seen = None;
     for _ in 0..5 {
@@ -193,7 +189,7 @@ pub(crate) async fn lease_worker(dir: &Path) -> anyhow::Result<()> {
     let number = std::env::var("PITON_BENCH_WORKER")?;
     let options = WorkspaceOptions { state: dir.join("state"), ..WorkspaceOptions::default() };
     let work = dir.join("work").canonicalize()?;
-    let workspace = Workspace::open(Arc::new(ObjectStore::in_memory()), Arc::new(SystemClock::new()), &work, options)?;
+    let workspace = Workspace::open(&Context::system(Arc::new(ObjectStore::in_memory())), &work, options)?;
     let me = Holder { host: "here".into(), boot: "now".into(), pid: std::process::id(), started: 0 };
     let book = workspace.reservations(&me, Arc::new(|_| false));
     let (start, mut count) = (Instant::now(), 0_u32);

@@ -25,6 +25,11 @@ pub fn process(pid: u32) -> Option<Holder> {
     platform::process(pid)
 }
 
+/// The program that this process works for: its nearest ancestor that is no shell. `None` if this system can't tell.
+pub fn calling_program() -> Option<Holder> {
+    platform::calling_program()
+}
+
 /// What can be known of `holder` from where `me` is, without asking him.
 ///
 /// Same host and boot: his process id and start time tell. Same host and another boot: he died with it.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use piton_store::StoreError;
-use piton_types::{Fence, RunId, RunState, Seq};
+use piton_types::{Fence, Holder, RunId, RunState, RunStatus, Seq};
 
 use crate::{Context, History, Liveness, RunError, live, liveness};
 
@@ -58,8 +58,23 @@ struct Sign {
 }
 
 impl LeaseWatch {
-    /// How a run's holder stands by now.
+    /// How a run's holder stands by now. The index answers for a run in progress that another process holds; the log
+    /// is read only where the index can't tell.
     pub async fn look(&mut self, context: &Context, run: &RunId, ttl: Duration) -> Result<Standing, RunError> {
+        match context.store.summary(run).await?.map(|run| run.status) {
+            Some(RunStatus::InProgress) => {}
+            Some(RunStatus::Waiting) => return self.look_in_log(context, run, ttl).await,
+            Some(_) => return Ok(Standing::Free),
+            None => return Err(StoreError::NotFound { what: format!("run {run}") }.into()),
+        }
+        // The lease is only a hint; the log knows. And of this process's own claims only the log has the numbers.
+        match context.store.lease(run).await?.filter(|lease| lease.holder != context.holder) {
+            Some(lease) => Ok(self.judge_holder(context, run, &lease.holder, lease.fence, ttl).await?),
+            None => self.look_in_log(context, run, ttl).await,
+        }
+    }
+
+    async fn look_in_log(&mut self, context: &Context, run: &RunId, ttl: Duration) -> Result<Standing, RunError> {
         let history = History::of(context, run).await?;
         Ok(self.judge(context, run, &history, ttl).await?)
     }
@@ -79,16 +94,27 @@ impl LeaseWatch {
             let live = live::is_live(&claim.holder, claim.claim);
             return Ok(if live { Standing::Held } else { Standing::Stalled });
         }
-        match liveness(&claim.holder, &context.holder) {
-            Liveness::Alive => return Ok(Standing::Held),
-            Liveness::Dead => return Ok(Standing::Stalled),
-            Liveness::Unknown => {}
+        self.judge_holder(context, run, &claim.holder, *fence, ttl).await
+    }
+
+    /// How another process that holds a run stands: on this host the system knows.
+    async fn judge_holder(
+        &mut self,
+        context: &Context,
+        run: &RunId,
+        holder: &Holder,
+        fence: Fence,
+        ttl: Duration,
+    ) -> Result<Standing, StoreError> {
+        match liveness(holder, &context.holder) {
+            Liveness::Alive => Ok(Standing::Held),
+            Liveness::Dead => Ok(Standing::Stalled),
+            Liveness::Unknown => self.watch(context, run, fence, ttl).await,
         }
-        self.watch(context, run, *fence, ttl).await
     }
 
     /// How a holder on another host stands, by his signs of life.
-    pub(crate) async fn watch(
+    async fn watch(
         &mut self,
         context: &Context,
         run: &RunId,

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use piton_types::{Clock, Completed, RunId, RunState, StepPath, Value};
+use piton_types::{Clock, Completed, Fence, RunId, RunState, StepPath, Value};
 
 use crate::core::Core;
 use crate::record::{Order, RequestRecord};
@@ -74,6 +74,11 @@ impl Run {
     /// The run's id.
     pub fn id(&self) -> &RunId {
         &self.core().id
+    }
+
+    /// The fence of this handle's claim: an entry that carries it is refused once another process took the run over.
+    pub fn fence(&self) -> Fence {
+        self.core().fence
     }
 
     /// What the run got from outside.

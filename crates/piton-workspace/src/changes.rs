@@ -72,7 +72,7 @@ impl Workspace {
         progress: &Arc<Progress>,
     ) -> Result<Changes, WorkspaceError> {
         let looked = match new {
-            Side::Now => self.look(progress).await?,
+            Side::Now => self.look(&HashSet::new(), progress).await?,
             Side::Stored(snapshot) => Looked { snapshot, nodes: HashMap::new() },
         };
         let new = looked.snapshot;

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use piton_runtime::RunError;
 use piton_store::StoreError;
 use piton_types::RunId;
 
@@ -20,6 +21,18 @@ pub enum WorkspaceError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+
+    /// The run of a session could not be driven.
+    #[error(transparent)]
+    Run(Box<RunError>),
+
+    /// The folder isn't as it was when the restore was planned: its files changed, or a checkpoint was made. Nothing
+    /// was written.
+    #[error("{} changed since the restore was planned", root.display())]
+    Outdated {
+        /// The folder.
+        root: PathBuf,
+    },
 
     /// The system refused something; no file was changed unless the message says so.
     #[error("can't {what} {}", path.display())]
@@ -136,5 +149,14 @@ impl WorkspaceError {
 impl From<TreeError> for WorkspaceError {
     fn from(detail: TreeError) -> Self {
         Self::Snapshot { detail }
+    }
+}
+
+impl From<RunError> for WorkspaceError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Store(error) => Self::Store(error),
+            other => Self::Run(Box::new(other)),
+        }
     }
 }

@@ -80,7 +80,7 @@ impl Workspace {
 
     /// What ignore files hide in the workspace, as it is now.
     async fn hidden(&self) -> Result<Vec<RelPath>, WorkspaceError> {
-        let looked = self.look(&Arc::default()).await?;
+        let looked = self.look(&HashSet::new(), &Arc::default()).await?;
         let stored = self.nodes();
         blocking(move || {
             let nodes = crate::tree::Overlay { new: &looked.nodes, below: &stored };

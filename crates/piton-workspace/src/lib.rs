@@ -1,5 +1,8 @@
 //! Piton's workspace: snapshots of a working folder, what changed in it and by whom, and the way back
-//! without losing anybody's edits.
+//! without losing the user's edits.
+//!
+//! A session of an agent is a run of `piton-runtime`: created, claimed, fenced and ended there. This crate adds the
+//! entries that speak of files.
 
 mod budget;
 mod cache;
@@ -12,6 +15,7 @@ mod export;
 mod history;
 mod merge;
 mod optimistic;
+mod order;
 mod path;
 mod reach;
 mod record;
@@ -53,13 +57,13 @@ pub use reservation::{
 };
 pub use restore::{
     Ask, Conflict, ConflictResolution, ContestedText, Goal, LineDelta, NobodyToAsk, Plan, PlannedChange, Recovered,
-    Resolver, RestoreOptions, RestoreResult, Selection,
+    Resolver, RestoreOptions, RestorePlan, RestoreResult, Selection,
 };
 pub use rules::OuterRules;
 pub use scan::Progress;
 pub use session::{PreTool, Session, SessionEnd, SessionOptions, ToolCall, ToolFailure, ToolOutcome};
 pub use snapshot::{Saved, Snapshot};
 pub use text_diff::{DiffHunk, DiffLine, TextDiff, is_binary};
-pub use timeline::{Live, Moment, Timeline};
+pub use timeline::{Moment, Timeline};
 pub use tree::{Content, Difference, Entry, Reason};
 pub use workspace::{Standing, Workspace, WorkspaceOptions};

@@ -11,6 +11,10 @@ pub struct Record {
     pub kind: CheckpointKind,
     /// What it is in the history of the folder.
     pub role: Role,
+    /// Its place in the history of the folder: one more than that of any checkpoint before it, whatever their runs. The
+    /// writer sets it under the folder's lock; 0 until then.
+    #[serde(default)]
+    pub moment: u64,
     /// The run that caused it, in whose log it is; the folder's own if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
@@ -104,6 +108,7 @@ impl Record {
         Self {
             kind,
             role,
+            moment: 0,
             run: None,
             path: None,
             tool: None,

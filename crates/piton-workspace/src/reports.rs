@@ -1,87 +1,152 @@
 //! An agent that reports what it does, event by event, each from a process of its own: what the hooks of a coding agent
 //! are for. Its brackets outlive the process that opened them.
 //!
-//! The log of the session's run is all that one report knows of another. Only what a tool does lies in brackets, so
-//! that what the user types while the agent thinks stays his. A turn (a prompt, and all that the agent did about it)
-//! has a beginning and an end too, but is no bracket: to take it back is to take back what its tools did.
+//! The session is a run that the agent's own process holds, so it counts as in progress while the agent lives and as
+//! stalled afterwards. A report needs no claim. Each entry carries what the reports before it told, so a report reads
+//! the newest of them and no more, however long the session is.
+//!
+//! Only what a tool does lies in brackets, so that what the user types while the agent thinks stays the user's. A turn (a
+//! prompt, and all that the agent did about it) has a beginning and an end too, but is no bracket: to take it back is to
+//! take back what its tools did.
 //!
 //! Ends can be missing: the user interrupts, a tool call is refused. A bracket that is open when the agent says that it is
-//! done ends there. One that is open when the user speaks again ends where it began, since nobody knows what
-//! happened after that, and it may all be his.
+//! done ends there. One that is open when the user speaks again ends where it began: what happened after that may all
+//! be the user's.
 
 use std::fs::File;
 use std::sync::Arc;
 
-use piton_log::{RunLog, SealedEntry};
+use piton_log::RunLog;
+use piton_runtime::{Context, Liveness, OpenRun, Run, RunError, liveness};
 use piton_store::Span;
 use piton_types::{
-    CheckpointKind, CheckpointRef, EntryKind, PartName, RunId, RunStatus, RunSummary, Seq, StepPath, Value,
+    CheckpointKind, CheckpointRef, EntryKind, Holder, PartName, RunId, RunKind, RunStatus, Seq, StepPath, Value,
+    from_value, to_value,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, Role};
-use crate::session::{Execution, ToolFailure, create_run, end_run};
-use crate::snapshot::Saved;
+use crate::session::{Execution, ToolFailure};
+use crate::snapshot::{NewMoment, Saved};
 use crate::timeline::{Moment, moment};
 use crate::workspace::blocking;
 use crate::{Workspace, WorkspaceError};
 
-/// How many entries are read at a time when looking back.
-const PAGE: usize = 64;
+/// How many entries are read at a time when looking for the newest report.
+const PAGE: usize = 16;
 /// How much of a prompt is shown in lists, in characters.
 const PROMPT: usize = 72;
 /// What the name of a turn begins with.
 const TURN: &str = "turn-";
+/// Where a bracket keeps what its tool was given, until it ends.
+const INPUT: &str = "input";
+/// Where an entry keeps what was told before it.
+const TOLD: &str = "told";
 
 /// A session that is reported about. One report is made at a time, whatever process it comes from.
 #[derive(Debug)]
 pub struct Reports {
     workspace: Workspace,
     run: RunId,
-    /// Of the run, if it was made for the session.
-    summary: Option<RunSummary>,
+    /// The process that holds the run, if the run was made for these reports.
+    holder: Option<Holder>,
     _one_at_a_time: File,
 }
 
-/// What was reported before, as far as it matters for the next report.
-struct Recent {
-    /// The number of the next entry, at least.
-    next: u32,
+/// What was reported so far, as far as it matters for the next report.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Told {
+    /// The entry of the first report.
+    first: Option<Seq>,
+    /// The entry that began the turn, if there was one.
+    turn: Option<Seq>,
+    /// Whether the turn has ended.
+    turn_ended: bool,
+    /// The tool calls that have begun and not ended, oldest first.
+    open: Vec<OpenCall>,
     /// How many steps have ended.
     steps: u32,
-    /// The tool calls that have begun, oldest first.
-    open: Vec<Moment>,
-    /// The beginning of the turn, if it is known.
-    turn: Option<Moment>,
-    /// Whether it has ended.
-    turn_ended: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct OpenCall {
+    entry: Seq,
+    tool: String,
+    call: Option<String>,
+}
+
+impl Told {
+    /// Adds what an entry told.
+    fn add(&mut self, entry: Seq, kind: EntryKind, record: &Record) {
+        self.first.get_or_insert(entry);
+        self.steps += u32::from(kind == EntryKind::StepDone);
+        match &record.role {
+            Role::Closed { since, .. } | Role::Dropped { since } => {
+                self.open.retain(|open| open.entry != since.seq);
+                self.turn_ended |= self.turn == Some(since.seq);
+            }
+            Role::Opened => {
+                let (tool, call) = (record.tool.clone().unwrap_or_default(), record.call.clone());
+                self.open.push(OpenCall { entry, tool, call });
+            }
+            Role::Saved if record.path.as_ref().is_some_and(|path| path.as_str().starts_with(TURN)) => {
+                (self.turn, self.turn_ended) = (Some(entry), false);
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Reports {
-    /// The reports of the session `run`, which is made if there is none. A session that had ended and goes on is a new
-    /// run, with a number behind its name.
-    pub async fn of(workspace: &Workspace, run: &RunId, name: &str, input: Value) -> Result<Self, WorkspaceError> {
+    /// The reports of the session `run`, which is made if there is none and held by the process `agent`; without one,
+    /// by this process. A session that had ended and goes on is a new run, with a number behind its name.
+    pub async fn of(
+        workspace: &Workspace,
+        run: &RunId,
+        name: &str,
+        input: Value,
+        agent: Option<Holder>,
+    ) -> Result<Self, WorkspaceError> {
         let lock = one_at_a_time(workspace).await?;
         let mut id = run.clone();
         let mut times = 1;
-        let summary = loop {
-            match workspace.store().summary(&id).await? {
-                None => break create_run(workspace, &id, name.to_owned(), input).await?,
-                Some(summary) if summary.status == RunStatus::InProgress => break summary,
-                Some(_) => {
-                    times += 1;
-                    let tail = format!("-{times}");
-                    let head: String = run.as_str().chars().take(RunId::MAX_LEN - tail.len()).collect();
-                    id = format!("{head}{tail}").parse().expect("an id with a number behind it is one");
+        while let Some(summary) = workspace.store().summary(&id).await? {
+            if summary.status == RunStatus::InProgress {
+                break;
+            }
+            times += 1;
+            let tail = format!("-{times}");
+            let head: String = run.as_str().chars().take(RunId::MAX_LEN - tail.len()).collect();
+            id = format!("{head}{tail}").parse().expect("an id with a number behind it is one");
+        }
+        let agent = agent.unwrap_or_else(|| workspace.context().holder.clone());
+        let lives = |holder: &Holder| liveness(holder, &workspace.context().holder) != Liveness::Dead;
+        let holder = match workspace.store().lease(&id).await? {
+            Some(lease) if lease.holder == agent || lives(&lease.holder) => lease.holder,
+            _ => {
+                let open = OpenRun {
+                    id: Some(id.clone()),
+                    name: name.to_owned(),
+                    kind: RunKind::Guard,
+                    folder: Some(workspace.folder_text()),
+                    body: input,
+                    ..OpenRun::default()
+                };
+                match Run::open(&Context { holder: agent.clone(), ..workspace.context().clone() }, open).await {
+                    Ok(_) => agent,
+                    Err(RunError::Held { holder, .. }) => holder,
+                    Err(error) => return Err(error.into()),
                 }
             }
         };
-        Ok(Self { workspace: workspace.clone(), run: id, summary: Some(summary), _one_at_a_time: lock })
+        Ok(Self { workspace: workspace.clone(), run: id, holder: Some(holder), _one_at_a_time: lock })
     }
 
-    /// Reports that go into the log of a session which somebody else began and will end.
+    /// Reports that go into the log of a run which another process drives and will end.
     pub async fn within(workspace: &Workspace, run: RunId) -> Result<Self, WorkspaceError> {
         let lock = one_at_a_time(workspace).await?;
-        Ok(Self { workspace: workspace.clone(), run, summary: None, _one_at_a_time: lock })
+        Ok(Self { workspace: workspace.clone(), run, holder: None, _one_at_a_time: lock })
     }
 
     /// The run.
@@ -91,15 +156,16 @@ impl Reports {
 
     /// The user has spoken.
     pub async fn turn_begins(&self, prompt: &str) -> Result<Saved, WorkspaceError> {
-        let recent = self.recent().await?;
-        for opened in &recent.open {
-            let role = Role::Dropped { since: opened.checkpoint.clone() };
-            let record = Record { role, ..opened.record.clone().unwrap_or_else(|| Record::manual("")) };
-            self.workspace.save(record, &Arc::default()).await?;
+        let (log, mut told) = self.told().await?;
+        let mut next = log.head().seq.0 + 1;
+        for open in told.open.clone() {
+            let opened = began(&log, open.entry).await?;
+            let role = Role::Dropped { since: opened.checkpoint };
+            self.add(&mut told, NewMoment::new(Record { role, ..opened.record })).await?;
+            next += 1;
         }
-        let mut next = recent.next + u32::try_from(recent.open.len()).unwrap_or(0);
-        if let Some(turn) = recent.turn.as_ref().filter(|_| !recent.turn_ended) {
-            self.close(turn, Ok(Value::Null), recent.steps).await?;
+        if let Some(turn) = told.turn.filter(|_| !told.turn_ended) {
+            self.close(&log, &mut told, turn, Ok(Value::Null)).await?;
             next += 1;
         }
         let record = Record {
@@ -107,37 +173,36 @@ impl Reports {
             description: first_line(prompt),
             ..self.record(CheckpointKind::Auto, Role::Saved)
         };
-        self.workspace.save(record, &Arc::default()).await
+        self.add(&mut told, NewMoment::new(record)).await
     }
 
     /// The agent is done for now. `None` if nothing is known to have begun.
     pub async fn turn_ended(&self) -> Result<Option<CheckpointRef>, WorkspaceError> {
-        let recent = self.recent().await?;
-        let mut steps = recent.steps;
-        for opened in &recent.open {
+        let (log, mut told) = self.told().await?;
+        self.end_turn(&log, &mut told).await
+    }
+
+    async fn end_turn(&self, log: &RunLog, told: &mut Told) -> Result<Option<CheckpointRef>, WorkspaceError> {
+        for open in told.open.clone() {
             let message = "how it ended was not reported".to_owned();
-            self.close(opened, Err(ToolFailure { message, recoverable: true }), steps).await?;
-            steps += 1;
+            self.close(log, told, open.entry, Err(ToolFailure { message, recoverable: true })).await?;
         }
-        match &recent.turn {
-            Some(turn) => self.close(turn, Ok(Value::Null), steps).await.map(Some),
+        match told.turn {
+            Some(turn) => self.close(log, told, turn, Ok(Value::Null)).await.map(Some),
             None => Ok(None),
         }
     }
 
     /// A tool call is about to begin; `call` is what the agent calls it.
     pub async fn tool_begins(&self, tool: &str, call: Option<&str>, input: Value) -> Result<Saved, WorkspaceError> {
+        let (log, mut told) = self.told().await?;
         let record = Record {
-            path: Some(step(tool, self.recent().await?.next)),
+            path: Some(step(tool, log.head().seq.0 + 1)),
             tool: Some(tool.to_owned()),
             call: call.map(str::to_owned),
             ..self.record(CheckpointKind::PreTool, Role::Opened)
         };
-        let mut body = record.to_value();
-        if let Value::Map(fields) = &mut body {
-            fields.insert(INPUT.to_owned(), input);
-        }
-        self.workspace.save_body(record, body, EntryKind::Checkpoint).await
+        self.add(&mut told, NewMoment::new(record).with(INPUT, input)).await
     }
 
     /// A tool call has ended. `None` if it isn't known to have begun.
@@ -147,104 +212,98 @@ impl Reports {
         call: Option<&str>,
         outcome: Result<Value, ToolFailure>,
     ) -> Result<Option<CheckpointRef>, WorkspaceError> {
-        let recent = self.recent().await?;
-        let is_it = |record: &Record| match (call, &record.call) {
+        let (log, mut told) = self.told().await?;
+        let is_it = |open: &&OpenCall| match (call, &open.call) {
             (Some(call), Some(known)) => call == known,
-            _ => record.tool.as_deref() == Some(tool),
+            _ => open.tool == tool,
         };
-        match recent.open.iter().rfind(|opened| opened.record.as_ref().is_some_and(is_it)) {
-            Some(opened) => self.close(opened, outcome, recent.steps).await.map(Some),
+        match told.open.iter().rfind(is_it).map(|open| open.entry) {
+            Some(opened) => self.close(&log, &mut told, opened, outcome).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// The session is over: its run is completed, unless it is another's.
+    /// The session is over: its run is completed, unless another process drives it.
     pub async fn end(self) -> Result<(), WorkspaceError> {
-        let recent = self.recent().await?;
-        if !recent.open.is_empty() || (recent.turn.is_some() && !recent.turn_ended) {
-            self.turn_ended().await?;
+        let (log, mut told) = self.told().await?;
+        if !told.open.is_empty() || (told.turn.is_some() && !told.turn_ended) {
+            self.end_turn(&log, &mut told).await?;
         }
-        let log = self.log().await?;
-        let Some(summary) = self.summary.clone() else { return Ok(()) };
-        let name = PartName::from(PartName::WORKSPACE);
-        let first = log.entries(Span::ALL).await?.into_iter().find(|entry| entry.parts.contains_key(&name));
-        if let Some(first) = first
-            && let Some(first) = moment(&log, &first).await?
-        {
+        let Some(holder) = self.holder.clone() else { return Ok(()) };
+        if let Some(first) = told.first {
+            let first = began(&log, first).await?;
             let role = Role::Closed { since: first.checkpoint, before: first.snapshot.tree };
-            self.workspace.save(self.record(CheckpointKind::Session, role), &Arc::default()).await?;
+            self.add(&mut told, NewMoment::new(self.record(CheckpointKind::Session, role))).await?;
         }
-        end_run(&self.workspace, summary, Ok(Value::Null)).await
+        // On behalf of the process that holds the run.
+        let context = Context { holder, ..self.workspace.context().clone() };
+        let open = OpenRun { id: Some(self.run.clone()), existing: true, ..OpenRun::default() };
+        match Run::open(&context, open).await {
+            Ok(run) => Ok(run.complete(Value::Null).await?),
+            // The user has given it up.
+            Err(RunError::Illegal { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Ends what a moment began: a step of the run.
+    /// Ends what an entry began: a step of the run.
     async fn close(
         &self,
-        opened: &Moment,
+        log: &RunLog,
+        told: &mut Told,
+        opened: Seq,
         outcome: Result<Value, ToolFailure>,
-        index: u32,
     ) -> Result<CheckpointRef, WorkspaceError> {
-        let log = self.log().await?;
-        let input = log.body(&log.entry(opened.checkpoint.seq).await?).await?.field(INPUT).cloned();
-        let began = opened.record.clone().unwrap_or_else(|| Record::manual(""));
-        let input = input.unwrap_or_else(|| Value::from(began.description.as_str()));
-        let role = Role::Closed { since: opened.checkpoint.clone(), before: opened.snapshot.tree };
-        let record = Record { role, description: String::new(), ..began };
+        let input = log.body(&log.entry(opened).await?).await?.field(INPUT).cloned();
+        let opened = began(log, opened).await?;
+        let input = input.unwrap_or_else(|| Value::from(opened.record.description.as_str()));
+        let role = Role::Closed { since: opened.checkpoint, before: opened.snapshot.tree };
+        let record = Record { role, description: String::new(), ..opened.record };
         let took = self.workspace.now().since(opened.at);
-        let execution = Execution { index, input, outcome, started_at: opened.at, took };
-        let body = execution.body(&record);
-        Ok(self.workspace.save_body(record, body, EntryKind::StepDone).await?.checkpoint)
+        let execution = Execution { index: told.steps, input, outcome, started_at: opened.at, took };
+        Ok(self.add(told, execution.into_moment(record)).await?.checkpoint)
+    }
+
+    /// Appends an entry, with what was told before it.
+    async fn add(&self, told: &mut Told, moment: NewMoment) -> Result<Saved, WorkspaceError> {
+        let (kind, record) = (moment.kind, moment.record.clone());
+        let before = to_value(&*told).expect("numbers and texts are values");
+        let saved = self.workspace.save_moment(moment.with(TOLD, before), &Arc::default()).await?;
+        told.add(saved.checkpoint.seq, kind, &record);
+        Ok(saved)
     }
 
     fn record(&self, kind: CheckpointKind, role: Role) -> Record {
         Record { run: Some(self.run.clone()), ..Record::new(kind, role, "") }
     }
 
-    async fn log(&self) -> Result<RunLog, WorkspaceError> {
-        Ok(RunLog::open(Arc::clone(self.workspace.store()), &self.run).await?)
-    }
-
-    /// Looks back as far as the beginning of the turn.
-    async fn recent(&self) -> Result<Recent, WorkspaceError> {
-        let log = self.log().await?;
-        let steps = log.entries(Span::ALL).await?.iter().filter(|entry| entry.kind == EntryKind::StepDone).count();
-        let mut recent = Recent {
-            next: log.head().seq.0 + 1,
-            steps: u32::try_from(steps).unwrap_or(u32::MAX),
-            open: Vec::new(),
-            turn: None,
-            turn_ended: false,
-        };
-        let mut ended = Vec::new();
+    /// What was told so far, as the newest report says.
+    async fn told(&self) -> Result<(RunLog, Told), WorkspaceError> {
+        let log = RunLog::open(Arc::clone(self.workspace.store()), &self.run).await?;
         let mut to = log.head().seq;
-        'looking: loop {
-            let page: Vec<SealedEntry> = log.entries(Span { to, ..Span::newest(PAGE) }).await?;
-            let oldest = page.last().map_or(0, |entry| entry.seq.0);
-            for entry in page {
-                let Some(moment) = moment(&log, &entry).await? else { continue };
-                let Some(record) = &moment.record else { continue };
-                match &record.role {
-                    Role::Closed { since, .. } | Role::Dropped { since } => ended.push(since.clone()),
-                    Role::Opened if record.tool.is_some() && !ended.contains(&moment.checkpoint) => {
-                        recent.open.insert(0, moment);
-                    }
-                    Role::Saved if record.path.as_ref().is_some_and(|path| path.as_str().starts_with(TURN)) => {
-                        recent.turn_ended = ended.contains(&moment.checkpoint);
-                        recent.turn = Some(moment);
-                        break 'looking;
-                    }
-                    _ => {}
+        loop {
+            let page = log.entries(Span { to, ..Span::newest(PAGE) }).await?;
+            for entry in page.iter().filter(|entry| entry.parts.contains_key(&PartName::from(PartName::WORKSPACE))) {
+                let body = log.body(entry).await?;
+                let Some(before) = body.field(TOLD).cloned() else { continue };
+                if let (Ok(mut told), Ok(record)) = (from_value::<Told>(before), from_value::<Record>(body)) {
+                    told.add(entry.seq, entry.kind, &record);
+                    return Ok((log, told));
                 }
             }
-            let Some(before) = oldest.checked_sub(1) else { break };
-            to = Seq(before);
+            match page.last().and_then(|oldest| oldest.seq.0.checked_sub(1)) {
+                Some(before) => to = Seq(before),
+                None => return Ok((log, Told::default())),
+            }
         }
-        Ok(recent)
     }
 }
 
-/// Where a bracket keeps what its tool was given, until it ends.
-const INPUT: &str = "input";
+/// The checkpoint that began something.
+async fn began(log: &RunLog, entry: Seq) -> Result<Moment, WorkspaceError> {
+    let found = moment(log, &log.entry(entry).await?).await?;
+    found.ok_or_else(|| WorkspaceError::NoFiles { checkpoint: format!("{}@{entry}", log.run()) })
+}
 
 /// The name of a step: what it is, and the number of the entry that began it, or one before that.
 fn step(what: &str, number: u32) -> StepPath {

@@ -175,7 +175,7 @@ impl Reservations {
         how: &Take,
     ) -> Result<Vec<Reservation>, ReservationError> {
         let wanted = &each_once(wanted);
-        let clock = Arc::clone(&self.workspace.0.clock);
+        let clock = Arc::clone(&self.workspace.context().clock);
         let start = clock.monotonic();
         let mut pause = Duration::from_millis(2);
         loop {
@@ -325,7 +325,7 @@ impl Reservations {
     }
 
     fn now(&self) -> Now {
-        let clock = &self.workspace.0.clock;
+        let clock = &self.workspace.context().clock;
         let since_boot = clock.since_boot().map(millis);
         Now { at: clock.now(), since_boot, here: self.here.clone() }
     }

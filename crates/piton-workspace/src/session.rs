@@ -1,19 +1,16 @@
-//! An agent at work in the folder: a run of its own, whose checkpoints bracket what it does (W7, W8).
+//! An agent at work in the folder: a run that this process drives, whose checkpoints bracket what the agent does (W7, W8).
+//! Or a companion of a run that another part of the program drives: then only the checkpoints of the files are its own.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use piton_log::{Draft, NewRun, RunLog};
-use piton_types::{
-    BlobId, CheckpointKind, CheckpointRef, Completed, Durability, EntryKind, Failed, InProgress, Queued, RunId,
-    RunKind, RunState, RunStatus, RunSummary, StepPath, Timestamp, Value, to_value,
-};
+use piton_runtime::{Failure, OpenRun, Run};
+use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId, RunKind, StepPath, Timestamp, Value};
 
 use crate::record::{Record, Role};
 use crate::scan::Progress;
-use crate::snapshot::{Saved, Snapshot};
-use crate::timeline::Live;
+use crate::snapshot::{NewMoment, Saved, Snapshot};
 use crate::watch::Watcher;
 use crate::{Goal, RestoreOptions, RestoreResult, Workspace, WorkspaceError};
 
@@ -37,12 +34,11 @@ impl Default for SessionOptions {
 pub struct Session {
     workspace: Workspace,
     run: RunId,
-    /// Of the run, if it was made for the session.
-    summary: Option<RunSummary>,
+    /// The handle that drives the run, if the run was made for the session. It renews the lease.
+    driven: Option<Run>,
     opened: Saved,
     last: BlobId,
     steps: u32,
-    _live: Live,
 }
 
 /// How a session went.
@@ -124,7 +120,8 @@ impl PreTool {
 }
 
 impl Session {
-    /// Begins: the run is made, and the files are checkpointed.
+    /// Begins: the run is created and claimed, and the files are checkpointed. A session of that id that was killed
+    /// begins again.
     pub async fn begin(
         workspace: &Workspace,
         run: RunId,
@@ -132,18 +129,41 @@ impl Session {
         input: Value,
         progress: &Arc<Progress>,
     ) -> Result<Self, WorkspaceError> {
-        let summary = create_run(workspace, &run, name.into(), input).await?;
-        Ok(Self { summary: Some(summary), ..Self::join(workspace, run, progress).await? })
+        let open = OpenRun {
+            id: Some(run.clone()),
+            name: name.into(),
+            kind: RunKind::Guard,
+            folder: Some(workspace.folder_text()),
+            body: input,
+            ..OpenRun::default()
+        };
+        let driven = Run::open(workspace.context(), open).await?;
+        let moment = NewMoment { fence: Some(driven.fence()), ..opening(&run) };
+        match workspace.save_moment(moment, progress).await {
+            Ok(opened) => Ok(Self::with(workspace, run, Some(driven), opened)),
+            Err(error) => {
+                driven.fail(failure("the files could not be checkpointed".to_owned())).await?;
+                Err(error)
+            }
+        }
     }
 
-    /// Goes along with a run that exists and that somebody drives: its log gets the checkpoints of the files, each
-    /// with the state that the run has by then, and its state is nobody's but the driver's.
+    /// Goes along with a run that exists and that another handle drives: its log gets the checkpoints of the files, each
+    /// with the state that the run has by then. The run's state is the driver's alone.
     pub async fn join(workspace: &Workspace, run: RunId, progress: &Arc<Progress>) -> Result<Self, WorkspaceError> {
-        let live = workspace.live(&run)?;
-        let record = Record { run: Some(run.clone()), ..Record::new(CheckpointKind::Session, Role::Opened, "") };
-        let opened = workspace.save(record, progress).await?;
+        let opened = workspace.save_moment(opening(&run), progress).await?;
+        Ok(Self::with(workspace, run, None, opened))
+    }
+
+    fn with(workspace: &Workspace, run: RunId, driven: Option<Run>, opened: Saved) -> Self {
         let last = opened.snapshot.tree;
-        Ok(Self { workspace: workspace.clone(), run, summary: None, opened, last, steps: 0, _live: live })
+        Self { workspace: workspace.clone(), run, driven, opened, last, steps: 0 }
+    }
+
+    /// A checkpoint of this session, fenced if the session drives its run.
+    fn moment(&self, record: Record) -> NewMoment {
+        let record = Record { run: Some(self.run.clone()), ..record };
+        NewMoment { fence: self.driven.as_ref().map(Run::fence), ..NewMoment::new(record) }
     }
 
     /// Its run.
@@ -158,9 +178,8 @@ impl Session {
 
     /// Checkpoints the files if they changed.
     pub async fn checkpoint(&mut self, description: &str) -> Result<Option<Saved>, WorkspaceError> {
-        let record =
-            Record { run: Some(self.run.clone()), ..Record::new(CheckpointKind::Auto, Role::Saved, description) };
-        let saved = self.workspace.save_if_changed(record, self.last, &Arc::default()).await?;
+        let moment = self.moment(Record::new(CheckpointKind::Auto, Role::Saved, description));
+        let saved = self.workspace.save_unless(Some(self.last), moment, &Arc::default()).await?;
         if let Some(saved) = &saved {
             self.last = saved.snapshot.tree;
         }
@@ -175,12 +194,15 @@ impl Session {
     ) -> Result<SessionEnd, WorkspaceError> {
         let since = self.opened.checkpoint.clone();
         let role = Role::Closed { since: since.clone(), before: self.opened.snapshot.tree };
-        let record = Record { run: Some(self.run.clone()), ..Record::new(CheckpointKind::Session, role, "") };
-        let closed = self.workspace.save(record, progress).await?;
+        let moment = self.moment(Record::new(CheckpointKind::Session, role, ""));
+        let closed = self.workspace.save_moment(moment, progress).await?;
         let (before, after) = (self.opened.snapshot, closed.snapshot);
         let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after };
-        let Some(summary) = self.summary else { return Ok(end) };
-        end_run(&self.workspace, summary, outcome).await?;
+        match (self.driven, outcome) {
+            (Some(run), Ok(output)) => run.complete(output).await?,
+            (Some(run), Err(message)) => run.fail(failure(message)).await?,
+            (None, _) => {}
+        }
         Ok(end)
     }
 
@@ -191,21 +213,20 @@ impl Session {
 
     /// Ends without a last checkpoint, because the folder is gone: the run has failed, unless it is another's.
     pub async fn abandon(self, why: impl Into<String>) -> Result<(), WorkspaceError> {
-        match self.summary {
-            Some(summary) => end_run(&self.workspace, summary, Err(why.into())).await,
+        match self.driven {
+            Some(run) => Ok(run.fail(failure(why.into())).await?),
             None => Ok(()),
         }
     }
 
     /// A checkpoint before a tool call.
     pub async fn create_pre_tool_checkpoint(&mut self, call: ToolCall) -> Result<PreTool, WorkspaceError> {
-        let record = Record {
-            run: Some(self.run.clone()),
+        let moment = self.moment(Record {
             path: Some(call.step.clone()),
             tool: Some(call.tool.clone()),
             ..Record::new(CheckpointKind::PreTool, Role::Opened, "")
-        };
-        let saved = self.workspace.save(record, &Arc::default()).await?;
+        });
+        let saved = self.workspace.save_moment(moment, &Arc::default()).await?;
         self.last = saved.snapshot.tree;
         Ok(PreTool { call, saved, started: Instant::now() })
     }
@@ -218,16 +239,16 @@ impl Session {
     ) -> Result<CheckpointRef, WorkspaceError> {
         let role = Role::Closed { since: pre.saved.checkpoint.clone(), before: pre.saved.snapshot.tree };
         let record = Record {
-            run: Some(self.run.clone()),
             path: Some(pre.call.step.clone()),
             tool: Some(pre.call.tool.clone()),
             ..Record::new(CheckpointKind::PreTool, role, "")
         };
+        let NewMoment { record, fence, .. } = self.moment(record);
         let took = pre.started.elapsed();
         let execution = Execution { index: self.steps, input: pre.call.input, outcome, started_at: pre.saved.at, took };
-        let fields = execution.body(&record);
         self.steps += 1;
-        let saved = self.workspace.save_body(record, fields, EntryKind::StepDone).await?;
+        let moment = NewMoment { fence, ..execution.into_moment(record) };
+        let saved = self.workspace.save_moment(moment, &Arc::default()).await?;
         self.last = saved.snapshot.tree;
         Ok(saved.checkpoint)
     }
@@ -235,7 +256,7 @@ impl Session {
     /// Takes back what a step did, and nothing else.
     pub async fn roll_back(&mut self, step: &CheckpointRef) -> Result<RestoreResult, WorkspaceError> {
         let goal = Goal::Undo(Some(step.clone()));
-        self.workspace.restore(&goal, &RestoreOptions::default(), &Arc::default()).await
+        self.workspace.restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await
     }
 
     /// Runs a tool between two checkpoints. After a failure that can't be recovered from, what the tool did is
@@ -309,77 +330,13 @@ impl Session {
     }
 }
 
-/// Makes the run of a session.
-pub(crate) async fn create_run(
-    workspace: &Workspace,
-    run: &RunId,
-    name: String,
-    input: Value,
-) -> Result<RunSummary, WorkspaceError> {
-    let at = workspace.now();
-    let created = RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input });
-    let body = to_value(&created).expect("a state is a value");
-    let folder = Some(workspace.folder_text());
-    let new = NewRun {
-        name: name.clone(),
-        kind: RunKind::Guard,
-        folder: folder.clone(),
-        body,
-        durability: Durability::Relaxed,
-        ..NewRun::new(run.clone(), at)
-    };
-    let status = new.status;
-    let mut log = RunLog::create(Arc::clone(workspace.store()), new).await?;
-    let progressing = RunState::InProgress(InProgress {
-        current: None,
-        step: None,
-        iteration: 0,
-        started_at: at,
-        last_activity_at: at,
-        context: Value::Null,
-        last_progress: None,
-    });
-    let body = to_value(&progressing).expect("a state is a value");
-    let draft = Draft { body, durability: Durability::Relaxed, ..Draft::new(EntryKind::StateChanged, workspace.now()) };
-    log.append(draft).await?;
-    log.close().await?;
-    Ok(RunSummary {
-        id: run.clone(),
-        name,
-        kind: RunKind::Guard,
-        status,
-        created_at: at,
-        updated_at: at,
-        parent: None,
-        folder,
-    })
+/// The checkpoint that begins a session.
+fn opening(run: &RunId) -> NewMoment {
+    NewMoment::new(Record { run: Some(run.clone()), ..Record::new(CheckpointKind::Session, Role::Opened, "") })
 }
 
-/// Ends the run of a session.
-pub(crate) async fn end_run(
-    workspace: &Workspace,
-    summary: RunSummary,
-    outcome: Result<Value, String>,
-) -> Result<(), WorkspaceError> {
-    let at = workspace.now();
-    let (status, state) = match outcome {
-        Ok(output) => {
-            let done = Completed::new(at, output);
-            (RunStatus::Completed, RunState::Completed(done))
-        }
-        Err(message) => {
-            let error_type = "command".to_owned();
-            let failed =
-                Failed { at, error_type, message, trace: None, recoverable: false, retry_count: 0, step: None };
-            (RunStatus::Failed, RunState::Failed(failed))
-        }
-    };
-    let mut log = workspace.log(&summary.id).await?;
-    let index = Some(RunSummary { status, updated_at: at, ..summary });
-    let body = to_value(&state).expect("a state is a value");
-    log.append(Draft { body, index, ..Draft::new(EntryKind::StateChanged, at) }).await?;
-    log.close().await?;
-    Ok(())
+fn failure(message: String) -> Failure {
+    Failure { recoverable: false, ..Failure::new("command", message) }
 }
 
 /// A tool call, or another piece of an agent's work, that has ended.
@@ -392,28 +349,23 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// The body of its entry: the record, and what makes it read as a step of the run.
-    pub(crate) fn body(self, record: &Record) -> Value {
-        let mut body = record.to_value();
-        if let Value::Map(fields) = &mut body {
-            let hash = blake3::hash(format!("{:?}", self.input).as_bytes()).to_hex().to_string();
-            let (output, error) = match self.outcome {
-                Ok(output) => (output, Value::Null),
-                Err(failure) => (Value::Null, Value::from(failure.message)),
-            };
-            let took = i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX);
-            fields.extend([
-                ("index".to_owned(), Value::from(i64::from(self.index))),
-                ("input_hash".to_owned(), Value::from(hash)),
-                ("input".to_owned(), self.input),
-                ("output".to_owned(), output),
-                ("error".to_owned(), error),
-                ("started_at".to_owned(), Value::from(self.started_at.as_millis())),
-                ("duration_ms".to_owned(), Value::from(took)),
-                ("attempt".to_owned(), Value::from(1)),
-            ]);
-        }
-        body
+    /// The checkpoint that ends it: the record, and what makes it read as a step of the run.
+    pub(crate) fn into_moment(self, record: Record) -> NewMoment {
+        let hash = blake3::hash(format!("{:?}", self.input).as_bytes()).to_hex().to_string();
+        let (output, error) = match self.outcome {
+            Ok(output) => (output, Value::Null),
+            Err(failure) => (Value::Null, Value::from(failure.message)),
+        };
+        let took = i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX);
+        NewMoment { kind: EntryKind::StepDone, ..NewMoment::new(record) }
+            .with("index", Value::from(i64::from(self.index)))
+            .with("input_hash", Value::from(hash))
+            .with("input", self.input)
+            .with("output", output)
+            .with("error", error)
+            .with("started_at", Value::from(self.started_at.as_millis()))
+            .with("duration_ms", Value::from(took))
+            .with("attempt", Value::from(1))
     }
 }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use piton_log::{Content as Part, ContentWriter, Draft, DraftPart, RunLog};
 use piton_store::{Era, Hashing, PackId, Redaction, Span, StoreError};
 use piton_types::{
-    BlobId, CheckpointRef, Durability, EntryKind, PartName, Seq, Timestamp, Value, from_value, to_value,
+    BlobId, CheckpointRef, Durability, EntryKind, Fence, PartName, Seq, Timestamp, Value, from_value, to_value,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -75,6 +75,29 @@ pub struct Saved {
     /// Files that were read for this one and have secrets in them, if the store has a policy for that. Whether they
     /// were captured is the policy's part.
     pub secrets: Vec<RelPath>,
+}
+
+/// A checkpoint to be made.
+#[derive(Debug, Clone)]
+pub(crate) struct NewMoment {
+    pub(crate) record: Record,
+    /// What its entry records besides: a finished step, or a restore of files.
+    pub(crate) kind: EntryKind,
+    /// Fields that the body has beside those of the record.
+    pub(crate) more: Vec<(String, Value)>,
+    /// The fence of the run's driver, if it is the driver who makes the checkpoint.
+    pub(crate) fence: Option<Fence>,
+}
+
+impl NewMoment {
+    pub(crate) fn new(record: Record) -> Self {
+        Self { record, kind: EntryKind::Checkpoint, more: Vec::new(), fence: None }
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: Value) -> Self {
+        self.more.push((name.to_owned(), value));
+        self
+    }
 }
 
 /// Contents and nodes on their way into the store. Nodes have packs of their own: they are read together.
@@ -180,45 +203,30 @@ impl Workspace {
     /// Makes a checkpoint of the files in a run's log; in the folder's own if the record names none.
     #[boxed]
     pub async fn save(&self, record: Record, progress: &Arc<Progress>) -> Result<Saved, WorkspaceError> {
-        let body = record.to_value();
-        let saved = self.save_unless(None, record, body, EntryKind::Checkpoint, progress).await?;
+        self.save_moment(NewMoment::new(record), progress).await
+    }
+
+    /// Makes a checkpoint of the files.
+    pub(crate) async fn save_moment(
+        &self,
+        moment: NewMoment,
+        progress: &Arc<Progress>,
+    ) -> Result<Saved, WorkspaceError> {
+        let saved = self.save_unless(None, moment, progress).await?;
         Ok(saved.expect("only a tree to compare with leads to nothing"))
     }
 
     /// Makes a checkpoint of the files unless they are still the tree `last`.
-    pub(crate) async fn save_if_changed(
-        &self,
-        record: Record,
-        last: BlobId,
-        progress: &Arc<Progress>,
-    ) -> Result<Option<Saved>, WorkspaceError> {
-        let body = record.to_value();
-        self.save_unless(Some(last), record, body, EntryKind::Checkpoint, progress).await
-    }
-
-    /// Makes a checkpoint of the files with a body that says more than the record.
-    pub(crate) async fn save_body(
-        &self,
-        record: Record,
-        body: Value,
-        kind: EntryKind,
-    ) -> Result<Saved, WorkspaceError> {
-        let saved = self.save_unless(None, record, body, kind, &Arc::default()).await?;
-        Ok(saved.expect("only a tree to compare with leads to nothing"))
-    }
-
-    async fn save_unless(
+    pub(crate) async fn save_unless(
         &self,
         last: Option<BlobId>,
-        record: Record,
-        body: Value,
-        kind: EntryKind,
+        moment: NewMoment,
         progress: &Arc<Progress>,
     ) -> Result<Option<Saved>, WorkspaceError> {
         let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
         self.refuse_over_budget().await?;
-        let run = record.run.clone().unwrap_or_else(|| self.run());
+        let run = moment.record.run.clone().unwrap_or_else(|| self.run());
         let mut attempts = 0;
         let (staged, snapshot, log, checkpoint, at) = loop {
             let staged = self.stage(&HashSet::new(), progress).await?;
@@ -228,7 +236,7 @@ impl Workspace {
             }
             let mut log = self.log(&run).await?;
             let (packs, era) = (staged.packs.clone(), Some(staged.era));
-            match self.commit(&mut log, kind, record.label(), body.clone(), snapshot, packs, era).await {
+            match self.commit(&mut log, &moment, snapshot, packs, era).await {
                 // What it shares may be gone: it is looked for again.
                 Err(WorkspaceError::Store(
                     StoreError::EraEnded { .. } | StoreError::NotFound { .. } | StoreError::Conflict { .. },
@@ -249,14 +257,11 @@ impl Workspace {
         Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets }))
     }
 
-    /// Appends an entry with a snapshot.
-    #[expect(clippy::too_many_arguments, reason = "what an entry consists of, once")]
+    /// Appends an entry with a snapshot. The caller has the folder's lock.
     pub(crate) async fn commit(
         &self,
         log: &mut RunLog,
-        kind: EntryKind,
-        label: String,
-        body: Value,
+        moment: &NewMoment,
         snapshot: Snapshot,
         staged: Vec<PackId>,
         era: Option<Era>,
@@ -269,12 +274,16 @@ impl Workspace {
             content: Part::Value(&value),
         };
         let mut parts = vec![part];
-        if kind == EntryKind::Checkpoint && *log.run() != self.run() {
+        if moment.kind == EntryKind::Checkpoint && *log.run() != self.run() {
             parts.extend(state_of(log).await?);
         }
-        let at = self.next_moment();
+        let mut body = Record { moment: self.next_number().await?, ..moment.record.clone() }.to_value();
+        if let Value::Map(fields) = &mut body {
+            fields.extend(moment.more.iter().cloned());
+        }
+        let (at, label, fence) = (self.now(), moment.record.label(), moment.fence);
         let durability = Durability::Durable;
-        let draft = Draft { label, body, parts, staged, era, durability, ..Draft::new(kind, at) };
+        let draft = Draft { label, body, parts, staged, era, fence, durability, ..Draft::new(moment.kind, at) };
         let seq = log.append(draft).await?;
         Ok((CheckpointRef { run: log.run().clone(), seq }, at))
     }
@@ -334,13 +343,17 @@ impl Workspace {
     }
 
     /// Scans without storing anything.
-    pub(crate) async fn look(&self, progress: &Arc<Progress>) -> Result<Looked, WorkspaceError> {
+    pub(crate) async fn look(
+        &self,
+        forced: &HashSet<RelPath>,
+        progress: &Arc<Progress>,
+    ) -> Result<Looked, WorkspaceError> {
         let cache = self.believed_cache().await?;
-        let (inner, progress) = (Arc::clone(&self.0), Arc::clone(progress));
+        let (inner, progress, forced) = (Arc::clone(&self.0), Arc::clone(progress), forced.clone());
         blocking(move || {
             let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
             let sink = Look { hashing, nodes: Mutex::default(), redaction };
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &HashSet::new(), None, &progress)?.scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, &progress)?.scan()?;
             let snapshot = Snapshot::new(&scanned);
             Ok(Looked { snapshot, nodes: sink.nodes.into_inner().unwrap_or_else(PoisonError::into_inner) })
         })

@@ -1,17 +1,16 @@
 //! The history of a folder: the checkpoints of its files from all runs that worked in it, in the order of
-//! their making, and who made what changed between two of them.
+//! their numbers, and who made what changed between two of them.
 //!
 //! An agent's work lies in brackets: a checkpoint opens one before it begins (a session, a tool call) and
 //! another closes it. What changes while no bracket is open is the user's.
 
-use std::collections::HashMap;
-use std::fs::File;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use piton_log::{RunLog, SealedEntry};
-use piton_store::{RunQuery, Span};
-use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, RunSummary, Timestamp, from_value};
+use piton_store::Span;
+use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, Timestamp, from_value};
 
 use crate::record::{Record, RestoreKind, Role};
 use crate::snapshot::Snapshot;
@@ -26,8 +25,8 @@ pub struct Moment {
     pub at: Timestamp,
     /// What to show in a list.
     pub label: String,
-    /// Why it was made; `None` for an entry of another kind that happens to carry files.
-    pub record: Option<Record>,
+    /// Why it was made, and its place in the history.
+    pub record: Record,
     /// The files.
     pub snapshot: Snapshot,
     /// Whether it was removed: then it is known who made what, but the files can't be read.
@@ -36,12 +35,11 @@ pub struct Moment {
 
 impl Moment {
     fn role(&self) -> &Role {
-        self.record.as_ref().map_or(&Role::Saved, |record| &record.role)
+        &self.record.role
     }
 
     fn begins_session(&self) -> bool {
-        let kind = self.record.as_ref().map(|record| record.kind);
-        matches!(self.role(), Role::Opened) && kind == Some(CheckpointKind::Session)
+        matches!(self.role(), Role::Opened) && self.record.kind == CheckpointKind::Session
     }
 
     /// Whether it ended something that can be taken back.
@@ -53,7 +51,7 @@ impl Moment {
 /// Who made what changed between a moment and the one before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Maker {
-    /// Nobody says otherwise.
+    /// The user: no bracket was open.
     User,
     /// The runs whose brackets were open.
     Agents(Vec<RunId>),
@@ -66,6 +64,11 @@ pub(crate) enum Maker {
 pub struct Timeline {
     /// All of them.
     pub moments: Vec<Moment>,
+    /// The number of the newest one, or a higher one that no checkpoint got.
+    pub(crate) head: u64,
+    /// Entries that only carry the files of an earlier checkpoint on, as a driver's own checkpoints do, and which
+    /// checkpoint that is.
+    carried: HashMap<CheckpointRef, CheckpointRef>,
     /// For each bracket that a moment opened, the place of its last moment; open to the end if absent.
     ends: HashMap<usize, usize>,
     /// The sessions that were killed: where each began, and the place of its last moment.
@@ -73,138 +76,94 @@ pub struct Timeline {
 }
 
 impl Workspace {
-    /// The history of the folder.
+    /// The history of the folder, from the runs that name it.
     #[boxed]
     pub async fn timeline(&self) -> Result<Timeline, WorkspaceError> {
-        let mut moments = Vec::new();
+        let kept = self.kept_number();
+        let mut timeline = Timeline::default();
         for run in self.runs().await? {
-            if !self.is_mine(run.folder.as_deref()) {
-                continue;
-            }
             let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
             let entries = log.entries(Span::ALL).await?;
             let removed = log.removed_in(&entries).await?.checkpoints;
+            let mut roots = HashMap::new();
             for entry in entries {
-                let moment = moment(&log, &entry).await?;
-                moments.extend(moment.map(|moment| Moment { removed: removed.contains(&entry.seq), ..moment }));
+                let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { continue };
+                let checkpoint = CheckpointRef { run: run.id.clone(), seq: entry.seq };
+                match moment(&log, &entry).await? {
+                    Some(moment) => {
+                        roots.insert(part.root, checkpoint);
+                        timeline.moments.push(Moment { removed: removed.contains(&entry.seq), ..moment });
+                    }
+                    None => drop(roots.get(&part.root).map(|from| timeline.carried.insert(checkpoint, from.clone()))),
+                }
             }
         }
-        moments.sort_by(|a: &Moment, b| (a.at, &a.checkpoint).cmp(&(b.at, &b.checkpoint)));
-        let mut timeline = Timeline { moments, ..Timeline::default() };
-        timeline.find_ends(|run| self.is_live(run));
+        timeline.moments.sort_by(|a, b| (a.record.moment, &a.checkpoint).cmp(&(b.record.moment, &b.checkpoint)));
+        timeline.head = kept.unwrap_or_else(|| timeline.moments.last().map_or(0, |newest| newest.record.moment));
+        timeline.find_closed();
+        let mut driven = HashSet::new();
+        for run in timeline.unclosed() {
+            if self.is_driven(&run).await? {
+                driven.insert(run);
+            }
+        }
+        timeline.find_ends(&driven);
         Ok(timeline)
     }
-
-    /// The newest checkpoint of the folder's files.
-    #[boxed]
-    pub async fn newest(&self) -> Result<Option<Moment>, WorkspaceError> {
-        let mut newest: Option<Moment> = None;
-        for run in self.runs().await? {
-            // No entry is newer than its run, and the runs come newest first.
-            if newest.as_ref().is_some_and(|newest| newest.at > run.updated_at) {
-                break;
-            }
-            if !self.is_mine(run.folder.as_deref()) {
-                continue;
-            }
-            let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
-            let mut to = log.head().seq;
-            // Whatever removes a checkpoint comes after it, and so is met first.
-            let mut removed = std::collections::BTreeSet::new();
-            // Mostly it is the very last, which isn't in a segment yet.
-            for size in std::iter::once(1).chain(std::iter::repeat(16)) {
-                let page = log.entries(Span { to, ..Span::newest(size) }).await?;
-                let oldest = page.last().map(|entry| entry.seq);
-                let mut found = None;
-                removed.extend(log.removed_in(&page).await?.checkpoints);
-                for entry in page.iter().filter(|entry| !removed.contains(&entry.seq)) {
-                    found = moment(&log, entry).await?;
-                    if found.is_some() {
-                        break;
-                    }
-                }
-                let better = |found: &Moment| newest.as_ref().is_none_or(|newest| found.at >= newest.at);
-                match (found, oldest.and_then(|oldest| oldest.0.checked_sub(1))) {
-                    (Some(found), _) => {
-                        if better(&found) {
-                            newest = Some(found);
-                        }
-                        break;
-                    }
-                    (None, Some(before)) => to = piton_types::Seq(before),
-                    (None, None) => break,
-                }
-            }
-        }
-        Ok(newest)
-    }
-
-    async fn runs(&self) -> Result<Vec<RunSummary>, WorkspaceError> {
-        Ok(self.store().list(RunQuery::default()).await?)
-    }
-
-    /// Whether a process holds the run's bracket open.
-    pub fn is_live(&self, run: &RunId) -> bool {
-        let path = self.0.options.state.join(format!("live-{run}"));
-        File::open(path).is_ok_and(|file| file.try_lock_shared().is_err())
-    }
-
-    /// Says that this process works for `run` until the answer is dropped.
-    pub fn live(&self, run: &RunId) -> Result<Live, WorkspaceError> {
-        let path = self.0.options.state.join(format!("live-{run}"));
-        let fail = |error| WorkspaceError::file("lock", &path, error);
-        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
-        file.lock().map_err(fail)?;
-        Ok(Live { path, _file: file })
-    }
 }
 
-/// A run that is at work in the folder.
-#[derive(Debug)]
-pub struct Live {
-    path: std::path::PathBuf,
-    _file: File,
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        // Nobody is hurt by one that stays: it isn't locked.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// What an entry says of the files, if it does.
+/// What an entry says of the files, if it is about them. An entry that only carries the files of an earlier one on has
+/// no record, and is no moment of the folder.
 pub(crate) async fn moment(log: &RunLog, entry: &SealedEntry) -> Result<Option<Moment>, WorkspaceError> {
     let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
+    let Ok(record) = from_value::<Record>(log.body(entry).await?) else { return Ok(None) };
     let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
     let snapshot: Snapshot = from_value(log.load(part).await?).map_err(|error| {
         piton_store::StoreError::corrupt(format!("the snapshot of {checkpoint}"), error.to_string())
     })?;
-    let record = from_value(log.body(entry).await?).ok();
     Ok(Some(Moment { checkpoint, at: entry.at, label: entry.label.clone(), record, snapshot, removed: false }))
 }
 
 impl Timeline {
-    /// Where a checkpoint is.
+    /// Where a checkpoint is. One that only carries the files of an earlier one on is where that one is.
     pub fn find(&self, checkpoint: &CheckpointRef) -> Option<usize> {
+        let checkpoint = self.carried.get(checkpoint).unwrap_or(checkpoint);
         self.moments.iter().position(|moment| moment.checkpoint == *checkpoint)
     }
 
-    /// A bracket that nobody closed and nobody holds ended with the last that its run said.
-    fn find_ends(&mut self, is_live: impl Fn(&RunId) -> bool) {
+    /// The brackets that were closed.
+    fn find_closed(&mut self) {
         let closed = self.moments.iter().enumerate().filter_map(|(end, moment)| match moment.role() {
             Role::Closed { since, .. } => Some((self.find(since)?, end)),
             Role::Dropped { since } => self.find(since).map(|start| (start, start)),
             _ => None,
         });
         self.ends = closed.collect();
+    }
+
+    /// The runs with a session and a bracket that was not closed: those whose holder matters. An agent that reports
+    /// says nothing when its user interrupts a tool, so what changed after its last report may be the user's,
+    /// whether the agent lives or not.
+    fn unclosed(&self) -> HashSet<RunId> {
+        let sessions: HashSet<&RunId> =
+            self.moments.iter().filter(|moment| moment.begins_session()).map(|moment| &moment.checkpoint.run).collect();
+        let open = self
+            .moments
+            .iter()
+            .enumerate()
+            .filter(|(place, moment)| matches!(moment.role(), Role::Opened) && !self.ends.contains_key(place));
+        open.map(|(_, moment)| &moment.checkpoint.run).filter(|run| sessions.contains(run)).cloned().collect()
+    }
+
+    /// A bracket that was not closed, of a run that no process drives, ended with the last that its run said.
+    fn find_ends(&mut self, driven: &HashSet<RunId>) {
         for place in 0..self.moments.len() {
             let moment = &self.moments[place];
             let run = &moment.checkpoint.run;
             if !matches!(moment.role(), Role::Opened) || self.ends.contains_key(&place) {
                 continue;
             }
-            let is_held = is_live(run);
+            let is_held = driven.contains(run);
             if let Some(last) = self.last_of_session(place, is_held) {
                 self.killed.insert(place, last);
             }
@@ -215,8 +174,8 @@ impl Timeline {
         }
     }
 
-    /// How far a session got that nobody closed, if it was killed: nobody holds it, or its run has begun another one
-    /// since. The brackets of tools don't count, since those of reports are held by nobody.
+    /// How far a session got that was not closed, if it was killed: no process drives its run, or the run has begun
+    /// another session since.
     fn last_of_session(&self, place: usize, is_held: bool) -> Option<usize> {
         if !self.moments[place].begins_session() {
             return None;
@@ -235,7 +194,7 @@ impl Timeline {
     }
 
     /// The place of the last checkpoint that a session made, if the moment at `place` began it and it was killed; that
-    /// place itself if it made none. What changed later is nobody's but the user's, as far as anybody can tell.
+    /// place itself if it made none. What changed later may be the user's, and counts as such.
     pub fn killed_at(&self, place: usize) -> Option<usize> {
         self.killed.get(&place).copied()
     }

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use piton_log::{ContentReader, NewRun, RunLog};
+use piton_log::{ContentReader, RunLog};
+use piton_runtime::{Context, LeaseOptions, LeaseWatch, RunError, Standing as Holding, folder_log};
 use piton_store::{Store, StoreError};
-use piton_types::{Clock, Durability, Queued, RunId, RunKind, RunState, RunStatus, Timestamp, Value, to_value};
+use piton_types::{RunId, Timestamp};
 use tokio::runtime::Handle;
 
 use crate::cache::Binding;
@@ -53,7 +54,7 @@ pub struct Workspace(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) context: Context,
     pub(crate) root: PathBuf,
     pub(crate) folder: OwnedFd,
     pub(crate) binding: Binding,
@@ -65,12 +66,8 @@ pub(crate) struct Inner {
 
 impl Workspace {
     /// A workspace in `root`, an absolute path that is no link.
-    pub fn open(
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-        root: &Path,
-        options: WorkspaceOptions,
-    ) -> Result<Self, WorkspaceError> {
+    pub fn open(context: &Context, root: &Path, options: WorkspaceOptions) -> Result<Self, WorkspaceError> {
+        let (store, context) = (Arc::clone(&context.store), context.clone());
         let refuse = |reason| Err(WorkspaceError::Root { root: root.to_owned(), reason });
         if !root.is_absolute() {
             return refuse("not an absolute path");
@@ -113,7 +110,7 @@ impl Workspace {
             root: (stat.dev, stat.ino),
         };
         let (root, nodes, threads) = (root.to_owned(), Arc::default(), Threads::new(root.to_owned()));
-        Ok(Self(Arc::new(Inner { store, clock, root, folder, binding, own, options, nodes, threads })))
+        Ok(Self(Arc::new(Inner { store, context, root, folder, binding, own, options, nodes, threads })))
     }
 
     /// The folder.
@@ -154,35 +151,33 @@ impl Workspace {
         self.0.root.to_string_lossy().into_owned()
     }
 
-    /// Whether a run that names this folder was made in it, wherever it was then.
-    pub(crate) fn is_mine(&self, folder: Option<&str>) -> bool {
-        let is = |path: &PathBuf| Some(&*path.to_string_lossy()) == folder;
-        is(&self.0.root) || self.0.options.before.iter().any(is)
+    /// The folder under all the names by which runs know it: where it is, and where it was before it was moved.
+    pub(crate) fn folder_names(&self) -> Vec<String> {
+        let mut names = vec![self.folder_text()];
+        names.extend(self.0.options.before.iter().map(|path| path.to_string_lossy().into_owned()));
+        names
     }
 
-    /// Opens the log of a run, and makes the folder's own if there is none.
+    /// What runs of this folder need from outside.
+    pub(crate) fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Whether a living process drives a run.
+    pub async fn is_driven(&self, run: &RunId) -> Result<bool, WorkspaceError> {
+        match LeaseWatch::default().look(self.context(), run, LeaseOptions::default().ttl).await {
+            Err(RunError::Store(StoreError::NotFound { .. })) => Ok(false),
+            standing => Ok(standing? == Holding::Held),
+        }
+    }
+
+    /// Opens the log of a run, and creates the folder's own if there is none.
     pub(crate) async fn log(&self, run: &RunId) -> Result<RunLog, WorkspaceError> {
-        let store = &self.0.store;
-        if store.summary(run).await?.is_some() || *run != self.run() {
-            return Ok(RunLog::open(Arc::clone(store), run).await?);
+        if *run != self.run() {
+            return Ok(RunLog::open(Arc::clone(self.store()), run).await?);
         }
         let name = self.0.root.file_name().map_or_else(|| "/".into(), |name| name.to_string_lossy());
-        let at = self.now();
-        let created =
-            RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input: Value::Null });
-        let new = NewRun {
-            name: format!("files of {name}"),
-            kind: RunKind::Workspace,
-            status: RunStatus::InProgress,
-            folder: Some(self.folder_text()),
-            body: to_value(&created).expect("a state is a value"),
-            durability: Durability::Relaxed,
-            ..NewRun::new(run.clone(), at)
-        };
-        match RunLog::create(Arc::clone(store), new).await {
-            Err(StoreError::Conflict { .. }) => Ok(RunLog::open(Arc::clone(store), run).await?),
-            other => Ok(other?),
-        }
+        Ok(folder_log(self.context(), run, &format!("files of {name}"), &self.folder_text()).await?)
     }
 
     /// Takes the right to change the folder, or waits for it.
@@ -215,19 +210,8 @@ impl Workspace {
         StoredNodes::new(self.reader(), Arc::clone(&self.0.nodes))
     }
 
-    /// The time of the next checkpoint: later than that of any other of this folder, whatever its run, so that
-    /// they have an order. Only to be asked by whoever has the lock.
-    pub(crate) fn next_moment(&self) -> Timestamp {
-        let path = self.0.options.state.join("moment");
-        let last = std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<i64>().ok());
-        let next = self.now().max(Timestamp::from_millis(last.map_or(i64::MIN, |last| last.saturating_add(1))));
-        // If it can't be kept, the clock alone decides.
-        let _ = std::fs::write(&path, next.as_millis().to_string());
-        next
-    }
-
     pub(crate) fn now(&self) -> Timestamp {
-        self.0.clock.now()
+        self.0.context.clock.now()
     }
 
     /// Where a restore that is under way is marked.

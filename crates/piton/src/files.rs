@@ -47,7 +47,8 @@ impl FileChanges {
             moment.checkpoint.run == whole.checkpoint.run && moment.checkpoint.seq <= whole.checkpoint.seq
         };
         let first = timeline.moments.iter().find(of_run);
-        let last = timeline.moments.iter().rfind(of_run);
+        let carried = timeline.find(&whole.checkpoint).map(|place| &timeline.moments[place]);
+        let last = carried.or_else(|| timeline.moments.iter().rfind(of_run));
         Ok(first.zip(last).map(|(first, last)| (last.checkpoint.clone(), last.snapshot, first.snapshot)))
     }
 
@@ -59,7 +60,7 @@ impl FileChanges {
     async fn put_back(&self, known: Known) -> Result<(), WorkspaceError> {
         let selection = Selection { only: vec![known.path], not: Vec::new() };
         let options = RestoreOptions { selection, exact: true, ..RestoreOptions::default() };
-        self.workspace.restore(&Goal::Checkpoint(known.checkpoint), &options, &Arc::default()).await?;
+        self.workspace.restore_to(&Goal::Checkpoint(known.checkpoint), &options, &Arc::default()).await?;
         Ok(())
     }
 

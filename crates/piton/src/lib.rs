@@ -114,8 +114,8 @@ pub use piton_runtime::{
     LastStep, LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Pager, PastEntry,
     PastStep, Probed, QuestionRecord, Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope,
     Standing, StartAt, StepDone, StepError, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom,
-    Totals, Turn, Uncertain, UndoneEffect, Wait, Waits, WholeHistory, Witness, answer, cancel, fork, fork_into,
-    listen_for_nudges, liveness, process, roll_back, stop, this_process, undone_effects,
+    Totals, Turn, Uncertain, UndoneEffect, Wait, Waits, WholeHistory, Witness, answer, calling_program, cancel, fork,
+    fork_into, listen_for_nudges, liveness, process, roll_back, stop, this_process, undone_effects,
 };
 pub use piton_runtime::{
     AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,

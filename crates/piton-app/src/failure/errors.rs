@@ -166,6 +166,9 @@ impl From<WorkspaceError> for Failure {
         match &error {
             WorkspaceError::Root { .. } => failure(FailureKind::Refused)
                 .hint("go to the folder that you mean, or say `--force` if you really mean this one."),
+            WorkspaceError::Outdated { .. } => {
+                failure(FailureKind::Refused).hint("nothing was written; say it again to see what would be done now.")
+            }
             WorkspaceError::Conflicts { conflicts } => {
                 let mut text = failure(FailureKind::Refused);
                 for conflict in conflicts.iter().take(20) {

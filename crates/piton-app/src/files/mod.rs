@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use piton::SystemClock;
+use piton::Context;
 use piton::workspace::{Progress, Workspace, WorkspaceError, WorkspaceOptions};
 use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
 
@@ -72,7 +72,7 @@ pub async fn open(app: &App, store: &Arc<dyn Store>, capture: Capture) -> Result
         before: residence.before().to_vec(),
     };
     let store = watching(app, store)?;
-    let workspace = Workspace::open(store, Arc::new(SystemClock::new()), root, options)?;
+    let workspace = Workspace::open(&Context::system(store), root, options)?;
     if let Some(recovered) = watched(app, async |progress| workspace.recover(&progress).await).await? {
         app.warn(&format!("a restore that was cut short has been finished: {}", recovered.restore));
         for (path, why) in &recovered.left {

@@ -5,8 +5,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use piton::workspace::{
-    Ask, ConflictResolution, Goal, ModelResolver, ModelResolverOptions, Plan, RelPath, Resolver, RestoreKind,
-    RestoreOptions, Selection, TextDiff, Workspace,
+    Ask, ConflictResolution, Goal, ModelResolver, ModelResolverOptions, RelPath, Resolver, RestoreOptions, RestorePlan,
+    Selection, TextDiff, Timeline, Workspace,
 };
 use piton_store::Store;
 use piton_types::CheckpointRef;
@@ -71,22 +71,27 @@ pub struct Restoring {
     store: Arc<dyn Store>,
     /// The folder.
     pub workspace: Workspace,
+    timeline: Timeline,
     pub(super) goal: Goal,
     options: RestoreOptions,
 }
 
 /// What a change of files will do.
 pub struct Previewed {
-    /// For what.
-    pub kind: RestoreKind,
-    /// The plan.
-    pub plan: Plan,
+    /// The plan: [`Restoring::carry_out`] does just that.
+    pub planned: RestorePlan,
 }
 
 impl Restoring {
     /// A change with this goal.
-    pub(super) fn new(store: Arc<dyn Store>, workspace: Workspace, goal: Goal, options: RestoreOptions) -> Self {
-        Self { store, workspace, goal, options }
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        workspace: Workspace,
+        timeline: Timeline,
+        goal: Goal,
+        options: RestoreOptions,
+    ) -> Self {
+        Self { store, workspace, timeline, goal, options }
     }
 
     /// Files back to a checkpoint.
@@ -123,7 +128,8 @@ impl Restoring {
             times: selected.times,
             ..conflicts.options(app)?
         };
-        Ok((Self::new(store, workspace, Goal::Checkpoint(checkpoint.clone()), options), checkpoint))
+        let timeline = workspace.timeline().await?;
+        Ok((Self::new(store, workspace, timeline, Goal::Checkpoint(checkpoint.clone()), options), checkpoint))
     }
 
     /// The checkpoint of the folder that a short id means, as chat front ends name it. Nothing is asked; only files are
@@ -134,27 +140,25 @@ impl Restoring {
         let timeline = workspace.timeline().await?;
         let found = timeline.find_short(id).map_err(|error| Failure::fixable(clean(&error.to_string())))?.clone();
         let options = RestoreOptions { resolution: ConflictResolution::Merge, ..RestoreOptions::files_only() };
-        Ok(Self::new(store, workspace, Goal::Checkpoint(found), options))
+        Ok(Self::new(store, workspace, timeline, Goal::Checkpoint(found), options))
     }
 
     /// What it will do.
     pub async fn preview(&self, app: &App) -> Result<Previewed, Failure> {
-        let previewed =
-            watched(app, async |progress| self.workspace.preview_restore(&self.goal, &self.options, &progress).await);
-        let (kind, plan) = previewed.await?;
-        Ok(Previewed { kind, plan })
+        let (workspace, goal, options) = (&self.workspace, &self.goal, &self.options);
+        let planning = async |progress| workspace.plan_restore(&self.timeline, goal, options, &progress).await;
+        Ok(Previewed { planned: watched(app, planning).await? })
     }
 
-    /// Carries it out, and does what is due in the store.
-    pub async fn carry_out(&self, app: &App) -> Result<RestoredView, Failure> {
-        let result =
-            watched(app, async |progress| self.workspace.restore(&self.goal, &self.options, &progress).await).await?;
-        Ok(RestoredView::from(&result))
+    /// Carries out what was shown, or refuses because the folder changed since; and does what is due in the store.
+    pub async fn carry_out(&self, app: &App, previewed: Previewed) -> Result<RestoredView, Failure> {
+        let restoring = async |progress| self.workspace.restore(previewed.planned, &progress).await;
+        Ok(RestoredView::from(&watched(app, restoring).await?))
     }
 
     /// Ends it, carried out or not.
     pub async fn close(self, app: &App) -> Result<(), Failure> {
-        keeping::in_passing(app, &self.store, Some(&self.workspace)).await;
+        keeping::in_passing(app, &self.store).await;
         Ok(self.store.close().await?)
     }
 }
@@ -162,23 +166,23 @@ impl Restoring {
 impl Previewed {
     /// Whether nothing keeps it from being carried out.
     pub fn is_free(&self) -> bool {
-        self.plan.conflicts.is_empty()
+        self.planned.plan.conflicts.is_empty()
     }
 
     /// The plan with the lines of its texts, of the first `most` paths.
     pub async fn view(&self, workspace: &Workspace, most: usize) -> Result<RestorePlanView, Failure> {
-        let mut view = RestorePlanView::of(&self.kind, &self.plan);
-        for (change, shown) in self.plan.changes.iter().zip(&mut view.changes).take(most) {
-            *shown = PlannedView::of(change, workspace.line_delta(&self.plan, change).await?);
+        let mut view = RestorePlanView::of(&self.planned.kind, &self.planned.plan);
+        for (change, shown) in self.planned.plan.changes.iter().zip(&mut view.changes).take(most) {
+            *shown = PlannedView::of(change, workspace.line_delta(&self.planned.plan, change).await?);
         }
         Ok(view)
     }
 
     /// What a model made of two versions, by path: a person should agree only to what was seen.
     pub fn resolved(&self, workspace: &Workspace) -> Vec<(String, String)> {
-        let resolved = self.plan.changes.iter().filter(|change| change.resolved);
+        let resolved = self.planned.plan.changes.iter().filter(|change| change.resolved);
         let texts = resolved.filter_map(|change| {
-            let text = self.plan.merged_text(change)?;
+            let text = self.planned.plan.merged_text(change)?;
             let now = workspace.read_now(&change.path).unwrap_or_default();
             Some((change.path.to_string(), TextDiff::compute(&now, text).to_string()))
         });

@@ -83,7 +83,7 @@ pub async fn save(app: &App, message: String, capture: Capture) -> Result<SavedV
     keeping::make_room(app, &store, &workspace).await;
     let record = Record::manual(message);
     let saved = watched(app, async |progress| workspace.save(record, &progress).await).await?;
-    keeping::in_passing(app, &store, Some(&workspace)).await;
+    keeping::in_passing(app, &store).await;
     store.close().await?;
     Ok(SavedView::from(&saved))
 }

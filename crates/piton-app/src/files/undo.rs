@@ -45,14 +45,15 @@ impl Restoring {
                  later may be yours and stays"
             ));
         }
-        Ok(Self::new(store, workspace, Goal::Undo(operation), conflicts.options(app)?))
+        Ok(Self::new(store, workspace, timeline, Goal::Undo(operation), conflicts.options(app)?))
     }
 
     /// Takes back the last undo.
     pub async fn redo(app: &App, conflicts: &Conflicts, capture: Capture) -> Result<Self, Failure> {
         let store = app.store().await?;
         let workspace = open(app, &store, capture).await?;
-        Ok(Self::new(store, workspace, Goal::Redo, conflicts.options(app)?))
+        let timeline = workspace.timeline().await?;
+        Ok(Self::new(store, workspace, timeline, Goal::Redo, conflicts.options(app)?))
     }
 }
 

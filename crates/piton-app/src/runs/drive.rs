@@ -181,7 +181,7 @@ impl Driving {
                 *error = secrecy.shown(error);
             }
         }
-        keeping::in_passing(app, &self.store, None).await;
+        keeping::in_passing(app, &self.store).await;
         self.store.close().await?;
         Ok(outcome)
     }

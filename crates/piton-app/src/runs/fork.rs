@@ -180,7 +180,8 @@ async fn fork_into_folder(
     let timeline = workspace.timeline().await?;
     // The files as they were then: of the run itself, or else of the folder.
     let own = |moment: &&Moment| moment.checkpoint.run == at.run && moment.checkpoint.seq <= at.seq;
-    let Some(moment) = timeline.moments.iter().rfind(own) else {
+    let found = timeline.find(&at).map(|place| &timeline.moments[place]);
+    let Some(moment) = found.or_else(|| timeline.moments.iter().rfind(own)) else {
         return Err(Failure::fixable(format!("run {} has no checkpoint of files by {at}", at.run))
             .hint("`piton log --checkpoints` shows which do; `piton save` makes one."));
     };

@@ -102,7 +102,7 @@ async fn dead(app: &App, store: &Arc<dyn Store>, waits: bool) -> Result<HashSet<
         context.clock.sleep(ttl).await;
         runs = stalled(&context, &mut watch, ttl).await?;
     }
-    Ok(runs.found.into_iter().map(|stalled| stalled.run.id).collect())
+    Ok(runs.found.into_iter().map(|run| run.id).collect())
 }
 
 #[derive(Default)]

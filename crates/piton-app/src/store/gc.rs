@@ -48,7 +48,7 @@ impl Collecting {
         };
         let grace = if now || over || disk_of_is_full(&*store) { Duration::ZERO } else { GRACE };
         let rules = change(rules(&*store).await?);
-        let planning = with_keeper(&store, workspace.as_ref(), rules.clone(), grace, async |keeper| {
+        let planning = with_keeper(&store, rules.clone(), grace, async |keeper| {
             if over { keeper.plan_for_space().await } else { keeper.plan().await }
         });
         let retained = app.through_stores("looking for what needn't be kept", planning).await?;
@@ -75,9 +75,8 @@ impl Collecting {
             set_rules(&*store, &rules).await?;
         }
         let before = store.usage().await?.bytes;
-        let carrying_out = with_keeper(&store, workspace.as_ref(), rules, grace, async |keeper| {
-            keeper.carry_out(&retained, Bounds::NONE).await
-        });
+        let carrying_out =
+            with_keeper(&store, rules, grace, async |keeper| keeper.carry_out(&retained, Bounds::NONE).await);
         let kept = app.through_stores("giving space back", carrying_out).await?;
         let budget = match &workspace {
             Some(workspace) => Some(workspace.budget().await?),

@@ -9,11 +9,9 @@ use piton::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past, rules};
 use piton::workspace::{SnapshotReach, Workspace};
 use piton::{Context, Retention};
 use piton_store::{Store, StoreError};
-use piton_types::RunId;
 
 use crate::app::App;
-use crate::files::Capture;
-use crate::{files, words};
+use crate::words;
 
 /// How long a command that was asked for something else may take for it.
 const IN_PASSING: Duration = Duration::from_millis(300);
@@ -36,14 +34,12 @@ pub fn disk_is_full(path: &Path) -> bool {
 /// Does something with a keeper of the store, by these rules.
 pub async fn with_keeper<T>(
     store: &Arc<dyn Store>,
-    workspace: Option<&Workspace>,
     policy: Retention,
     grace: Duration,
     work: impl AsyncFnOnce(&Keeper<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let context = Context::system(Arc::clone(store));
-    let is_live = |run: &RunId| workspace.is_some_and(|workspace| workspace.is_live(run));
-    work(&Keeper { context: &context, policy, grace, reach: &SnapshotReach, is_live: &is_live }).await
+    work(&Keeper { context: &context, policy, grace, reach: &SnapshotReach }).await
 }
 
 /// Whether the disk that holds a store is nearly full.
@@ -52,7 +48,7 @@ pub fn disk_of_is_full(store: &dyn Store) -> bool {
 }
 
 /// Does what is due, after a command that wrote something. Whatever goes wrong is said and no reason to fail.
-pub async fn in_passing(app: &App, store: &Arc<dyn Store>, workspace: Option<&Workspace>) {
+pub async fn in_passing(app: &App, store: &Arc<dyn Store>) {
     let due = async || -> Result<Option<Kept>, StoreError> {
         if !store.capabilities().upkeep {
             return Ok(None);
@@ -61,14 +57,9 @@ pub async fn in_passing(app: &App, store: &Arc<dyn Store>, workspace: Option<&Wo
         if !full && !is_due(&**store, app.now()).await? {
             return Ok(None);
         }
-        // Who knows the folder knows which of its sessions are at work.
-        let opened = match workspace {
-            Some(_) => None,
-            None => files::open(app, store, Capture::default()).await.ok(),
-        };
         let bounds = Bounds { time: IN_PASSING, bytes: 64 << 20 };
         let grace = if full { Duration::ZERO } else { GRACE };
-        let kept = with_keeper(store, workspace.or(opened.as_ref()), rules(&**store).await?, grace, async |keeper| {
+        let kept = with_keeper(store, rules(&**store).await?, grace, async |keeper| {
             keeper.carry_out(&keeper.plan().await?, bounds).await
         });
         kept.await.map(Some)
@@ -89,7 +80,7 @@ pub async fn make_room(app: &App, store: &Arc<dyn Store>, workspace: &Workspace)
             return Ok(None);
         }
         let bounds = Bounds { time: FOR_SPACE, ..Bounds::NONE };
-        let kept = with_keeper(store, Some(workspace), rules(&**store).await?, Duration::ZERO, async |keeper| {
+        let kept = with_keeper(store, rules(&**store).await?, Duration::ZERO, async |keeper| {
             let kept = keeper.carry_out(&keeper.plan().await?, bounds).await?;
             if store.usage().await?.bytes + kept.bytes <= used {
                 return Ok(kept);

@@ -103,12 +103,13 @@ async fn it_saves_restores_and_undoes() {
     let plan = json(&previewed.view(&restoring.workspace, usize::MAX).await.unwrap());
     assert_eq!(plan["changes"], json!([{"path": "notes.txt", "action": "write", "added": 0, "removed": 1}]));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n", "a plan changes nothing");
-    restoring.carry_out(&app).await.unwrap();
+    restoring.carry_out(&app, previewed).await.unwrap();
     restoring.close(&app).await.unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
 
     let undoing = Restoring::undo(&app, None, &conflicts(), Capture::default()).await.unwrap();
-    let undone = undoing.carry_out(&app).await.unwrap();
+    let previewed = undoing.preview(&app).await.unwrap();
+    let undone = undoing.carry_out(&app, previewed).await.unwrap();
     undoing.close(&app).await.unwrap();
     assert!(undone.is_undo && undone.files_restored == 1);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");

@@ -86,7 +86,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     let rolled_back = if code != 0 && arguments.rollback_on_failure && end.before.tree != end.after.tree {
         let goal = Goal::Undo(Some(end.closed.clone()));
         let options = RestoreOptions::default();
-        Some(watched(session, async |progress| workspace.restore(&goal, &options, &progress).await).await?)
+        Some(watched(session, async |progress| workspace.restore_to(&goal, &options, &progress).await).await?)
     } else {
         None
     };
@@ -95,7 +95,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     if let Some(severity) = tracker.pending() {
         session.output.warn(&format!("the repository moved meanwhile ({severity}); `piton drift` says how"));
     }
-    keeping::in_passing(session, &store, Some(&workspace)).await;
+    keeping::in_passing(session, &store).await;
     store.close().await?;
     Ok(Exit::Of(code))
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use piton_app::runs::list::{ListRuns, Which, list};
 use piton_app::views::run::ListedRun;
+use piton_types::RunKind;
 
 use crate::arguments::Ls;
 use crate::failure::{Exit, Failure};
@@ -58,8 +59,9 @@ fn show(session: &Session, which: Which, runs: &[ListedRun]) -> Result<(), Failu
     let output = &session.output;
     output.data(&table.render(output.width()))?;
     if let Some(listed) = runs.iter().find(|listed| listed.stalled) {
-        let id = &listed.run.id;
-        output.note(&format!("the process that drove a stalled run is dead: `piton resume {id}` goes on with it"));
+        let (id, is_guard) = (&listed.run.id, listed.run.kind == RunKind::Guard);
+        let (verb, what) = if is_guard { ("undo", "takes back what it did") } else { ("resume", "goes on with it") };
+        output.note(&format!("the process that drove a stalled run is dead: `piton {verb} {id}` {what}"));
     }
     Ok(())
 }

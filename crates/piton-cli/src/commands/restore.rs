@@ -64,25 +64,21 @@ pub(crate) async fn carry_out(
     change: &Change,
     note: bool,
 ) -> Result<Exit, Failure> {
-    // With `--yes` the plan would only be made twice.
-    let look = change.dry_run || !change.yes;
-    if look {
-        let previewed = restoring.preview(session).await?;
-        if change.dry_run {
-            let plan = previewed.view(&restoring.workspace, usize::MAX).await?;
-            show_plan(session, &restoring, &plan, true)?;
-            restoring.close(session).await?;
-            return Ok(if previewed.is_free() { Exit::Done } else { Exit::Refused });
-        }
-        if previewed.is_free() && !previewed.plan.changes.is_empty() {
-            if !session.output.is_json() {
-                show_plan(session, &restoring, &previewed.view(&restoring.workspace, NAMED).await?, false)?;
-            }
-            confirm(session, &restoring, &previewed)?;
-        }
+    let previewed = restoring.preview(session).await?;
+    if change.dry_run {
+        let plan = previewed.view(&restoring.workspace, usize::MAX).await?;
+        show_plan(session, &restoring, &plan, true)?;
+        restoring.close(session).await?;
+        return Ok(if previewed.is_free() { Exit::Done } else { Exit::Refused });
     }
-    let restored = restoring.carry_out(session).await?;
-    say(session, &restored, look)?;
+    if !change.yes && previewed.is_free() && !previewed.planned.plan.changes.is_empty() {
+        if !session.output.is_json() {
+            show_plan(session, &restoring, &previewed.view(&restoring.workspace, NAMED).await?, false)?;
+        }
+        confirm(session, &restoring, &previewed)?;
+    }
+    let restored = restoring.carry_out(session, previewed).await?;
+    say(session, &restored, !change.yes)?;
     if note && !session.output.is_json() && !restored.note.is_empty() {
         session.output.data(&format!("\n{}", restored.note.lines().map(clean).collect::<Vec<_>>().join("\n")))?;
     }
@@ -105,7 +101,7 @@ fn confirm(session: &Session, restoring: &Restoring, previewed: &Previewed) -> R
         }
         return Ok(());
     }
-    match answer(&format!("change {} paths? [y/N] ", previewed.plan.changes.len())).as_deref() {
+    match answer(&format!("change {} paths? [y/N] ", previewed.planned.plan.changes.len())).as_deref() {
         Some("y" | "Y" | "yes") => Ok(()),
         _ => Err(Failure::fixable("nothing was changed")),
     }
@@ -166,7 +162,7 @@ fn say(session: &Session, restored: &RestoredView, shown: bool) -> Result<(), Fa
 /// Asks on the terminal, if there is one.
 struct Terminal {
     has_resolver: bool,
-    /// What was said about a conflict holds for the plan that is shown and for the one that is carried out.
+    /// What was said about a conflict holds however often the plan has to be made.
     said: Mutex<Vec<(Contested, ConflictResolution)>>,
 }
 

@@ -19,6 +19,28 @@ pub(crate) fn process(pid: u32) -> Option<Holder> {
     Some(Holder { host: host(), boot: boot(), pid, started: started(pid)? })
 }
 
+/// What commands are handed to between a program and what it starts. A shell lives as long as the command alone.
+const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "env"];
+
+/// The nearest ancestor of this process that is no shell.
+pub(crate) fn calling_program() -> Option<Holder> {
+    let (_, mut pid) = name_and_parent(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    loop {
+        let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        if !SHELLS.contains(&name.as_str()) {
+            return process(pid).filter(|_| pid > 1);
+        }
+        pid = parent;
+    }
+}
+
+/// Fields 2 and 4 of a `stat` line.
+fn name_and_parent(stat: &str) -> Option<(String, u32)> {
+    let (before, rest) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    Some((name.to_owned(), rest.split_ascii_whitespace().nth(1)?.parse().ok()?))
+}
+
 /// Whether the process `pid` that started at `started` is running, in this boot and pid namespace.
 /// `None` if that can't be found out.
 pub(crate) fn is_running(pid: u32, started_then: u64) -> Option<bool> {
@@ -88,6 +110,7 @@ mod tests {
         let stat =
             |state: &str| format!("42 (a) b (c d)) {state} 1 42 42 0 -1 4194304 1 0 0 0 1 2 3 4 20 0 1 0 98765 1 2");
         assert_eq!(parse_stat(&stat("S")), Some(98_765));
+        assert_eq!(name_and_parent(&stat("S")), Some(("a) b (c d)".to_owned(), 1)));
         assert_eq!(parse_stat(&stat("Z")), None, "a zombie drives nothing");
         assert_eq!(parse_stat("42 (x"), None);
         assert_eq!(parse_stat(""), None);

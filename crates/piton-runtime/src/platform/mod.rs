@@ -7,9 +7,9 @@
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{is_running, nudge, process, since_boot, this_process};
+pub(crate) use linux::{calling_program, is_running, nudge, process, since_boot, this_process};
 
 #[cfg(any(not(target_os = "linux"), test))]
 mod other;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::{is_running, nudge, process, since_boot, this_process};
+pub(crate) use other::{calling_program, is_running, nudge, process, since_boot, this_process};

@@ -22,6 +22,11 @@ pub(crate) const fn process(_pid: u32) -> Option<Holder> {
 }
 
 /// Never known.
+pub(crate) const fn calling_program() -> Option<Holder> {
+    None
+}
+
+/// Never known.
 pub(crate) const fn is_running(_pid: u32, _started: u64) -> Option<bool> {
     None
 }
@@ -41,7 +46,7 @@ mod tests {
     #[test]
     fn a_process_stays_itself_and_nobody_is_declared_dead() {
         assert_eq!(this_process(), this_process());
-        assert_eq!((process(1), is_running(1, 1)), (None, None));
+        assert_eq!((process(1), calling_program(), is_running(1, 1)), (None, None, None));
         assert_eq!(since_boot(), None);
         nudge(1, 1);
     }

@@ -33,6 +33,6 @@ pub use examine::{Examined, Recovery, RecoveryError, Stopped};
 pub use notice::ResumeNotice;
 pub use report::{Area, Finding, Severity, ValidationReport};
 pub use required::RequiredFiles;
-pub use stalled::{Stalled, StalledRuns, stalled};
+pub use stalled::{StalledRuns, stalled};
 pub use validate::validate;
 pub use whole::{Damaged, Search, Whole, newest_whole, whole_at};

@@ -40,8 +40,6 @@ pub struct Keeper<'a> {
     pub grace: Duration,
     /// Knows what snapshots of files consist of.
     pub reach: &'a dyn Reach,
-    /// Whether a process is at work for a run, in ways that the store doesn't know of.
-    pub is_live: &'a (dyn Fn(&RunId) -> bool + Sync),
 }
 
 impl std::fmt::Debug for Keeper<'_> {

@@ -179,11 +179,8 @@ impl Keeper<'_> {
         usize::try_from(most).unwrap_or(usize::MAX)
     }
 
-    /// Whether somebody may be at work for the run.
+    /// Whether a process may be at work for the run: its lease says which, and the system whether it lives.
     async fn is_driven(&self, run: &RunSummary) -> Result<bool, StoreError> {
-        if (self.is_live)(&run.id) {
-            return Ok(true);
-        }
         let lease = self.store().lease(&run.id).await?;
         Ok(lease.is_some_and(|lease| liveness(&lease.holder, &self.context.holder) != Liveness::Dead))
     }

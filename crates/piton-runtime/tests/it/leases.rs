@@ -118,9 +118,9 @@ async fn a_run_whose_holder_elsewhere_fell_silent_is_found_stalled() {
     let mut watch = LeaseWatch::default();
     let mut look = async || {
         let runs = stalled(&me, &mut watch, TTL).await.unwrap();
-        (runs.found.into_iter().map(|stalled| stalled.holder.host).collect::<Vec<_>>(), runs.watched)
+        (runs.found.into_iter().map(|run| run.id).collect::<Vec<_>>(), runs.watched)
     };
-    let (nobody, silent) = ((Vec::new(), 1), (vec!["elsewhere".to_owned()], 0));
+    let (nobody, silent) = ((Vec::new(), 1), (vec![run_id()], 0));
     assert_eq!(look().await, nobody);
     clock.advance(TTL - Duration::from_millis(1));
     store.beat(&run_id(), fence, &theirs.holder).await.unwrap();

@@ -454,7 +454,7 @@ async fn stalled_runs_are_found() {
     let over = Run::open(&process(&store), OpenRun { id: Some("over".parse().unwrap()), ..open() }).await.unwrap();
     over.complete(()).await.unwrap();
     let found = stalled(&driven, &mut LeaseWatch::default(), Duration::from_secs(30)).await.unwrap().found;
-    assert_eq!(found.iter().map(|stalled| stalled.run.id.as_str()).collect::<Vec<_>>(), ["a-run"]);
+    assert_eq!(found.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), ["a-run"]);
     drop(alive);
 }
 

@@ -3,7 +3,10 @@
 //! All three are one thing: some of what was done since is taken back, and the rest stays. Everything that
 //! will be overwritten is in the store, durably, before the first file changes; the restore itself is an
 //! entry of the log, so it can be undone like anything else. A restore that is killed is finished by
-//! whoever comes next.
+//! the next process that opens the folder.
+//!
+//! What was shown is what is done: a plan remembers the folder and the history that it was made from, and is refused if
+//! either has changed since.
 
 mod apply;
 mod delta;
@@ -27,7 +30,7 @@ use crate::cache::Cache;
 use crate::record::{Record, RestoreKind, Role};
 use crate::rules::is_rules;
 use crate::scan::Progress;
-use crate::snapshot::{ATTEMPTS, Snapshot, Staged};
+use crate::snapshot::{ATTEMPTS, NewMoment, Snapshot, Staged};
 use crate::timeline::{Maker, Timeline};
 use crate::tree::{Entry, Nodes, Overlay, Parsed, ParsedTimes, TimedEntry, edit, parse_leaves, parse_times};
 use crate::workspace::blocking;
@@ -169,6 +172,31 @@ pub enum Goal {
     Redo,
 }
 
+/// What a restore will do, and what that was worked out from. [`Workspace::restore`] does just that, or nothing.
+#[derive(Debug, Clone)]
+pub struct RestorePlan {
+    /// What it is for.
+    pub kind: RestoreKind,
+    /// What it changes, what it leaves, and what stands in its way.
+    pub plan: Plan,
+    basis: Basis,
+}
+
+/// The folder and its history as a plan knows them.
+#[derive(Debug, Clone)]
+struct Basis {
+    /// The folder.
+    tree: BlobId,
+    /// The newest checkpoint of its history.
+    moment: u64,
+    /// Paths that are hidden and captured all the same, because the restore changes them.
+    forced: HashSet<RelPath>,
+    /// The tree that the files come from.
+    target: BlobId,
+    /// The times beside it, if they are to be put back.
+    times: Option<BlobId>,
+}
+
 /// What a restore did.
 #[derive(Debug, Clone)]
 pub struct RestoreResult {
@@ -250,26 +278,61 @@ impl Route {
 }
 
 impl Workspace {
-    /// What a restore would do (W4). Nothing is stored.
+    /// What a restore will do (W4), with the folder as it is now. Nothing is stored.
     #[boxed]
-    pub async fn preview_restore(
+    pub async fn plan_restore(
         &self,
+        timeline: &Timeline,
         goal: &Goal,
         options: &RestoreOptions,
         progress: &Arc<Progress>,
-    ) -> Result<(RestoreKind, Plan), WorkspaceError> {
+    ) -> Result<RestorePlan, WorkspaceError> {
         self.refuse_unfinished()?;
-        let route = self.route(goal, options).await?;
-        let looked = self.look(progress).await?;
-        let (tree, nodes) = (looked.snapshot.tree, looked.nodes);
-        let kind = route.kind.clone();
-        let plan = self.plan(Arc::new(route), tree, nodes, options).await?;
-        Ok((kind, plan))
+        let route = Arc::new(self.route(timeline, goal, options).await?);
+        let mut forced = HashSet::new();
+        loop {
+            let looked = self.look(&forced, progress).await?;
+            let (tree, nodes) = (looked.snapshot.tree, Arc::new(looked.nodes));
+            let (plan, unseen) = self.plan(&route, tree, nodes, options).await?;
+            if unseen.is_subset(&forced) {
+                let (kind, times) = (route.kind.clone(), route.times.filter(|_| options.times));
+                let basis = Basis { tree, moment: timeline.head, forced, target: route.trees[0], times };
+                return Ok(RestorePlan { kind, plan, basis });
+            }
+            forced.extend(unseen);
+        }
     }
 
-    /// Restores (W5, W6). With conflicts that nobody decided, nothing is written.
+    /// Does what was planned (W5, W6), and nothing else. With conflicts that nobody decided, nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkspaceError::Outdated`] if the folder isn't as it was when the restore was planned: then nothing was
+    /// written, and a new plan says what would be done now.
     #[boxed]
     pub async fn restore(
+        &self,
+        planned: RestorePlan,
+        progress: &Arc<Progress>,
+    ) -> Result<RestoreResult, WorkspaceError> {
+        let _lock = self.lock(progress).await?;
+        self.refuse_unfinished()?;
+        let RestorePlan { kind, plan, basis } = planned;
+        let outdated = || WorkspaceError::Outdated { root: self.root().to_owned() };
+        if self.last_number().await? != basis.moment {
+            return Err(outdated());
+        }
+        let staged = self.stage(&basis.forced, progress).await?;
+        if staged.scanned.tree != basis.tree {
+            return Err(outdated());
+        }
+        self.execute(kind, plan, staged, basis.target, basis.times, progress).await
+    }
+
+    /// Plans a restore and does it, with the folder as it is when this process has it to itself: for callers that show
+    /// no plan to a user.
+    #[boxed]
+    pub async fn restore_to(
         &self,
         goal: &Goal,
         options: &RestoreOptions,
@@ -277,25 +340,31 @@ impl Workspace {
     ) -> Result<RestoreResult, WorkspaceError> {
         let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
-        let route = Arc::new(self.route(goal, options).await?);
-        let kind = route.kind.clone();
+        let route = Arc::new(self.route(&self.timeline().await?, goal, options).await?);
         let mut forced = HashSet::new();
         // A path that the target has and that is hidden now must be captured before it is overwritten.
         let (staged, plan) = loop {
             let staged = self.stage(&forced, progress).await?;
-            let tree = staged.scanned.tree;
-            let plan = self.plan(Arc::clone(&route), tree, HashMap::new(), options).await?;
-            let nodes = self.nodes();
-            let (plan, unseen) = blocking(move || {
-                let unseen = plan.unseen(&nodes, tree)?;
-                Ok((plan, unseen))
-            })
-            .await?;
+            let (plan, unseen) = self.plan(&route, staged.scanned.tree, Arc::default(), options).await?;
             if unseen.is_subset(&forced) {
                 break (staged, plan);
             }
             forced.extend(unseen);
         };
+        let times = route.times.filter(|_| options.times);
+        self.execute(route.kind.clone(), plan, staged, route.trees[0], times, progress).await
+    }
+
+    /// Does what a plan says with the folder as `staged` found it. The caller has the lock.
+    async fn execute(
+        &self,
+        kind: RestoreKind,
+        plan: Plan,
+        staged: Staged,
+        target: BlobId,
+        times: Option<BlobId>,
+        progress: &Arc<Progress>,
+    ) -> Result<RestoreResult, WorkspaceError> {
         if !plan.conflicts.is_empty() {
             return Err(WorkspaceError::Conflicts { conflicts: plan.conflicts });
         }
@@ -303,7 +372,10 @@ impl Workspace {
             return Ok(RestoreResult { checkpoint: None, backup: None, kind, files_restored: 0, plan });
         }
         let before = Snapshot::new(&staged.scanned);
-        let times = self.times_of(&route, &plan, options).await?;
+        let times = match times {
+            Some(times) => self.times_of(target, times, &plan).await?,
+            None => HashMap::new(),
+        };
         let (result, packs) = self.stage_result(before.tree, &plan).await?;
         let done = self.carry_out(kind.clone(), staged, (result, packs), plan.clone(), times, progress).await?;
         Ok(RestoreResult {
@@ -315,10 +387,8 @@ impl Workspace {
         })
     }
 
-    async fn route(&self, goal: &Goal, options: &RestoreOptions) -> Result<Route, WorkspaceError> {
-        let timeline = self.timeline().await?;
-        let route = self.route_through(&timeline, goal, options).await?;
-        route.around(&timeline)
+    async fn route(&self, timeline: &Timeline, goal: &Goal, options: &RestoreOptions) -> Result<Route, WorkspaceError> {
+        self.route_through(timeline, goal, options).await?.around(timeline)
     }
 
     async fn route_through(
@@ -379,20 +449,21 @@ impl Workspace {
         Ok(Route { kind, trees, fates, times, start: Some(place) })
     }
 
+    /// The plan, and the paths that it changes though no snapshot has what is there.
     async fn plan(
         &self,
-        route: Arc<Route>,
+        route: &Arc<Route>,
         now: BlobId,
-        new: HashMap<BlobId, Bytes>,
+        new: Arc<HashMap<BlobId, Bytes>>,
         options: &RestoreOptions,
-    ) -> Result<Plan, WorkspaceError> {
+    ) -> Result<(Plan, HashSet<RelPath>), WorkspaceError> {
         let (reader, options, hashing) = (self.reader(), options.clone(), self.store().hashing().clone());
-        let (workspace, stored) = (self.clone(), self.nodes());
+        let (workspace, stored, route) = (self.clone(), self.nodes(), Arc::clone(route));
         blocking(move || {
             let nodes = Overlay { new: &new, below: &stored };
             let mut trees = route.trees.clone();
             trees.push(now);
-            // A preview has the contents of changed files only on disk.
+            // A plan that stores nothing has the contents of changed files only on disk.
             let get = |id: BlobId| match reader.get(id) {
                 Err(StoreError::NotFound { .. }) => workspace.find_on_disk(&nodes, now, id),
                 other => Ok(other?),
@@ -408,12 +479,14 @@ impl Workspace {
                 ask: &*options.ask,
                 resolver: options.resolver.as_deref(),
             };
-            replay.plan()
+            let plan = replay.plan()?;
+            let unseen = plan.unseen(&nodes, now)?;
+            Ok((plan, unseen))
         })
         .await
     }
 
-    /// The content of a file that a preview has seen and nobody has stored.
+    /// The content of a file that a plan has seen and the store doesn't have.
     fn find_on_disk(&self, nodes: &dyn Nodes, now: BlobId, id: BlobId) -> Result<Bytes, WorkspaceError> {
         let mut found = None;
         crate::tree::walk(nodes, now, &RelPath::default(), &mut |path, entry| {
@@ -433,12 +506,10 @@ impl Workspace {
     /// The times that go with what will be written.
     async fn times_of(
         &self,
-        route: &Arc<Route>,
+        target: BlobId,
+        times: BlobId,
         plan: &Plan,
-        options: &RestoreOptions,
     ) -> Result<HashMap<RelPath, i64>, WorkspaceError> {
-        let (Some(times), true) = (route.times, options.times) else { return Ok(HashMap::new()) };
-        let target = route.trees[0];
         let paths: Vec<RelPath> = plan
             .changes
             .iter()
@@ -496,11 +567,10 @@ impl Workspace {
             return Err(error);
         }
         let role = Role::Backup { result, restore: kind.clone() };
-        let record = Record::new(CheckpointKind::Auto, role, "");
+        let moment = NewMoment::new(Record::new(CheckpointKind::Auto, role, ""));
         let before = Snapshot::new(&staged.scanned);
         packs.extend(&staged.packs);
-        let (label, body, era) = (record.label(), record.to_value(), Some(staged.era));
-        let (backup, _) = self.commit(&mut log, EntryKind::Checkpoint, label, body, before, packs, era).await?;
+        let (backup, _) = self.commit(&mut log, &moment, before, packs, Some(staged.era)).await?;
         let recent = staged.scanned.recent.clone();
         let cache = self.held_cache(staged, &log).await?;
         let result = Some(result);
@@ -529,6 +599,7 @@ impl Workspace {
         .await?;
         let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
         let record = Record::new(CheckpointKind::Auto, role, "");
+        let moment = NewMoment { kind: EntryKind::FilesRestored, ..NewMoment::new(record) };
         let entry = match result.filter(|_| applied.failed.is_empty()) {
             Some(result) => {
                 let again = match (cache, touched) {
@@ -537,10 +608,10 @@ impl Workspace {
                 };
                 // If somebody has changed something meanwhile, that isn't the restore's.
                 let again = again.filter(|again| again.scanned.tree == result);
-                self.close_restore(log, &record, counts.after(before, result), again).await?
+                self.close_restore(log, &moment, counts.after(before, result), again).await?
             }
             // What is there is neither the old nor the new: look.
-            None => self.close_as_found(log, &record).await?,
+            None => self.close_as_found(log, &moment).await?,
         };
         self.unmark()?;
         if !applied.failed.is_empty() {
@@ -554,15 +625,13 @@ impl Workspace {
     async fn close_restore(
         &self,
         log: &mut RunLog,
-        record: &Record,
+        moment: &NewMoment,
         after: Snapshot,
         again: Option<Staged>,
     ) -> Result<CheckpointRef, WorkspaceError> {
-        let body = || (EntryKind::FilesRestored, record.label(), record.to_value());
         if let Some(again) = again {
-            let ((kind, label, body), snapshot) = (body(), Snapshot::new(&again.scanned));
-            let (packs, era) = (again.packs.clone(), Some(again.era));
-            match self.commit(log, kind, label, body, snapshot, packs, era).await {
+            let (snapshot, packs) = (Snapshot::new(&again.scanned), again.packs.clone());
+            match self.commit(log, moment, snapshot, packs, Some(again.era)).await {
                 Ok((entry, _)) => {
                     self.remember(again, log).await;
                     return Ok(entry);
@@ -572,19 +641,17 @@ impl Workspace {
                 Err(error) => return Err(error),
             }
         }
-        let (kind, label, body) = body();
-        Ok(self.commit(log, kind, label, body, after, Vec::new(), None).await?.0)
+        Ok(self.commit(log, moment, after, Vec::new(), None).await?.0)
     }
 
     /// Appends the entry that says that it is done, with the files as they are. Nothing else has brought that tree
     /// into the store, so what was staged for it is committed with it.
-    async fn close_as_found(&self, log: &mut RunLog, record: &Record) -> Result<CheckpointRef, WorkspaceError> {
+    async fn close_as_found(&self, log: &mut RunLog, moment: &NewMoment) -> Result<CheckpointRef, WorkspaceError> {
         let mut attempts = 0;
         loop {
             let staged = self.stage(&HashSet::new(), &Arc::default()).await?;
-            let (label, body, snapshot) = (record.label(), record.to_value(), Snapshot::new(&staged.scanned));
-            let (packs, era) = (staged.packs.clone(), Some(staged.era));
-            match self.commit(log, EntryKind::FilesRestored, label, body, snapshot, packs, era).await {
+            let (snapshot, packs) = (Snapshot::new(&staged.scanned), staged.packs.clone());
+            match self.commit(log, moment, snapshot, packs, Some(staged.era)).await {
                 // What it shares may be gone: it is looked for again.
                 Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. }))
                     if attempts < ATTEMPTS =>
@@ -700,19 +767,18 @@ struct Done {
 fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Route, WorkspaceError> {
     let moment = &timeline.moments[place];
     let nothing = || WorkspaceError::Nothing { what: "undo" };
-    let role = moment.record.as_ref().map(|record| &record.role);
-    let (start, end, whose): (usize, usize, Option<&RunId>) = match (role, timeline.killed_at(place)) {
+    let (start, end, whose): (usize, usize, Option<&RunId>) = match (&moment.record.role, timeline.killed_at(place)) {
         (_, Some(end)) => (place, end, Some(&moment.checkpoint.run)),
-        (Some(Role::Closed { since, .. }), _) => (timeline.find(since).ok_or_else(nothing)?, place, Some(&since.run)),
-        (Some(Role::Restored { backup, .. }), _) => (timeline.find(backup).ok_or_else(nothing)?, place, None),
+        (Role::Closed { since, .. }, _) => (timeline.find(since).ok_or_else(nothing)?, place, Some(&since.run)),
+        (Role::Restored { backup, .. }, _) => (timeline.find(backup).ok_or_else(nothing)?, place, None),
         // Any other checkpoint: what changed up to it, since the one before.
         _ => (place.checked_sub(1).ok_or_else(nothing)?, place, None),
     };
     let mut dropped = timeline.related(place);
     dropped.extend(timeline.gone_since(end));
     // What was in it may have been taken back and brought again by itself: that goes with it.
-    let within = (start + 1..=end).filter(|at| match &timeline.moments[*at].record {
-        Some(Record { role: Role::Closed { since, .. }, .. }) => whose == Some(&since.run),
+    let within = (start + 1..=end).filter(|at| match &timeline.moments[*at].record.role {
+        Role::Closed { since, .. } => whose == Some(&since.run),
         _ => false,
     });
     dropped.extend(within.flat_map(|at| timeline.related(at)));

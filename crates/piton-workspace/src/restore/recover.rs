@@ -52,17 +52,17 @@ impl Workspace {
         let backup = CheckpointRef { run: self.run(), seq };
         let timeline = self.timeline().await?;
         let found = timeline.find(&backup).map(|place| &timeline.moments[place]);
-        let role = found.and_then(|moment| Some((moment.snapshot, moment.record.as_ref()?.role.clone())));
+        let role = found.map(|moment| (moment.snapshot, moment.record.role.clone()));
         let Some((before, Role::Backup { result, restore })) = role else {
             let (inner, staging) = (Arc::clone(&self.0), staging_name(&self.tag(seq)));
             blocking(move || remove_staging(&inner, &staging)).await?;
             self.unmark()?;
             return Ok(None);
         };
-        let ended = timeline.moments.iter().any(|moment| {
-            let role = moment.record.as_ref().map(|record| &record.role);
-            matches!(role, Some(Role::Restored { backup: of, .. }) if *of == backup)
-        });
+        let ended = timeline
+            .moments
+            .iter()
+            .any(|moment| matches!(&moment.record.role, Role::Restored { backup: of, .. } if *of == backup));
         let words = restore.as_words();
         let left = match ended {
             true => {

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_runtime::Context;
 use piton_store_objects::ObjectStore;
 use piton_testing::process::Running;
 use piton_types::Holder;
@@ -12,7 +13,7 @@ use piton_workspace::{ReserveMode, Take, Workspace, WorkspaceOptions, WriteError
 
 use crate::merging::{Dice, full};
 use crate::reservations::path;
-use crate::world::{WallClock, World};
+use crate::world::World;
 
 /// How many agents there are in a schedule.
 const AGENTS: usize = 3;
@@ -40,9 +41,8 @@ fn an_agent_of_a_schedule() {
     let broken = std::env::var("PITON_BROKEN").is_ok();
     let folder = std::path::PathBuf::from(folder);
     let options = WorkspaceOptions { state: folder.join("state"), ..WorkspaceOptions::default() };
-    let workspace =
-        Workspace::open(Arc::new(ObjectStore::in_memory()), Arc::new(WallClock), &folder.join("work"), options)
-            .unwrap();
+    let context = Context::system(Arc::new(ObjectStore::in_memory()));
+    let workspace = Workspace::open(&context, &folder.join("work"), options).unwrap();
     let dice = Dice::new(seed.parse::<u64>().unwrap() ^ blake3::hash(name.as_bytes()).as_bytes()[0] as u64);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

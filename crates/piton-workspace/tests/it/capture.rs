@@ -208,7 +208,7 @@ fn roots_that_are_too_much_are_refused() {
     std::os::unix::fs::symlink(world.root(), &link).unwrap();
     let open = |root: &Path| {
         let options = WorkspaceOptions { wide: false, ..world.options.clone() };
-        Workspace::open(Arc::clone(&world.store), Arc::new(crate::world::WallClock), root, options)
+        Workspace::open(&crate::world::context(&world.store), root, options)
     };
     assert!(matches!(open(&link), Err(WorkspaceError::Root { reason: "a symbolic link", .. })));
     assert!(matches!(open(Path::new("/")), Err(WorkspaceError::Root { .. })));
@@ -400,8 +400,7 @@ async fn a_tree_by_patches_is_the_tree_without_a_cache() {
         let saved = world.save("").await.snapshot;
         let bare = World::with_store(Arc::clone(&world.store));
         let options = WorkspaceOptions { state: bare.options.state.clone(), ..world.options.clone() };
-        let clock = Arc::new(crate::world::WallClock);
-        let other = Workspace::open(Arc::clone(&world.store), clock, &world.root(), options).unwrap();
+        let other = Workspace::open(&crate::world::context(&world.store), &world.root(), options).unwrap();
         let found = other.save(Record::manual(""), &Arc::default()).await.unwrap().snapshot;
         assert_eq!((saved.tree, saved.files, saved.bytes), (found.tree, found.files, found.bytes), "round {round}");
         match world.options.state.join("stat.patch").exists() {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use piton_workspace::{Advice, DriftError, DriftEvent, DriftOptions, DriftReport, DriftSeverity, Resolution, advise};
@@ -244,8 +243,7 @@ async fn shallow_clones_working_trees_and_submodules() {
         let before = look(&base.join("work/.git"));
         let shallow = look(&base.join("shallow/.git"));
         let workspace = piton_workspace::Workspace::open(
-            Arc::clone(&repositories.world.store),
-            Arc::new(crate::world::WallClock),
+            &crate::world::context(&repositories.world.store),
             &base.join(folder),
             repositories.world.options.clone(),
         )

@@ -103,8 +103,7 @@ async fn a_full_disk_is_noticed_before_anything_changes() {
     std::fs::create_dir(&root).unwrap();
     let open = || {
         let options = WorkspaceOptions { state: world.options.state.clone(), ..WorkspaceOptions::default() };
-        let clock = Arc::new(crate::world::WallClock);
-        piton_workspace::Workspace::open(Arc::clone(&world.store), clock, &root, options).unwrap()
+        piton_workspace::Workspace::open(&crate::world::context(&world.store), &root, options).unwrap()
     };
     std::fs::write(root.join("small"), "0").unwrap();
     std::fs::write(root.join("large"), vec![7; 3 << 20]).unwrap();
@@ -115,11 +114,11 @@ async fn a_full_disk_is_noticed_before_anything_changes() {
     std::fs::write(root.join("filler"), vec![0; 6 << 20]).unwrap();
     let before = look(&root);
     let goal = Goal::Checkpoint(saved.checkpoint);
-    let full = open().restore(&goal, &RestoreOptions::default(), &Arc::default()).await.map(|_| ());
+    let full = open().restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await.map(|_| ());
     assert!(matches!(full, Err(WorkspaceError::File { .. })), "{full:?}");
     assert_eq!(look(&root), before);
     disk.resize(32 << 20);
-    open().restore(&goal, &RestoreOptions::default(), &Arc::default()).await.unwrap();
+    open().restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await.unwrap();
     assert_eq!(std::fs::read(root.join("large")).unwrap(), vec![7; 3 << 20]);
     assert!(!root.join("filler").exists());
 }
@@ -137,7 +136,7 @@ async fn two_restores_at_once_do_not_mix() {
     }
     let restore = |goal: Goal| {
         let workspace = world.workspace();
-        tokio::spawn(async move { workspace.restore(&goal, &RestoreOptions::default(), &Arc::default()).await })
+        tokio::spawn(async move { workspace.restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await })
     };
     let (a, b) = (restore(goals[0].clone()), restore(goals[1].clone()));
     a.await.unwrap().unwrap();

@@ -137,9 +137,8 @@ proptest! {
             let now = look(&world.root());
             let untouched = same_files(then, &now);
             let before = marks(&world.root(), &untouched);
-            let (_, plan) = world.workspace()
-                .preview_restore(&Goal::Checkpoint(saved.checkpoint.clone()), &RestoreOptions::default(), &Default::default())
-                .await.unwrap();
+            let goal = Goal::Checkpoint(saved.checkpoint.clone());
+            let plan = world.plan(goal, RestoreOptions::default()).await.unwrap().plan;
             let result = world.restore(&saved.checkpoint).await.unwrap();
             assert_eq!(&look(&world.root()), then);
             assert_eq!(marks(&world.root(), &untouched), before, "something that is the same was touched");

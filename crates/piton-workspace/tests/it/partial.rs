@@ -70,7 +70,7 @@ async fn a_restore_that_fails_in_part_leaves_a_whole_checkpoint_and_can_be_undon
     let workspace = world.workspace();
     let restore = tokio::spawn(async move {
         let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
-        workspace.restore(&Goal::Checkpoint(first), &options, &Arc::default()).await
+        workspace.restore_to(&Goal::Checkpoint(first), &options, &Arc::default()).await
     });
     while !stopping.is_stopped() {
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -7,7 +7,7 @@ use crate::undo::run_id;
 use crate::world::World;
 
 async fn reports(world: &World) -> Reports {
-    Reports::of(&world.workspace(), &run_id(7), "agent", Value::Null).await.unwrap()
+    Reports::of(&world.workspace(), &run_id(7), "agent", Value::Null, None).await.unwrap()
 }
 
 /// One tool call from its beginning to its end, each told by somebody who knows nothing of the other.

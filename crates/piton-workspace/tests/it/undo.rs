@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use piton_runtime::{OpenRun, Run};
 use piton_testing::SeededRandom;
 use piton_types::{CheckpointRef, RunId, Timestamp, Value};
 use piton_workspace::{
-    ChangeKind, ConflictResolution, ContestedText, Goal, RelPath, Resolver, RestoreKind, RestoreOptions, Selection,
-    Session, Side, WorkspaceError,
+    ChangeKind, ConflictResolution, ContestedText, Goal, RelPath, Resolver, RestoreKind, RestoreOptions, RestorePlan,
+    Selection, Session, Side, WorkspaceError,
 };
 
-use crate::world::{World, look};
+use crate::world::{World, context, look};
 
 pub(crate) fn run_id(n: u64) -> RunId {
     RunId::generate(Timestamp::from_millis(1_700_000_000_000), &SeededRandom::new(n))
@@ -237,11 +238,7 @@ async fn a_session_that_died_is_undone_up_to_its_last_checkpoint() {
     world.write("both", "me\n2\n3\n4\n5\n6\n7\n8\nagent\n");
     let before = look(&world.root());
 
-    let (kind, plan) = world
-        .workspace()
-        .preview_restore(&Goal::Undo(None), &RestoreOptions::default(), &Arc::default())
-        .await
-        .unwrap();
+    let RestorePlan { kind, plan, .. } = world.plan(Goal::Undo(None), RestoreOptions::default()).await.unwrap();
     assert_eq!(kind, RestoreKind::Undo { operation: opened.clone() });
     assert_eq!(plan.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["both", "two"]);
     world.undo().await.unwrap();
@@ -285,6 +282,8 @@ async fn a_session_that_goes_on_is_not_taken_for_dead() {
     let nothing = world.undo().await.map(|_| ());
     assert!(matches!(nothing, Err(WorkspaceError::Nothing { what: "undo" })), "{nothing:?}");
     drop(first);
+    let open = OpenRun { id: Some(run_id(1)), existing: true, ..OpenRun::default() };
+    let _driver = Run::open(&context(&world.store), open).await.unwrap();
     let mut again = Session::join(&world.workspace(), run_id(1), &Arc::default()).await.unwrap();
     world.write("two", "2\n");
     again.checkpoint("").await.unwrap().unwrap();
@@ -309,7 +308,7 @@ async fn only_the_paths_that_were_asked_for() {
     let selection = Selection { only: vec![path("src")], not: vec![path("src/b")] };
     let goal = Goal::Checkpoint(start.checkpoint);
     let options = RestoreOptions { selection, ..RestoreOptions::default() };
-    let (_, plan) = world.workspace().preview_restore(&goal, &options, &Arc::default()).await.unwrap();
+    let plan = world.plan(goal.clone(), options.clone()).await.unwrap().plan;
     assert_eq!(plan.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["src/a", "src/new"]);
     assert_eq!(world.read("src/a"), "1", "a preview changes nothing");
     world.reach(goal, options).await.unwrap();

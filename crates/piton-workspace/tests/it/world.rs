@@ -5,35 +5,18 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use piton_runtime::Context;
 use piton_store::Store;
 use piton_store_objects::ObjectStore;
 use piton_testing::scratch::Scratch;
-use piton_types::{CheckpointRef, Clock, Timestamp};
+use piton_types::CheckpointRef;
 use piton_workspace::{
-    Goal, Record, RestoreOptions, RestoreResult, Saved, Workspace, WorkspaceError, WorkspaceOptions,
+    Goal, Record, RestoreOptions, RestorePlan, RestoreResult, Saved, Workspace, WorkspaceError, WorkspaceOptions,
 };
 
-/// The clock of this machine.
-pub(crate) struct WallClock;
-
-impl Clock for WallClock {
-    fn now(&self) -> Timestamp {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        Timestamp::from_millis(i64::try_from(now.as_millis()).unwrap())
-    }
-
-    fn monotonic(&self) -> std::time::Duration {
-        self.since_boot().unwrap()
-    }
-
-    fn since_boot(&self) -> Option<std::time::Duration> {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Some(std::time::Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap()))
-    }
-
-    fn sleep(&self, time: std::time::Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(tokio::time::sleep(time))
-    }
+/// What a workspace gets from outside.
+pub(crate) fn context(store: &Arc<dyn Store>) -> Context {
+    Context::system(Arc::clone(store))
 }
 
 /// What is at a path: as plain as can be, and without the code under test.
@@ -103,7 +86,7 @@ impl World {
     }
 
     pub(crate) fn try_workspace(&self) -> Result<Workspace, WorkspaceError> {
-        Workspace::open(Arc::clone(&self.store), Arc::new(WallClock), &self.root(), self.options.clone())
+        Workspace::open(&context(&self.store), &self.root(), self.options.clone())
     }
 
     pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
@@ -148,7 +131,13 @@ impl World {
         self.reach(Goal::Undo(None), RestoreOptions::default()).await
     }
 
+    pub(crate) async fn plan(&self, goal: Goal, options: RestoreOptions) -> Result<RestorePlan, WorkspaceError> {
+        let workspace = self.workspace();
+        let timeline = workspace.timeline().await?;
+        workspace.plan_restore(&timeline, &goal, &options, &Arc::default()).await
+    }
+
     pub(crate) async fn reach(&self, goal: Goal, options: RestoreOptions) -> Result<RestoreResult, WorkspaceError> {
-        self.workspace().restore(&goal, &options, &Arc::default()).await
+        self.workspace().restore_to(&goal, &options, &Arc::default()).await
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use piton::upkeep::{check, copy_run, drop_removed};
 use piton::workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{ObjectStore, RunStatus, Seq, Store, StoreError, SystemClock, Value};
+use piton::{Context, ObjectStore, RunStatus, Seq, Store, StoreError, Value};
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
 use piton_store::{EncryptedStore, Key, RunQuery, Span};
 use piton_testing::scratch::Scratch;
@@ -52,7 +52,7 @@ impl Folder {
 
     fn workspace(&self, store: &Arc<dyn Store>, state: &str) -> Workspace {
         let options = WorkspaceOptions { state: self.state.join(state), budget: Some(0), ..Default::default() };
-        Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), &self.root, options).unwrap()
+        Workspace::open(&Context::system(Arc::clone(store)), &self.root, options).unwrap()
     }
 }
 
@@ -93,7 +93,10 @@ async fn fill(store: &Arc<dyn Store>, folder: &Folder, names: u32, megabytes: us
     large[2 << 20] ^= 1;
     fs::write(folder.root.join("large.bin"), &large).unwrap();
     workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
-    workspace.restore(&Goal::Checkpoint(first.checkpoint), &RestoreOptions::default(), &Arc::default()).await.unwrap();
+    workspace
+        .restore_to(&Goal::Checkpoint(first.checkpoint), &RestoreOptions::default(), &Arc::default())
+        .await
+        .unwrap();
 }
 
 async fn runs(store: &Arc<dyn Store>) -> Vec<RunId> {
@@ -173,7 +176,7 @@ async fn copies_between_stores_of_different_keys_say_the_same() {
         fs::write(path, "overwritten").unwrap();
     }
     let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
-    workspace.restore(&Goal::Checkpoint(moments.checkpoint), &options, &Arc::default()).await.unwrap();
+    workspace.restore_to(&Goal::Checkpoint(moments.checkpoint), &options, &Arc::default()).await.unwrap();
     assert_eq!(files(&folder.root), before);
     let saved = workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
     assert_eq!(saved.snapshot.tree, moments.snapshot.tree, "what was copied is named as a scan names it");

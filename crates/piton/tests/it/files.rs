@@ -28,9 +28,7 @@ impl World {
         std::fs::create_dir(scratch.join("work")).unwrap();
         let context = Context::system(Arc::new(ObjectStore::in_memory()));
         let options = WorkspaceOptions { state: scratch.join("state"), ..WorkspaceOptions::default() };
-        let workspace =
-            Workspace::open(Arc::clone(&context.store), Arc::clone(&context.clock), &scratch.join("work"), options)
-                .unwrap();
+        let workspace = Workspace::open(&context, &scratch.join("work"), options).unwrap();
         Self { scratch, context, workspace }
     }
 
@@ -144,7 +142,7 @@ async fn conflicts_that_are_asked_about_are_told_as_events() {
     let ask = Arc::new(TellingAsk::new(&world.workspace, events, Arc::new(Current)));
     let options = RestoreOptions { resolution: ConflictResolution::Ask, ask, ..RestoreOptions::default() };
     let goal = Goal::Checkpoint(start.checkpoint);
-    let done = world.workspace.restore(&goal, &options, &Arc::default()).await.unwrap();
+    let done = world.workspace.restore_to(&goal, &options, &Arc::default()).await.unwrap();
     assert_eq!((done.files_restored, world.read("a")), (0, NINE.replace('1', "mine")));
     let told = told.lock().unwrap();
     let [Event::ConflictAsked { run, path, .. }] = &told[..] else { panic!("{told:?}") };
@@ -206,18 +204,20 @@ async fn a_model_puts_two_versions_together() {
         ..RestoreOptions::default()
     };
     let goal = Goal::Checkpoint(start.checkpoint.clone());
-    let (_, plan) = world.workspace.preview_restore(&goal, &options, &Arc::default()).await.unwrap();
+    let timeline = world.workspace.timeline().await.unwrap();
+    let planned = world.workspace.plan_restore(&timeline, &goal, &options, &Arc::default()).await.unwrap();
+    let plan = planned.plan;
     assert_eq!(plan.merged_text(&plan.changes[0]), Some(&b"old\nmine\n"[..]), "for a person to look at");
-    let done = world.workspace.restore(&goal, &options, &Arc::default()).await.unwrap();
+    let done = world.workspace.restore_to(&goal, &options, &Arc::default()).await.unwrap();
     assert_eq!((world.read("a").as_str(), model.asked()), ("old\nmine\n", 1));
     let note = done.note();
     assert!(note.starts_with("The files of this folder were returned to checkpoint"), "{note}");
     assert!(note.ends_with("- a: merged with somebody else's edits"), "{note}");
 
     let liar = answering("BEGIN\n<<<<<<< mine\nmine\n=======\nold\n>>>>>>> old\nEND", Duration::ZERO);
-    world.workspace.restore(&Goal::Undo(None), &RestoreOptions::default(), &Arc::default()).await.unwrap();
+    world.workspace.restore_to(&Goal::Undo(None), &RestoreOptions::default(), &Arc::default()).await.unwrap();
     let options = RestoreOptions { resolver: Some(Arc::new(resolver(&liar, Duration::from_secs(30)))), ..options };
-    let refused = world.workspace.restore(&goal, &options, &Arc::default()).await;
+    let refused = world.workspace.restore_to(&goal, &options, &Arc::default()).await;
     assert!(matches!(refused, Err(WorkspaceError::Conflicts { .. })), "{refused:?}");
     assert_eq!(world.read("a"), "mine\n");
 }

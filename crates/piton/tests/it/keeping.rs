@@ -10,7 +10,7 @@ use std::time::Duration;
 use piton::retention::{Bounds, Keeper, Kept};
 use piton::upkeep::{check, drop_removed};
 use piton::workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{Context, ObjectStore, Retention, RunKind, RunStatus, Seq, Store, StoreError, SystemClock, Value};
+use piton::{Context, ObjectStore, Retention, RunKind, RunStatus, Seq, Store, StoreError, Value};
 use piton::{FolderOptions, SqliteOptions, SqliteStore};
 use piton_log::state::State;
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
@@ -39,7 +39,7 @@ impl Folder {
     fn workspace(&self, store: &Arc<dyn Store>) -> Workspace {
         let options =
             WorkspaceOptions { state: self.scratch.path().join("state"), budget: Some(0), ..Default::default() };
-        Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), &self.root, options).unwrap()
+        Workspace::open(&Context::system(Arc::clone(store)), &self.root, options).unwrap()
     }
 
     /// Changes some file, or adds one.
@@ -87,8 +87,7 @@ async fn end(store: &Arc<dyn Store>, run: &RunId) {
 pub(crate) async fn keep_nothing(store: &Arc<dyn Store>) -> Result<Kept, StoreError> {
     let context = Context::system(Arc::clone(store));
     let policy = Retention { completed: Duration::ZERO, failed: Duration::ZERO, per_run: 2, per_workspace: 2 };
-    let is_live = |_: &RunId| false;
-    let keeper = Keeper { context: &context, policy, grace: Duration::ZERO, reach: &SnapshotReach, is_live: &is_live };
+    let keeper = Keeper { context: &context, policy, grace: Duration::ZERO, reach: &SnapshotReach };
     let mut whole = Kept::default();
     // What is removed now is condemned with the next round, and deleted with the one after it.
     for _ in 0..3 {
@@ -154,7 +153,7 @@ async fn stopped_writer(seed: u64, forgetting: bool) -> (bool, bool) {
             fs::write(path, "overwritten").unwrap();
         }
         let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
-        let restored = workspace.restore(&Goal::Checkpoint(saved.checkpoint), &options, &Arc::default()).await;
+        let restored = workspace.restore_to(&Goal::Checkpoint(saved.checkpoint), &options, &Arc::default()).await;
         whole &= restored.is_ok() && folder.files() == before;
     }
     (whole, was_stopped)
@@ -254,7 +253,7 @@ async fn a_pack_of_which_little_is_needed_gives_its_space_back() {
         }
         let newest = workspace.newest().await.unwrap().unwrap();
         let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
-        workspace.restore(&Goal::Checkpoint(newest.checkpoint), &options, &Arc::default()).await.unwrap();
+        workspace.restore_to(&Goal::Checkpoint(newest.checkpoint), &options, &Arc::default()).await.unwrap();
         assert_eq!(folder.files(), left, "{}", store.url());
         // Nothing is left to be done, and nothing is read to find that out.
         assert_eq!(keep_nothing(store).await.unwrap().repacked, 0);
@@ -405,14 +404,8 @@ async fn runs_go_by_their_age_unless_the_clock_jumped() {
     }
     let clock = Arc::new(piton_testing::ManualClock::new(Timestamp::from_millis(now)));
     let context = Context { clock: clock.clone(), ..Context::system(Arc::clone(&store)) };
-    let is_live = |_: &RunId| false;
-    let keeper = Keeper {
-        context: &context,
-        policy: Retention::default(),
-        grace: Duration::ZERO,
-        reach: &SnapshotReach,
-        is_live: &is_live,
-    };
+    let keeper =
+        Keeper { context: &context, policy: Retention::default(), grace: Duration::ZERO, reach: &SnapshotReach };
     clock.set_wall(Timestamp::from_millis(now + 3650 * DAY));
     let plan = keeper.plan().await.unwrap();
     assert!(plan.clock_doubted && plan.removals.is_empty(), "{plan:?}");
@@ -441,9 +434,8 @@ async fn a_thinned_folder_can_still_be_restored() {
         saved.push((checkpoint, folder.files()));
     }
     let context = Context::system(Arc::clone(&store));
-    let is_live = |_: &RunId| false;
     let policy = Retention { per_workspace: 10, ..Retention::default() };
-    let keeper = Keeper { context: &context, policy, grace: Duration::ZERO, reach: &SnapshotReach, is_live: &is_live };
+    let keeper = Keeper { context: &context, policy, grace: Duration::ZERO, reach: &SnapshotReach };
     let before = store.usage().await.unwrap().bytes;
     for _ in 0..3 {
         keeper.carry_out(&keeper.plan().await.unwrap(), Bounds::NONE).await.unwrap();
@@ -453,7 +445,7 @@ async fn a_thinned_folder_can_still_be_restored() {
     let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
     let mut whole = 0;
     for (checkpoint, files) in &saved {
-        if workspace.restore(&Goal::Checkpoint(checkpoint.clone()), &options, &Arc::default()).await.is_ok() {
+        if workspace.restore_to(&Goal::Checkpoint(checkpoint.clone()), &options, &Arc::default()).await.is_ok() {
             assert_eq!(folder.files(), *files, "{checkpoint}");
             whole += 1;
         }

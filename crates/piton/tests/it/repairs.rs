@@ -7,8 +7,8 @@ use std::sync::Arc;
 use piton::upkeep::{RunReport, check, copy_run, salvage_run};
 use piton::workspace::{Record, SnapshotReach, Workspace, WorkspaceOptions};
 use piton::{
-    DamagedWal, FolderOptions, ObjectStore, RunStatus, SqliteOptions, SqliteStore, Store, StoreError, SystemClock,
-    Value, gather_damaged,
+    Context, DamagedWal, FolderOptions, ObjectStore, RunStatus, SqliteOptions, SqliteStore, Store, StoreError, Value,
+    gather_damaged,
 };
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
 use piton_store::{RunQuery, Span};
@@ -36,7 +36,7 @@ async fn fill(store: &Arc<dyn Store>, scratch: &Scratch) {
     fs::create_dir_all(root.join("sub")).unwrap();
     let root = root.canonicalize().unwrap();
     let options = WorkspaceOptions { state: scratch.path().join("state"), budget: Some(0), ..Default::default() };
-    let workspace = Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), &root, options).unwrap();
+    let workspace = Workspace::open(&Context::system(Arc::clone(store)), &root, options).unwrap();
     for n in 0..4 {
         fs::write(root.join(format!("sub/file{n}")), format!("content {n} ").repeat(500)).unwrap();
         workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
@@ -177,7 +177,7 @@ async fn one_damaged_page_costs_what_stands_in_it() {
     let root = root.canonicalize().unwrap();
     let workspace = |store: &Arc<dyn Store>| {
         let options = WorkspaceOptions { state: scratch.path().join("state"), budget: Some(0), ..Default::default() };
-        Workspace::open(Arc::clone(store), Arc::new(SystemClock::new()), &root, options).unwrap()
+        Workspace::open(&Context::system(Arc::clone(store)), &root, options).unwrap()
     };
     let write = |round: u64| {
         for file in 0..250 {

@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The store is outside the folder that it guards.
     let context = piton::open(&format!("sqlite:{}", root.join("store.db").display())).await?;
     let options = WorkspaceOptions { state: root.join("state"), ..WorkspaceOptions::default() };
-    let workspace = Workspace::open(Arc::clone(&context.store), Arc::clone(&context.clock), &folder, options)?;
+    let workspace = Workspace::open(&context, &folder, options)?;
     let run = RunId::generate(context.clock.now(), &SystemRandom);
     let mut session = Session::begin(&workspace, run, "clean-up", Value::Null, &Arc::default()).await?;
 

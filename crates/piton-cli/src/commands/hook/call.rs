@@ -5,6 +5,7 @@
 
 use std::io::Read as _;
 
+use piton::calling_program;
 use piton::danger::{Classifier, Operation};
 use piton::workspace::{Reports, ToolFailure, Workspace};
 use piton_types::{RunId, Value, from_json};
@@ -82,7 +83,7 @@ async fn report(session: &Session) -> Result<(), Failure> {
         }
         "Stop" => {
             drop(reports.turn_ended().await?);
-            keeping::in_passing(session, &store, Some(&workspace)).await;
+            keeping::in_passing(session, &store).await;
         }
         "SessionEnd" => reports.end().await?,
         other => session.output.detail(&format!("{other} is no event that matters")),
@@ -95,14 +96,14 @@ async fn report(session: &Session) -> Result<(), Failure> {
 async fn reports(session: &Session, workspace: &Workspace, event: &Event) -> Result<Reports, Failure> {
     let around = session.variable("PITON_RUN").and_then(|run| run.parse::<RunId>().ok());
     if let Some(run) = around
-        && workspace.is_live(&run)
+        && workspace.is_driven(&run).await?
     {
         return Ok(Reports::within(workspace, run).await?);
     }
     let name = format!("claude-{}", event.session_id);
     let run = RunId::for_foreign(&name, |name| *blake3::hash(name).as_bytes());
     let input = Value::Map([("session_id".to_owned(), Value::from(event.session_id.as_str()))].into());
-    Ok(Reports::of(workspace, &run, "Claude Code", input).await?)
+    Ok(Reports::of(workspace, &run, "Claude Code", input, calling_program()).await?)
 }
 
 fn value(json: &Json) -> Value {
