@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use piton::SystemClock;
-use piton::recovery::SystemEnvironment;
-use piton::{SqliteDriver, SystemRandom};
+use piton_runtime::SystemClock;
+use piton_runtime::SystemRandom;
+use piton_runtime::recovery::SystemEnvironment;
 use piton_store::{
     Call, EncryptedStore, Key, MeteredStore, Metrics, RedactedStore, Redaction, Registry, Store, StoreError,
 };
 use piton_store_objects::{FolderDriver, MemoryDriver};
+use piton_store_sqlite::SqliteDriver;
 use piton_types::{Clock as _, Timestamp};
 
 use crate::documents::outside::no_secrets;

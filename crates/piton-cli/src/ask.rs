@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use piton::recovery::{Ask, Choice, Question};
+use piton_runtime::recovery::{Ask, Choice, Question};
 
 use crate::output::clean;
 use crate::terminal::answer;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use piton::{Listener, RunOutcome, Services};
 use piton_app::runs::drive::{Along, Driving, Work, failure_of};
 use piton_app::views::run::OutcomeView;
+use piton_flow::{RunOutcome, Services};
+use piton_runtime::Listener;
 use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus};
 

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::pin;
 
-use piton::SafeStopSignal;
+use piton_flow::SafeStopSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Exit, Failure};

@@ -120,9 +120,16 @@ impl PreTool {
 }
 
 impl Session {
-    /// Begins: the run is created and claimed, and the files are checkpointed. A session of that id that was killed
-    /// begins again.
-    pub async fn begin(
+    /// Begins: a run with an id of its own is created and claimed, and the files are checkpointed.
+    pub async fn begin(workspace: &Workspace, name: &str) -> Result<Self, WorkspaceError> {
+        let context = workspace.context();
+        let run = RunId::generate(context.clock.now(), &*context.random);
+        Self::begin_as(workspace, run, name, Value::Null, &Arc::default()).await
+    }
+
+    /// [Begins](Self::begin) under an id that the caller chose, and tells of its progress. A session of that id that was
+    /// killed begins again.
+    pub async fn begin_as(
         workspace: &Workspace,
         run: RunId,
         name: impl Into<String>,
@@ -187,7 +194,12 @@ impl Session {
     }
 
     /// Ends: a last checkpoint, and the run is completed or failed, unless it is another's.
-    pub async fn end(
+    pub async fn end(self, outcome: Result<Value, String>) -> Result<SessionEnd, WorkspaceError> {
+        self.end_with(outcome, &Arc::default()).await
+    }
+
+    /// [Ends](Self::end), and tells of its progress.
+    pub async fn end_with(
         self,
         outcome: Result<Value, String>,
         progress: &Arc<Progress>,

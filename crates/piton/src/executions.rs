@@ -9,11 +9,11 @@
 //! use piton::executions::{
 //!     CheckpointManager, ExecutionRecovery, ExecutionTracker, NamedStep, execute_with_checkpoints,
 //! };
-//! use piton::{Context, ObjectStore, Outcome, RetryPolicy, RunError, Value};
+//! use piton::run::{Outcome, RetryPolicy, Value};
 //!
 //! # #[tokio::main]
-//! # async fn main() -> Result<(), RunError> {
-//! let context = Context::system(Arc::new(ObjectStore::in_memory()));
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = piton::open("memory:").await?;
 //! let (fetched, works) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
 //! let steps = {
 //!     let (fetched, works) = (Arc::clone(&fetched), Arc::clone(&works));

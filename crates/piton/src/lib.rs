@@ -1,20 +1,20 @@
 //! Piton: durable checkpoints for AI agents and workflows. A climber places a piton, and falls no
 //! further than the last one.
 //!
-//! This crate is the promised API; the crates below it may change without notice.
+//! This crate is the promised API; the crates below it may change without notice. Its names are in five modules:
+//! [`run`] for durable steps, [`flow`] for workflow documents, [`files`] for a working folder, [`store`] for where all of
+//! it lives, [`agent`] for an agent's own loop. [`engine`] has the hooks for those who build engines and node kinds.
 //!
 //! # Durable steps
 //!
-//! A [`Run`] is a piece of long work. Each [`step`](Scope::step) runs once: its result is in the log
-//! before the next begins, so whoever goes on after a crash gets it from there.
+//! A [`Run`](run::Run) is a piece of long work. Each [`step`](run::Scope::step) runs once: its result is in the log
+//! before the next begins, so the process that goes on after a crash gets it from there.
 //!
 //! ```
-//! use std::sync::Arc;
-//! use piton::{Context, ObjectStore, OpenRun, Run, RunError};
+//! use piton::run::{Context, RunError};
 //!
-//! async fn report(context: &Context) -> Result<String, RunError> {
-//!     let open = OpenRun { id: Some("nightly".parse()?), name: "nightly report".into(), ..OpenRun::default() };
-//!     let mut run = Run::open(context, open).await?;
+//! async fn report(piton: &Context) -> Result<String, RunError> {
+//!     let mut run = piton.run("nightly").await?;
 //!     let found: Vec<String> = run
 //!         .step("search", "bees", async |topic| Ok::<_, std::io::Error>(vec![format!("{topic} dance")]))
 //!         .await?;
@@ -26,34 +26,30 @@
 //! }
 //!
 //! # #[tokio::main]
-//! # async fn main() -> Result<(), RunError> {
-//! let context = Context::system(Arc::new(ObjectStore::in_memory()));
-//! assert_eq!(report(&context).await?, "I found: bees dance");
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let piton = piton::open("memory:").await?;
+//! assert_eq!(report(&piton).await?, "I found: bees dance");
 //!
 //! // Opened again, the run is finished, and knows its outcome.
-//! let again = Run::open(&context, OpenRun { id: Some("nightly".parse()?), ..OpenRun::default() }).await?;
-//! assert_eq!(again.outcome(), Some("I found: bees dance".into()));
+//! assert_eq!(piton.run("nightly").await?.outcome(), Some("I found: bees dance".into()));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! With `SqliteStore::open("runs.db", SqliteOptions::default())` in the place of the memory store, the
-//! same program survives its own death and the machine's.
+//! With `sqlite:runs.db` in the place of `memory:`, the same program survives its own death and the machine's.
 //!
 //! # Workflows
 //!
-//! A workflow is a document. `run_durable` makes each of its nodes a durable step, and
-//! `resume_durable` goes on with it in any process, without the document: the log has it. A node with
-//! `checkpoint: true` in its data makes a checkpoint of the variables so far.
+//! A workflow is a document. With a store each of its nodes is a durable step, and the same id goes on with it in any
+//! process. A node with `checkpoint: true` in its data makes a checkpoint of the variables so far. [`flow`] has more scenes.
 //!
 //! ```
 //! # #[cfg(not(feature = "flow"))]
 //! # fn main() {}
 //! # #[cfg(feature = "flow")]
 //! # #[tokio::main]
-//! # async fn main() -> Result<(), piton::FlowError> {
-//! use std::sync::Arc;
-//! use piton::{Context, FlowOptions, Format, ObjectStore, RunStatus, StartFlow, run_durable};
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
 //!
 //! let document = "
 //! nodes:
@@ -65,108 +61,91 @@
 //!   - {source: ask, target: greet}
 //!   - {source: greet, target: tell}
 //! ";
-//! let start = StartFlow {
-//!     document: document.to_owned(),
-//!     format: Format::Yaml,
-//!     inputs: [("name".to_owned(), "Ada".into())].into(),
-//!     id: None,
-//!     name: "greeting".to_owned(),
-//!     folder: None,
-//!     options: FlowOptions::default(),
-//! };
-//! let context = Context::system(Arc::new(ObjectStore::in_memory()));
-//! let outcome = run_durable(&context, start).await?;
-//! assert_eq!(outcome.status, RunStatus::Completed);
-//! assert_eq!(outcome.outputs["text"], "Hello Ada!".into());
+//! let piton = piton::open("memory:").await?;
+//! let handle = WorkflowRunner::builder(Document::parse(document, Format::Yaml)?)
+//!     .user_inputs([("name".to_owned(), "Ada".into())].into())
+//!     .store(piton.store)
+//!     .workflow_id("greeting")
+//!     .build()
+//!     .run()
+//!     .await?;
+//! let ExecutionStatus::Completed(outputs) = handle.wait().await else { panic!() };
+//! assert_eq!(outputs["text"], "Hello Ada!".into());
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Agents
-//!
-//! [`AgentContext`] keeps a conversation, variables and what was used as parts of a run, [`Autosave`] makes
-//! checkpoints when its [`TriggerPolicy`] says so, before a [dangerous](danger) operation above all, and
-//! [`recovery`] finds out from where a run can go on. [`executions`] has flows of named steps; [`notify`] tells
-//! somebody how a run ended.
-//!
 //! # Features
 //!
 //! `sqlite` (on): the default store. `flow` (on): workflows. `workspace` (on): snapshots of a folder. `resolver` (on):
-//! a language model that puts two versions of a file together.
+//! a language model that merges two versions of a file.
 
-pub mod executions;
 #[cfg(feature = "workspace")]
-mod files;
+mod changes;
+pub mod executions;
+#[cfg(feature = "flow")]
+pub mod flow;
 mod open;
 #[cfg(feature = "resolver")]
 mod resolver;
 #[cfg(all(feature = "workspace", feature = "flow"))]
 mod run_files;
-#[cfg(feature = "flow")]
-pub mod workflows;
 
 pub use open::open;
-pub use piton_log::state;
-pub use piton_log::{Content, DraftPart, EmbeddedStore, LogCheckpointStore, upkeep};
-pub use piton_runtime::{
-    Admission, AnswerRecord, Call, CheckpointInfo, ClaimRecord, Compensation, Context, Cursor, Deadline, EffectAnswer,
-    EffectFailure, EffectOptions, EffectRecord, EffectStatus, Entry, Failure, FailureKind, ForkRun, History, Intended,
-    LastStep, LeaseOptions, LeaseWatch, Lines, Listener, Liveness, LogLine, OpenRun, Origin, Outcome, Pager, PastEntry,
-    PastStep, Probed, QuestionRecord, Recorded, Refusal, Requested, RetryPolicy, RolledBack, Run, RunError, Scope,
-    Standing, StartAt, StepDone, StepError, StepOptions, StepRecord, StepStanding, Stopper, SystemClock, SystemRandom,
-    Totals, Turn, Uncertain, UndoneEffect, Wait, Waits, WholeHistory, Witness, answer, calling_program, cancel, fork,
-    fork_into, listen_for_nudges, liveness, process, roll_back, stop, this_process, undone_effects,
-};
-pub use piton_runtime::{
-    AgentContext, AgentError, Autosave, Budget, Checkpointed, Decision, Extractive, GrowthRule, Ledger, MAX_CHECKPOINT,
-    Message, OnExceed, Paid, Rule, SizeLimits, Summarised, Summariser, TimerRule, ToolOutput, TriggerPolicy,
-    TrimPolicy, Trimmed, danger, notify, recovery, retention,
-};
-pub use piton_store::{
-    Bytes, CheckpointError, CheckpointStore, EncryptedCheckpointStore, EncryptedStore, Expected, Key,
-    MemoryCheckpointStore, MeteredStore, Metrics, RedactedStore, Redaction, RedactionError, RedactionPolicy, RunQuery,
-    Saved, SecretFiles, Store, StoreError, async_trait, is_encrypted,
-};
-pub use piton_store_objects::{FileCheckpointStore, FolderOptions, ObjectStore};
-pub use piton_types::{
-    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Completed, Durability, Event, Failed, Fence, Holder,
-    IllegalMove, InvalidId, Part, PartName, Parts, Path, Priority, Progress, Random, RecoveryInfo, RequiredFile,
-    RequiredProgram, Requirements, Retention, RunId, RunKind, RunState, RunStatus, RunSummary, Seq, StepPath, StepRef,
-    Timestamp, TokenUsage, Trigger, Value, ValueError, from_json, from_value, to_json, to_value,
-};
 
-#[cfg(feature = "flow")]
-pub use piton_flow::{
-    AnswerError, Companion, ExecutionStatus, FlowOptions, HandleError, OpenQuestion, Plugin, PluginContext,
-    PluginError, PluginMetadata, PluginPhase, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner,
-    WorkflowRunnerBuilder, answer_question, choose, open_questions,
-};
-#[cfg(feature = "flow")]
-pub use piton_flow::{
-    Answered, Beginning, Begun, Build, Built, Bundle, Burst, ChangeSeverity, ContextFingerprint, Control, DEFAULT_EXIT,
-    Document, DocumentFiles, Edge, Effect, EnvironmentChange, EventSink, Exits, FAIL_EXIT, Faults, Field, Finished,
-    Flow, FlowError, Form, Format, Found, Given, Happened, Host, Ids, Impact, Inbox, Inputs, Join, Journal,
-    JournalError, Kind, Kinds, Limits, Mapping, Need, NoJournal, Node, NodeContext, NodeDone, NodeError, NodeId,
-    NodeNeed, NodeOutput, NodeSpec, OnUncertain, Outputs, Place, Problem, Problems, Question, Report, ResumeDiagnostic,
-    ResumeExamination, ResumePolicy, RunFacts, RunJournal, RunOutcome, Selector, Services, Setting, Severity,
-    StartFlow, Template, VariablePool, Waiting, Written, diff_fingerprints, examine_history, examine_resume, file_with,
-    resume_durable, resume_with_document, run, run_alone, run_durable, yes_or_no,
-};
+/// Durable runs: steps, effects, questions, sleeps, and what others do to a run.
+pub mod run {
+    pub use piton_runtime::{
+        Context, EffectFailure, EffectOptions, ForkRun, History, Listener, OpenRun, Outcome, Probed, RetryPolicy, Run,
+        RunError, Scope, StartAt, StepError, StepOptions, Uncertain, Wait, Waits, answer, cancel, fork, recovery,
+        roll_back, stop,
+    };
+    pub use piton_types::{CheckpointRef, Event, RunId, RunStatus, RunSummary, StepPath, Value};
+}
 
-#[cfg(feature = "sqlite")]
-pub use piton_store_sqlite::{
-    DamagedWal, SqliteCheckpointStore, SqliteDriver, SqliteOptions, SqliteStore, gather as gather_damaged,
-    replace as replace_damaged,
-};
-
-/// Snapshots of a working folder, what changed in it, and the way back.
+/// A working folder: snapshots, what changed and by whom, and the way back.
 #[cfg(feature = "workspace")]
-pub mod workspace {
-    pub use piton_workspace::*;
+pub mod files {
+    pub use piton_workspace::{
+        Changes, ConflictResolution, Goal, OptimisticLock, Reports, Reservations, RestoreOptions, RestorePlan, Session,
+        TextDiff, ToolCall, ToolFailure, ToolOutcome, Workspace, WorkspaceError, WorkspaceOptions,
+    };
+}
 
-    pub use crate::files::{FileChanges, TellingAsk, UpstreamChanges};
+/// Where everything lives.
+pub mod store {
+    pub use piton_log::EmbeddedStore;
+    pub use piton_store::{
+        Bytes, CheckpointError, CheckpointStore, EncryptedStore, Expected, Key, MemoryCheckpointStore, RedactedStore,
+        Redaction, RedactionPolicy, RunQuery, Saved, Store, StoreError, async_trait,
+    };
+    pub use piton_store_objects::FileCheckpointStore;
+    #[cfg(feature = "sqlite")]
+    pub use piton_store_sqlite::SqliteCheckpointStore;
+}
+
+/// An agent's own loop: a conversation with a budget, and checkpoints that make themselves.
+pub mod agent {
+    pub use piton_runtime::danger::{self, Operation};
+    pub use piton_runtime::{
+        AgentContext, AgentError, Autosave, Budget, Message, Paid, Summariser, TriggerPolicy, TrimPolicy, notify,
+    };
+    pub use piton_types::TokenUsage;
+}
+
+/// Hooks for engines that name their own steps, for kinds of nodes, and for what joins files to runs.
+pub mod engine {
+    #[cfg(feature = "workspace")]
+    pub use crate::changes::{FileChanges, TellingAsk, UpstreamChanges};
     #[cfg(feature = "resolver")]
     pub use crate::resolver::{ModelResolver, ModelResolverOptions};
-    #[cfg(feature = "flow")]
+    #[cfg(all(feature = "workspace", feature = "flow"))]
     pub use crate::run_files::RunFiles;
+    #[cfg(feature = "flow")]
+    pub use piton_flow::{
+        Build, Built, Effect, Journal, Kind, Kinds, Node, NodeContext, NodeError, NodeOutput, Plugin, PluginContext,
+        PluginError, PluginMetadata, PluginPhase, Services,
+    };
+    pub use piton_runtime::{Recorded, StepDone, StepStanding, Turn};
+    pub use piton_types::{Clock, Random};
 }

@@ -98,7 +98,7 @@ impl Companion for RunFiles {
         let _ = stop.send(());
         let Ok((session, problem)) = session.await else { return };
         self.remember(problem);
-        self.remember(session.end(Ok(Value::Null), &std::sync::Arc::default()).await.err());
+        self.remember(session.end(Ok(Value::Null)).await.err());
     }
 }
 

@@ -6,13 +6,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use piton::{
-    CheckpointStore, Context, EmbeddedStore, Event, FileCheckpointStore, FlowError, FlowOptions, FolderOptions,
-    Listener, MemoryCheckpointStore, ObjectStore, ResumePolicy, RunOutcome, SqliteOptions, SqliteStore, StartFlow,
-    answer_question, run_durable,
-};
 use piton_flow::{Audit, AuditEntry, AuditError, SecurityLevel};
+use piton_flow::{FlowError, FlowOptions, ResumePolicy, RunOutcome, StartFlow, answer_question, run_durable};
+use piton_log::EmbeddedStore;
+use piton_runtime::{Context, Listener};
 use piton_store::Store;
+use piton_store::{CheckpointStore, MemoryCheckpointStore};
+use piton_store_objects::{FileCheckpointStore, FolderOptions, ObjectStore};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_types::Event;
 use piton_types::{RunId, RunStatus, Value, to_value};
 use serde::Deserialize;
 

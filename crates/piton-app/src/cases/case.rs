@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use piton::{Bundle, Document, Format, Problems};
+use piton_flow::{Bundle, Document, Format, Problems};
 use piton_types::{Value, from_json, from_value};
 use serde::Deserialize;
 

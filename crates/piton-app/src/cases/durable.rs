@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use piton::{
-    Context, Control, Event, EventSink, Failure, Finished, FlowError, History, Host, OpenRun, Run, RunError,
-    RunJournal, run as run_flow, this_process,
-};
 use piton_flow::SecurityLevel;
+use piton_flow::{Control, EventSink, Finished, FlowError, Host, RunJournal, run as run_flow};
+use piton_runtime::{Context, Failure, History, OpenRun, Run, RunError, this_process};
 use piton_store::{Store, StoreError};
+use piton_types::Event;
 use piton_types::{Durability, Holder, RunId, RunKind, RunState, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use piton::{FolderOptions, ObjectStore, SqliteOptions, SqliteStore};
 use piton_store::Store;
+use piton_store_objects::{FolderOptions, ObjectStore};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
 
 use super::case::Case;
 use super::durable::{Attempt, Driver, drive};

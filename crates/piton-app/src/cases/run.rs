@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use piton::{Control, Flow, FlowError, Given, Host, Kinds, Limits, NoJournal, Services, run as run_flow};
 use piton_flow::{Audit, SecurityLevel};
+use piton_flow::{Control, Flow, FlowError, Given, Host, Kinds, Limits, NoJournal, Services, run as run_flow};
 use piton_types::{RunId, Value};
 
 use super::case::{Case, MockAnswer};

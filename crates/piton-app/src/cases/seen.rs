@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use piton::Event;
+use piton_types::Event;
 
 /// What a listener has heard, over several attempts at a run.
 #[derive(Default)]

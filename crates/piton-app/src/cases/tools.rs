@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use piton::Services;
+use piton_flow::Services;
 use piton_flow::{Audit, Outside, OutsideConfig, SecurityLevel, ToolServer};
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use piton::{Answered, Ids, Inbox, JournalError, Question, Waiting};
+use piton_flow::{Answered, Ids, Inbox, JournalError, Question, Waiting};
 use piton_store::async_trait;
 use piton_types::{Clock, Sleep, Timestamp, Value};
 
 /// A clock that shows one moment for ever, if it was given one. Durations are real: limits of time must hold.
 pub(crate) struct CaseClock {
     fixed: Option<Timestamp>,
-    system: piton::SystemClock,
+    system: piton_runtime::SystemClock,
 }
 
 impl CaseClock {
     pub(crate) fn new(fixed_seconds: Option<i64>) -> Self {
         let fixed = fixed_seconds.map(|seconds| Timestamp::from_millis(seconds.saturating_mul(1_000)));
-        Self { fixed, system: piton::SystemClock::default() }
+        Self { fixed, system: piton_runtime::SystemClock::default() }
     }
 }
 

@@ -7,7 +7,7 @@ pub mod texts;
 
 use std::path::{Path, PathBuf};
 
-use piton::{Bundle, Document, DocumentFiles, FlowError, Kinds, Problems, Report};
+use piton_flow::{Bundle, Document, DocumentFiles, FlowError, Kinds, Problems, Report};
 
 use crate::documents::texts::{document_format, read_text};
 use crate::failure::Failure;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::notify::{CommandHook, Notifier, Notify, NotifyOn, Webhook};
-use piton::{Listener, SystemClock};
+use piton_runtime::notify::{CommandHook, Notifier, Notify, NotifyOn, Webhook};
+use piton_runtime::{Listener, SystemClock};
 use serde::Deserialize;
 
 use crate::app::App;

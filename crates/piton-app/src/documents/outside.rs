@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton::Services;
-use piton::recovery::ChangePolicies;
+use piton_flow::Services;
 use piton_flow::{AuditFile, Credential, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
 use piton_model::chat::{Provider, Providers};
 use piton_model::{ExposeSecret as _, SecretString};
+use piton_runtime::recovery::ChangePolicies;
 use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
 use piton_types::{Value, from_value};
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use piton::Format;
+use piton_flow::Format;
 
 use crate::failure::Failure;
 

@@ -1,10 +1,11 @@
 //! What the errors of the engines mean for the data, and what to do about them.
 
-use piton::recovery::RecoveryError;
-use piton::workspace::{DriftError, ReservationError, WorkspaceError};
-use piton::{AnswerError, FlowError, RunError};
+use piton_flow::{AnswerError, FlowError};
+use piton_runtime::RunError;
+use piton_runtime::recovery::RecoveryError;
 use piton_store::StoreError;
 use piton_types::RunStatus;
+use piton_workspace::{DriftError, ReservationError, WorkspaceError};
 
 use super::{Failure, FailureKind, REPORT};
 use crate::words::clean;

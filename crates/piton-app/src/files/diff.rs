@@ -1,7 +1,7 @@
 //! What differs between the files of two checkpoints, or of one and the folder as it is now.
 
-use piton::workspace::{Entry, FileChange, Side, Snapshot, TextDiff, Workspace, is_binary};
 use piton_log::{RunLog, SealedEntry};
+use piton_workspace::{Entry, FileChange, Side, Snapshot, TextDiff, Workspace, is_binary};
 
 use crate::app::App;
 use crate::failure::Failure;

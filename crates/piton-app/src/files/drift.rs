@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use piton::workspace::{DriftEvent, DriftOptions, Preference, Rebased, Record, Resolution, Workspace, advise};
 use piton_store::Store;
 use piton_types::{CheckpointRef, RunId};
+use piton_workspace::{DriftEvent, DriftOptions, Preference, Rebased, Record, Resolution, Workspace, advise};
 
 use crate::app::App;
 use crate::failure::Failure;

@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use piton::workspace::{DriftError, DriftOptions, DriftReport, Workspace, advise};
 use piton_types::RunId;
+use piton_workspace::{DriftError, DriftOptions, DriftReport, Workspace, advise};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::watch::Receiver;
 

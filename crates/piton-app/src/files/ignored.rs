@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use piton::workspace::OuterRules;
+use piton_workspace::OuterRules;
 
 use crate::app::App;
 

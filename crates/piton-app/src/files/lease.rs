@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::workspace::{RelPath, Reservation, Reservations, ReserveMode, Take, Workspace};
-use piton::{Liveness, liveness, process, this_process};
+use piton_runtime::{Liveness, liveness, process, this_process};
 use piton_store::Store;
+use piton_workspace::{RelPath, Reservation, Reservations, ReserveMode, Take, Workspace};
 
 use crate::app::App;
 use crate::failure::Failure;

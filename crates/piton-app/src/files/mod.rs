@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use piton::Context;
-use piton::workspace::{Progress, Workspace, WorkspaceError, WorkspaceOptions};
+use piton_runtime::Context;
 use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
+use piton_workspace::{Progress, Workspace, WorkspaceError, WorkspaceOptions};
 
 use crate::app::App;
 use crate::failure::Failure;

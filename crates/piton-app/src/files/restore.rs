@@ -4,12 +4,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use piton::workspace::{
-    Ask, ConflictResolution, Goal, ModelResolver, ModelResolverOptions, RelPath, Resolver, RestoreOptions, RestorePlan,
-    Selection, TextDiff, Timeline, Workspace,
-};
+use piton::engine::{ModelResolver, ModelResolverOptions};
 use piton_store::Store;
 use piton_types::CheckpointRef;
+use piton_workspace::{
+    Ask, ConflictResolution, Goal, RelPath, Resolver, RestoreOptions, RestorePlan, Selection, TextDiff, Timeline,
+    Workspace,
+};
 
 use crate::app::App;
 use crate::documents::outside::chosen_model;

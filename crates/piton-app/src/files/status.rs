@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use piton::workspace::{Record, Side};
 use piton_store::{RunQuery, Store};
 use piton_types::RunStatus;
+use piton_workspace::{Record, Side};
 use serde_json::{Value as Json, json};
 
 use crate::app::App;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use piton::workspace::{Goal, Moment, Record, Role, Side, Timeline, Workspace};
 use piton_log::RunLog;
 use piton_store::{Span, Store};
 use piton_types::{CheckpointRef, Seq, from_value};
+use piton_workspace::{Goal, Moment, Record, Role, Side, Timeline, Workspace};
 
 use crate::app::App;
 use crate::failure::Failure;

@@ -83,7 +83,7 @@ pub fn read_or_make(path: &Path) -> Result<(Key, bool), Failure> {
     if path.symlink_metadata().is_ok() {
         return Ok((Key::read_file(path)?, false));
     }
-    let key = Key::generate(&piton::SystemRandom);
+    let key = Key::generate(&piton_runtime::SystemRandom);
     key.write_file(path)?;
     Ok((key, true))
 }

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use piton::{Context, Liveness, OpenQuestion, answer_question, choose, liveness, open_questions, this_process};
+use piton_flow::{OpenQuestion, answer_question, choose, open_questions};
+use piton_runtime::{Context, Liveness, liveness, this_process};
 use piton_store::Store;
 use piton_types::{RunId, Value, from_json};
 

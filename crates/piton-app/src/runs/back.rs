@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use piton::{Context, OpenRun, Run, RunError, StartAt, WholeHistory, undone_effects};
+use piton_runtime::{Context, OpenRun, Run, RunError, StartAt, WholeHistory, undone_effects};
 use piton_types::{IllegalMove, RunId, RunStatus, Seq, StepPath};
 
 use crate::failure::Failure;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use piton::{Context, Origin, RunState, WholeHistory};
 use piton_log::state::{Change, NodeSource, State, diff};
 use piton_log::{RunLog, SealedEntry};
+use piton_runtime::{Context, Origin, WholeHistory};
 use piton_store::{Bytes, Store, StoreError};
+use piton_types::RunState;
 use piton_types::{BlobId, PartName, Path, RunId, RunKind, Value};
 
 use crate::app::App;

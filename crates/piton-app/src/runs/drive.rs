@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use piton::workspace::{CHECKED_EVERY, RunFiles, SessionOptions, Workspace};
-use piton::{
-    Companion, Context, FlowError, FlowOptions, Format, Inputs, Listener, ResumePolicy, RunOutcome, SafeStopSignal,
-    Services, StartFlow, listen_for_nudges, resume_durable, resume_with_document, run_durable,
+use piton::engine::RunFiles;
+use piton_flow::{
+    Companion, FlowError, FlowOptions, Format, Inputs, ResumePolicy, RunOutcome, SafeStopSignal, Services, StartFlow,
+    resume_durable, resume_with_document, run_durable,
 };
+use piton_runtime::{Context, Listener, listen_for_nudges};
 use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus};
+use piton_workspace::{CHECKED_EVERY, SessionOptions, Workspace};
 
 use crate::app::App;
 use crate::documents::notices::{Notices, Telling};

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton::workspace::{Moment, WorkspaceError};
-use piton::{
-    Bundle, CheckpointRef, Context, Document, Flow, FlowError, ForkRun, Format, Host, Ids, Inputs, Kinds, Limits,
-    NoJournal, NodeSpec, Services, Setting, StepRecord, SystemClock, SystemRandom, WholeHistory, examine_history,
-    fork_into, run as run_flow, run_alone,
+use piton_flow::{
+    Bundle, Document, Flow, FlowError, Format, Host, Ids, Inputs, Kinds, Limits, NoJournal, NodeSpec, Services,
+    Setting, examine_history, run as run_flow, run_alone,
 };
 use piton_log::RunLog;
+use piton_runtime::{Context, ForkRun, StepRecord, SystemClock, SystemRandom, WholeHistory, fork_into};
 use piton_store::{Store, StoreError};
+use piton_types::CheckpointRef;
 use piton_types::{Clock as _, PartName, RunId, RunKind, RunStatus, StepPath, Value, from_value, to_value};
+use piton_workspace::{Moment, WorkspaceError};
 use serde_json::json;
 
 use crate::app::App;
@@ -102,9 +103,9 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
             let fork = (kind != RunKind::Workspace && kind != RunKind::Guard).then_some(changed);
             Forked::Folder(fork_into_folder(app, &store, at, fork, into, wanted.include_ignored).await?)
         }
-        None => match piton::fork(&context, &at, changed).await {
+        None => match piton_runtime::fork(&context, &at, changed).await {
             Ok(id) => Forked::Run(ForkedView { run: id.clone(), id, status: RunStatus::Queued, parent: at, kind }),
-            Err(piton::RunError::Store(StoreError::Conflict { run, .. } | StoreError::Fenced { run, .. })) => {
+            Err(piton_runtime::RunError::Store(StoreError::Conflict { run, .. } | StoreError::Fenced { run, .. })) => {
                 return Err(Failure::fixable(format!("there is a run {run} already")).hint("choose another --id."));
             }
             Err(error) => return Err(error.into()),

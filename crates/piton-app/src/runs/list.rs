@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use piton::recovery::stalled;
-use piton::{Context, History, LeaseOptions, LeaseWatch, OpenQuestion};
+use piton_flow::OpenQuestion;
 use piton_log::RunLog;
+use piton_runtime::recovery::stalled;
+use piton_runtime::{Context, History, LeaseOptions, LeaseWatch};
 use piton_store::{RunQuery, Store};
 use piton_types::{RunId, RunState, RunStatus};
 

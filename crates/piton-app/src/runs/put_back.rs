@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use piton::{Context, StartAt};
 use piton_log::RunLog;
+use piton_runtime::{Context, StartAt};
 use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunStatus, Seq};
 

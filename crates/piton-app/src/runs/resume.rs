@@ -5,18 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::recovery::{
+use piton::engine::{FileChanges, UpstreamChanges};
+use piton_flow::{Bundle, Kinds, Limits, ResumePolicy, Services, Setting, examine_resume};
+use piton_log::RunLog;
+use piton_runtime::recovery::{
     Ask, ChangePolicies, Changes, DeletedPolicy, Examined, ModifiedPolicy, PathPolicy, Recovery, RequiredFiles,
     Severity, UpstreamPolicy,
 };
-use piton::workspace::{DriftOptions, FileChanges, UpstreamChanges, Workspace};
-use piton::{
-    Bundle, Context, History, Kinds, LeaseOptions, Limits, OpenRun, Pager, ResumePolicy, Run, RunError, Services,
-    Setting, examine_resume,
-};
-use piton_log::RunLog;
+use piton_runtime::{Context, History, LeaseOptions, OpenRun, Pager, Run, RunError};
 use piton_store::{Store, StoreError};
 use piton_types::{PartName, RunId, RunKind};
+use piton_workspace::{DriftOptions, Workspace};
 
 use crate::app::App;
 use crate::documents;

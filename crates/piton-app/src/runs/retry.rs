@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton::{Context, ResumePolicy, RunError, Services, StartAt, WholeHistory};
+use piton_flow::{ResumePolicy, Services};
 use piton_log::RunLog;
+use piton_runtime::{Context, RunError, StartAt, WholeHistory};
 use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq, StepPath, Value};
 
@@ -116,7 +117,7 @@ impl Retrying {
                 let log = RunLog::open(Arc::clone(&store), &run).await?;
                 let then = WholeHistory::read_to(&log, at.seq).await?;
                 let changed = changes(&log, &then, log.summary().await?.kind, wanted.set.clone()).await?;
-                (piton::fork(&context, &at, changed).await?, Some(at))
+                (piton_runtime::fork(&context, &at, changed).await?, Some(at))
             }
         };
         if kind != Some(RunKind::Workflow) {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use piton::{History, Pager, StepRecord};
 use piton_log::{RunLog, SealedEntry};
+use piton_runtime::{History, Pager, StepRecord};
 use piton_store::{Store, StoreError};
 use piton_types::{CheckpointRef, RunState, from_value};
 

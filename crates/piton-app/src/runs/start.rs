@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton::{Bundle, FlowError, Inputs, ResumePolicy, Services, SystemRandom};
+use piton_flow::{Bundle, FlowError, Inputs, ResumePolicy, Services};
+use piton_runtime::SystemRandom;
 use piton_store::Store;
 use piton_types::RunId;
 

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::{Context, Holder, Requested, RunError, WholeHistory};
+use piton_runtime::{Context, Requested, RunError, WholeHistory};
 use piton_store::Store;
+use piton_types::Holder;
 use piton_types::{IllegalMove, RunId, RunStatus};
 
 use crate::app::App;
@@ -22,7 +23,7 @@ pub type Answered = (RequestView, Option<Holder>);
 pub async fn stop(app: &App, run: &RunId, why: &str, grace: Duration) -> Result<Answered, Failure> {
     let store = app.store().await?;
     let run = run_id(&store, run).await?;
-    let came = piton::stop(&Context::system(Arc::clone(&store)), &run, why, Some(grace)).await?;
+    let came = piton_runtime::stop(&Context::system(Arc::clone(&store)), &run, why, Some(grace)).await?;
     told(&store, run, came).await
 }
 
@@ -61,7 +62,7 @@ impl Cancelling {
     /// Gives it up.
     pub async fn carry_out(self, why: &str) -> Result<Answered, Failure> {
         let came = match self.plan {
-            Some(_) => piton::cancel(&Context::system(Arc::clone(&self.store)), &self.run, why).await?,
+            Some(_) => piton_runtime::cancel(&Context::system(Arc::clone(&self.store)), &self.run, why).await?,
             None => Requested::Already,
         };
         told(&self.store, self.run, came).await

@@ -1,7 +1,7 @@
 //! What a run used, as its newest checkpoint has it.
 
-use piton::Ledger;
 use piton_log::RunLog;
+use piton_runtime::Ledger;
 use piton_store::{Span, StoreError};
 use piton_types::{PartName, Parts, TokenUsage, from_value};
 

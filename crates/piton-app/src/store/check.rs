@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use piton::recovery::{validate, whole_at};
-use piton::upkeep::{CheckReport, check as check_store, check_run};
-use piton::workspace::SnapshotReach;
+use piton_log::upkeep::{CheckReport, check as check_store, check_run};
+use piton_runtime::recovery::{validate, whole_at};
 use piton_store::{Store, StoreError};
 use piton_types::CheckpointRef;
+use piton_workspace::SnapshotReach;
 use serde::Serialize;
 use serde_json::Value as Json;
 

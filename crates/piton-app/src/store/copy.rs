@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton::Retention;
-use piton::retention::{rules, set_rules};
-use piton::upkeep::Copier;
-use piton::workspace::SnapshotReach;
+use piton_log::upkeep::Copier;
+use piton_runtime::retention::{rules, set_rules};
 use piton_store::{RunQuery, Store, StoreError};
+use piton_types::Retention;
 use piton_types::RunId;
+use piton_workspace::SnapshotReach;
 
 use crate::app::App;
 use crate::failure::Failure;

@@ -41,7 +41,7 @@ fn problem(check: &'static str, detail: impl Display, fix: impl Display) -> Find
 pub async fn doctor(app: &App, version: &str) -> DoctorView {
     let mut findings = vec![ok("piton", version)];
     findings.extend(store(app).await);
-    findings.push(ok("engine", format!("SQLite {}", piton::SqliteStore::engine_version())));
+    findings.push(ok("engine", format!("SQLite {}", piton_store_sqlite::SqliteStore::engine_version())));
     findings.push(program("git", "ignore rules hold without it, but `piton drift` has nothing to look at").await);
     findings.push(program("python3", "Python code nodes need it").await);
     findings.extend(sandbox().await);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::Retention;
-use piton::retention::{Bounds, GRACE, Plan as Retained, Why, rules, set_rules};
-use piton::workspace::Workspace;
+use piton_runtime::retention::{Bounds, GRACE, Plan as Retained, Why, rules, set_rules};
 use piton_store::Store;
+use piton_types::Retention;
+use piton_workspace::Workspace;
 
 use crate::app::App;
 use crate::failure::Failure;

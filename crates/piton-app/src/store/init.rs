@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use piton::SystemRandom;
+use piton_runtime::SystemRandom;
 use piton_store::{EncryptedStore, Store, StoreError};
 
 use crate::app::App;

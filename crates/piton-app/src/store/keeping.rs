@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past, rules};
-use piton::workspace::{SnapshotReach, Workspace};
-use piton::{Context, Retention};
+use piton_runtime::Context;
+use piton_runtime::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past, rules};
 use piton_store::{Store, StoreError};
+use piton_types::Retention;
+use piton_workspace::{SnapshotReach, Workspace};
 
 use crate::app::App;
 use crate::words;

@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton::retention::{rules, set_rules};
-use piton::upkeep::{Salvaged, check, salvage_run};
-use piton::workspace::SnapshotReach;
-use piton::{DamagedWal, SqliteOptions, SqliteStore, SystemRandom, gather_damaged, replace_damaged};
+use piton_log::upkeep::{Salvaged, check, salvage_run};
+use piton_runtime::SystemRandom;
+use piton_runtime::retention::{rules, set_rules};
 use piton_store::{EncryptedStore, Store, StoreError};
 use piton_store_objects::{FolderOptions, ObjectStore, replace_folder};
+use piton_store_sqlite::{DamagedWal, SqliteOptions, SqliteStore, gather};
+use piton_workspace::SnapshotReach;
 use serde::Serialize;
 
 use crate::app::App;
@@ -295,7 +296,7 @@ impl Damaged {
         let gathered = self.beside("-gathered");
         self.clear(&gathered)?;
         // A file of which no page is ours is no store of ours.
-        if gather_damaged(&self.path, &gathered)? == 0 {
+        if gather(&self.path, &gathered)? == 0 {
             self.clear(&gathered)?;
             return Err(error.into());
         }
@@ -347,7 +348,7 @@ impl Damaged {
     fn replace(&self, new: &Path) -> Result<PathBuf, StoreError> {
         match self.is_folder {
             true => replace_folder(&self.path, new),
-            false => replace_damaged(&self.path, new),
+            false => piton_store_sqlite::replace(&self.path, new),
         }
     }
 }

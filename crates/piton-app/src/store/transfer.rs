@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use piton::upkeep::Copier;
-use piton::workspace::SnapshotReach;
-use piton::{SqliteOptions, SqliteStore};
+use piton_log::upkeep::Copier;
 use piton_store::{Store, StoreError};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::RunId;
+use piton_workspace::SnapshotReach;
 
 use super::copy::{all, copy_all};
 use crate::app::App;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use piton::{Document, Problem, Report, Severity};
+use piton_flow::{Document, Problem, Report, Severity};
 use serde::Serialize;
 use serde_json::Value as Json;
 

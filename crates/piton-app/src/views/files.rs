@@ -1,10 +1,10 @@
 //! Files: checkpoints of a folder, what changed, what was restored.
 
-use piton::workspace::{
+use piton_types::{CheckpointRef, RunId, Timestamp};
+use piton_workspace::{
     Advice, ChangeKind, DriftReport, Entry, FileChange, LineDelta, Moment, Plan, PlannedChange, Reason, Reservation,
     ReserveMode, RestoreKind, RestoreResult, Saved, Snapshot,
 };
-use piton_types::{CheckpointRef, RunId, Timestamp};
 use serde::Serialize;
 use serde_json::Value as Json;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use piton::{EnvironmentChange, Impact, OpenQuestion, QuestionRecord, RunOutcome, StepRecord};
+use piton_flow::{EnvironmentChange, Impact, OpenQuestion, RunOutcome};
+use piton_runtime::{QuestionRecord, StepRecord};
 use piton_types::{
     CheckpointRef, RunId, RunKind, RunState, RunStatus, RunSummary, StepPath, Timestamp, TokenUsage, Value,
 };

@@ -1,7 +1,7 @@
 //! Stores as a whole: what they hold, what is damaged, what was moved or given back.
 
-use piton::retention::Kept;
-use piton::upkeep::{CheckReport, RunReport};
+use piton_log::upkeep::{CheckReport, RunReport};
+use piton_runtime::retention::Kept;
 use piton_store::Defect;
 use piton_types::{CheckpointRef, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -263,7 +263,7 @@ impl Verdict {
 }
 
 /// What was counted, and when.
-pub(crate) fn sizes(sizes: piton::upkeep::Sizes, stored: u64, now: Timestamp) -> SizesView {
+pub(crate) fn sizes(sizes: piton_log::upkeep::Sizes, stored: u64, now: Timestamp) -> SizesView {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 100.0).round() / 100.0);
     SizesView {

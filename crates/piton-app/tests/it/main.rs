@@ -6,9 +6,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use piton::Listener;
-use piton::recovery::{Ask, Choice, Question};
-use piton::workspace::{Ask as AskConflict, Conflict, ConflictResolution};
 use piton_app::files::Capture;
 use piton_app::files::restore::{Conflicts, Restoring, Selected};
 use piton_app::files::status::{save, status};
@@ -22,7 +19,10 @@ use piton_app::runs::start::{self, StartRun, Started};
 use piton_app::runs::steer::Cancelling;
 use piton_app::views::run::OutcomeView;
 use piton_app::{App, Failure, FailureKind, Level, Reference, Shell, Surroundings};
+use piton_runtime::Listener;
+use piton_runtime::recovery::{Ask, Choice, Question};
 use piton_types::Value;
+use piton_workspace::{Ask as AskConflict, Conflict, ConflictResolution};
 use serde_json::{Value as Json, json};
 
 const ASKING: &str = "

@@ -215,7 +215,7 @@ impl From<DriftWatch> for piton_app::runs::drive::DriftWatch {
 
 impl Default for DriftWatch {
     fn default() -> Self {
-        Self { drift_every: piton::workspace::CHECKED_EVERY, pause_on_drift: false }
+        Self { drift_every: piton_workspace::CHECKED_EVERY, pause_on_drift: false }
     }
 }
 

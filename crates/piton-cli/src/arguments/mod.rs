@@ -12,7 +12,7 @@ pub(crate) mod store;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use piton::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy};
+use piton_runtime::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy};
 use piton_types::{RunId, StepPath, Value, from_json, from_value};
 
 use agents::{Drift, Lease};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use piton::Retention;
+use piton_types::Retention;
 use piton_types::RunId;
 
 use crate::arguments::Consent;

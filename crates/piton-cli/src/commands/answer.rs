@@ -2,10 +2,10 @@
 
 use std::io::IsTerminal as _;
 
-use piton::{OpenQuestion, yes_or_no};
 use piton_app::runs::answer::{Asked, is_driven};
 use piton_app::runs::resume::ResumeRun;
 use piton_app::views::run::QuestionView;
+use piton_flow::{OpenQuestion, yes_or_no};
 use piton_types::{RunKind, Value};
 
 use crate::arguments::Answer;

@@ -1,8 +1,8 @@
 //! `piton drift`: did the repository move under us, how bad is it, what is best done; and the permitted rebase.
 
-use piton::workspace::{Advice, Contested, DriftOptions, Preference, Rebased, Resolution};
 use piton_app::files::drift::Drifting;
 use piton_app::views::files::DriftView;
+use piton_workspace::{Advice, Contested, DriftOptions, Preference, Rebased, Resolution};
 
 use crate::arguments::agents::{Drift, Prefer, Resolve};
 use crate::consent::agreed;

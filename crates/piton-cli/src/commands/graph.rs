@@ -1,6 +1,6 @@
 //! `piton graph`: a document as a drawing, for people or for Mermaid.
 
-use piton::{Document, NodeSpec};
+use piton_flow::{Document, NodeSpec};
 
 use crate::arguments::{Drawing, Graph};
 use crate::failure::{Exit, Failure};

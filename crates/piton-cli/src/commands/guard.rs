@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
-use piton::SystemRandom;
-use piton::workspace::{
+use piton_runtime::SystemRandom;
+use piton_types::{CheckpointRef, RunId, Value};
+use piton_workspace::{
     Goal, RestoreOptions, Session as Guarded, SessionEnd, SessionOptions, Side, Standing, Workspace,
 };
-use piton_types::{CheckpointRef, RunId, Value};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -37,7 +37,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     let words = Value::List(command.iter().map(|word| Value::from(word.as_str())).collect());
     let input = Value::Map([("command".to_owned(), words)].into());
     let mut guarded =
-        watched(session, async |progress| Guarded::begin(&workspace, run.clone(), name, input, &progress).await)
+        watched(session, async |progress| Guarded::begin_as(&workspace, run.clone(), name, input, &progress).await)
             .await?;
     let options = SessionOptions { quiet_for: arguments.quiet_for, at_least: arguments.at_least };
     let (ended, problem) = guarded
@@ -53,7 +53,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
     let status = match ended {
         Ok(status) => status,
         Err(failure) => {
-            guarded.end(Err("the program could not be started".to_owned()), &Arc::default()).await?;
+            guarded.end(Err("the program could not be started".to_owned())).await?;
             store.close().await?;
             return Err(failure);
         }
@@ -79,7 +79,7 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
             return Err(failure);
         }
     };
-    let end = watched(session, async |progress| guarded.end(outcome, &progress).await).await?;
+    let end = watched(session, async |progress| guarded.end_with(outcome, &progress).await).await?;
     if let Some(problem) = problem {
         session.output.warn(&format!("a checkpoint in between could not be made: {problem}"));
     }

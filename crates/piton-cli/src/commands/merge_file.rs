@@ -4,8 +4,8 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use piton::workspace::{ConflictStyle, Favour, MergeOptions, merge};
 use piton_app::views::files::MergedView;
+use piton_workspace::{ConflictStyle, Favour, MergeOptions, merge};
 
 use crate::arguments::files::MergeFile;
 use crate::failure::{Exit, Failure};

@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use piton::workspace::{Ask, Conflict as Contested, ConflictResolution};
 use piton_app::Reference;
 use piton_app::files::restore::{Conflicts, Previewed, Restoring, Selected};
 use piton_app::views::files::{RestorePlanView, RestoredView};
+use piton_workspace::{Ask, Conflict as Contested, ConflictResolution};
 
 use crate::arguments::Consent;
 use crate::arguments::files::{Change, Conflict, Restore};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use piton::{Inputs, file_with};
 use piton_app::documents::texts::{read_bytes, read_source};
 use piton_app::runs::start::{StartRun, Started, prepare};
+use piton_flow::{Inputs, file_with};
 use piton_types::{Value, from_json};
 
 use crate::arguments::Run;

@@ -1,9 +1,9 @@
 //! `piton status`: what changed in the folder since its newest checkpoint, which runs want a person, and where the
 //! store is.
 
-use piton::workspace::ChangeKind;
 use piton_app::files::status::status;
 use piton_app::views::files::{ChangeView, StatusView};
+use piton_workspace::ChangeKind;
 
 use crate::arguments::files::Status;
 use crate::failure::{Exit, Failure};

@@ -3,9 +3,9 @@
 use std::io::{BufRead as _, BufReader};
 use std::sync::Arc;
 
-use piton::{
-    AgentContext, CheckpointRecord, Context, Message, OpenRun, Run, SqliteOptions, SqliteStore, Trigger, Value,
-};
+use piton_runtime::{AgentContext, Context, Message, OpenRun, Run};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_types::{CheckpointRecord, Trigger, Value};
 use serde_json::{Value as Json, json};
 
 use crate::world::{THREE_NODES, World, without_ages};

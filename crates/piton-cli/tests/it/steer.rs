@@ -4,10 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use piton::{
-    AgentContext, CheckpointRecord, Context, Message, OpenRun, Outcome, Run, RunError, SqliteOptions, SqliteStore,
-    TokenUsage, Trigger, Value, Wait, Waits,
-};
+use piton_runtime::{AgentContext, Context, Message, OpenRun, Outcome, Run, RunError, Wait, Waits};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_types::{CheckpointRecord, TokenUsage, Trigger, Value};
 use serde_json::{Value as Json, json};
 
 use crate::world::{World, wait_until, without_ages};

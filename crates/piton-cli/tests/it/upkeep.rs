@@ -385,7 +385,8 @@ fn due_work_is_done_after_a_run() {
     let last = || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let store = piton::SqliteStore::open(&path, piton::SqliteOptions::default()).unwrap();
+            let store =
+                piton_store_sqlite::SqliteStore::open(&path, piton_store_sqlite::SqliteOptions::default()).unwrap();
             let note = store.note("retention/last").await.unwrap();
             store.close().await.unwrap();
             note
@@ -415,7 +416,8 @@ fn a_nearly_full_disk_makes_room() {
     let with = |change: Option<String>| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let store = piton::SqliteStore::open(&path, piton::SqliteOptions::default()).unwrap();
+            let store =
+                piton_store_sqlite::SqliteStore::open(&path, piton_store_sqlite::SqliteOptions::default()).unwrap();
             if let Some(last) = change {
                 store.set_note("retention/last", Some(Bytes::from(last))).await.unwrap();
             }

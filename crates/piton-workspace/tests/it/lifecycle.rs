@@ -35,7 +35,7 @@ async fn a_session_is_a_run_of_the_runtime() {
     assert_eq!((standing(&world, &id).await, stalled_in(&world).await), (Standing::Held, vec![]));
     let held = Run::open(&context(&world.store), OpenRun { id: Some(id.clone()), ..OpenRun::default() }).await;
     assert!(matches!(held, Err(RunError::Held { .. })), "{held:?}");
-    session.end(Ok(Value::from(7)), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::from(7))).await.unwrap();
     let history = History::of(&context(&world.store), &id).await.unwrap();
     assert_eq!((history.state.status(), history.takeovers), (RunStatus::Completed, 0));
     assert!(history.claim.is_some() && world.store.lease(&id).await.unwrap().is_none());
@@ -46,7 +46,7 @@ async fn a_session_is_a_run_of_the_runtime() {
     assert_eq!((standing(&world, &id).await, stalled_in(&world).await), (Standing::Stalled, vec![id]));
     let failed = begin(&world, 3).await;
     let id = failed.run().clone();
-    failed.end(Err("it broke".to_owned()), &Arc::default()).await.unwrap();
+    failed.end(Err("it broke".to_owned())).await.unwrap();
     assert_eq!(world.store.summary(&id).await.unwrap().unwrap().status, RunStatus::Failed);
 }
 
@@ -59,15 +59,15 @@ async fn a_session_that_was_taken_over_is_fenced() {
     let holder = Holder { pid: u32::MAX, started: 1, ..context(&world.store).holder };
     let dead = Context { holder, ..context(&world.store) };
     let workspace = Workspace::open(&dead, &world.root(), world.options.clone()).unwrap();
-    let mut stale = Session::begin(&workspace, run_id(1), "agent", Value::Null, &Arc::default()).await.unwrap();
+    let mut stale = Session::begin_as(&workspace, run_id(1), "agent", Value::Null, &Arc::default()).await.unwrap();
     world.write("a", "1");
     stale.checkpoint("").await.unwrap().expect("the negative control: before that, it writes");
     let taken = begin(&world, 1).await;
     world.write("a", "2");
     let fenced = |error: &WorkspaceError| matches!(error, WorkspaceError::Store(StoreError::Fenced { .. }));
     assert!(stale.checkpoint("").await.is_err_and(|error| fenced(&error)));
-    assert!(stale.end(Ok(Value::Null), &Arc::default()).await.is_err_and(|error| fenced(&error)));
-    taken.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    assert!(stale.end(Ok(Value::Null)).await.is_err_and(|error| fenced(&error)));
+    taken.end(Ok(Value::Null)).await.unwrap();
 }
 
 /// The run of a session that is reported about is held by the agent's process: it is in progress while that lives,

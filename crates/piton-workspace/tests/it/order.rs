@@ -47,10 +47,10 @@ async fn three_who_work(world: &World, workspace: &Workspace) -> Vec<CheckpointR
     world.write("a", "0\n");
     made.push(workspace.save(Record::manual("start"), &Arc::default()).await.unwrap().checkpoint);
     for n in 1..=2 {
-        let session = Session::begin(workspace, run_id(n), "agent", Value::Null, &Arc::default()).await.unwrap();
+        let session = Session::begin_as(workspace, run_id(n), "agent", Value::Null, &Arc::default()).await.unwrap();
         made.push(session.opened().checkpoint.clone());
         world.write("a", format!("agent {n}\n"));
-        made.push(session.end(Ok(Value::Null), &Arc::default()).await.unwrap().closed);
+        made.push(session.end(Ok(Value::Null)).await.unwrap().closed);
         world.write("mine", format!("{n}\n"));
         made.push(workspace.save(Record::manual("mine"), &Arc::default()).await.unwrap().checkpoint);
     }

@@ -15,7 +15,7 @@ async fn planned(world: &World) -> RestorePlan {
     let session = begin(world, 1).await;
     world.write("agent", "1\n");
     world.write("both", "1\n2\n3\n4\nagent\n");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("both", "me\n2\n3\n4\nagent\n");
     world.plan(Goal::Undo(None), RestoreOptions::default()).await.unwrap()
 }

@@ -41,7 +41,7 @@ async fn a_tool_that_fails_for_good_is_rolled_back_and_the_users_edits_stay() {
     world.write("mine", "1");
     session.roll_back(&step).await.unwrap();
     assert_eq!((world.read("a"), world.read("mine")), ("0".to_owned(), "1".to_owned()));
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +56,7 @@ async fn one_step_of_several_is_taken_back() {
         world.write(name, "made");
         steps.push(session.record_tool_execution(pre, Ok(Value::from("ok"))).await.unwrap());
     }
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     let undone = world.reach(Goal::Undo(Some(steps[0].clone())), RestoreOptions::default()).await.unwrap();
     assert_eq!(world.read("a"), "1\n2\n3\n4\n5\n6\n7\n8\ntwo\n");
     assert!(!world.has("one") && world.has("two"));
@@ -98,7 +98,7 @@ async fn checkpoints_are_made_when_files_come_to_rest() {
     };
     let (given, problem) = session.run_with_checkpoints(options, agent).await;
     assert!(given == 7 && problem.is_none(), "{problem:?}");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     let timeline = world.workspace().timeline().await.unwrap();
     let automatic = timeline.moments.iter().filter(|moment| moment.label == "files changed").count();
     assert!((2..=4).contains(&automatic), "{automatic} checkpoints");

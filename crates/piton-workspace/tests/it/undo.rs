@@ -17,7 +17,7 @@ pub(crate) fn run_id(n: u64) -> RunId {
 }
 
 pub(crate) async fn begin(world: &World, n: u64) -> Session {
-    Session::begin(&world.workspace(), run_id(n), "agent", Value::Null, &Arc::default()).await.unwrap()
+    Session::begin_as(&world.workspace(), run_id(n), "agent", Value::Null, &Arc::default()).await.unwrap()
 }
 
 fn resolving(resolution: ConflictResolution) -> RestoreOptions {
@@ -70,7 +70,7 @@ async fn edits_between_and_after_the_agents_steps_survive() {
     world.write("agent", "1\n");
     world.write("both", "1\n2\n3\n4\n5\n6\n7\n8\nagent\n");
     world.write("made", "by the agent\n");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
 
     world.write("mine", "1\n");
     world.write("both", "me\n2\n3\n4\n5\n6\n7\n8\nagent\n");
@@ -78,7 +78,7 @@ async fn edits_between_and_after_the_agents_steps_survive() {
 
     let session = begin(&world, 2).await;
     world.write("agent", "2\n");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("later", "mine\n");
 
     world.restore(&start.checkpoint).await.unwrap();
@@ -100,7 +100,7 @@ async fn what_was_undone_does_not_stand_in_the_way_of_what_came_before() {
     for (n, text) in [(1, "goodbye\n"), (2, "hello\n")] {
         let session = begin(&world, n).await;
         world.write("a", text);
-        session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+        session.end(Ok(Value::Null)).await.unwrap();
         world.write("mine", format!("{n}\n"));
     }
     world.undo().await.unwrap();
@@ -128,7 +128,7 @@ async fn what_both_changed_in_one_place_is_shown_and_nothing_is_written() {
     let session = begin(&world, 1).await;
     world.write("a", "agent\n");
     world.write("b", "agent\n");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("a", "me\n");
     let before = look(&world.root());
 
@@ -162,10 +162,10 @@ async fn an_undo_takes_back_one_session_and_keeps_what_came_later() {
     let first = begin(&world, 1).await;
     world.write("a", "1\n");
     world.write("one", "1\n");
-    let first = first.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    let first = first.end(Ok(Value::Null)).await.unwrap();
     let second = begin(&world, 2).await;
     world.write("two", "2\n");
-    second.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    second.end(Ok(Value::Null)).await.unwrap();
 
     world.reach(Goal::Undo(Some(first.closed)), RestoreOptions::default()).await.unwrap();
     assert_eq!((world.read("a"), world.read("two")), ("0\n".to_owned(), "2\n".to_owned()));
@@ -191,9 +191,9 @@ async fn two_agents_at_once() {
     world.write("a-alone", "a\n");
     let b = begin(&world, 2).await;
     world.write("either", "?\n");
-    let b_end = b.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    let b_end = b.end(Ok(Value::Null)).await.unwrap();
     world.write("a-again", "a\n");
-    let a_end = a.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    let a_end = a.end(Ok(Value::Null)).await.unwrap();
 
     let result = world.reach(Goal::Undo(Some(a_end.closed)), RestoreOptions::default()).await.unwrap();
     assert!(!world.has("a-alone") && !world.has("a-again") && world.has("either"));
@@ -226,7 +226,7 @@ async fn a_session_that_died_is_undone_up_to_its_last_checkpoint() {
     world.save("").await;
     let first = begin(&world, 1).await;
     world.write("one", "agent\n");
-    first.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    first.end(Ok(Value::Null)).await.unwrap();
     let mut second = begin(&world, 2).await;
     world.write("two", "agent\n");
     second.checkpoint("").await.unwrap().unwrap();
@@ -289,7 +289,7 @@ async fn a_session_that_goes_on_is_not_taken_for_dead() {
     again.checkpoint("").await.unwrap().unwrap();
     world.undo().await.unwrap();
     assert!(!world.has("one") && world.has("two"), "the one that died goes, the one at work stays");
-    again.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    again.end(Ok(Value::Null)).await.unwrap();
     world.undo().await.unwrap();
     assert!(!world.has("one") && !world.has("two"));
 }
@@ -329,7 +329,7 @@ async fn hidden_files_are_kept_before_they_are_overwritten() {
     world.write("build/out", "1");
     world.write("build/other", "1");
     world.write("large", vec![b'1'; 2_000_000]);
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     let before = look(&world.root());
     world.restore(&start.checkpoint).await.unwrap();
     assert_eq!((world.read("build/out"), world.read("large")), ("0".to_owned(), "0".to_owned()));
@@ -353,7 +353,7 @@ async fn an_older_gitignore_that_comes_back_takes_nothing_with_it() {
     let session = begin(&world, 1).await;
     world.write("data/agents", "agent");
     world.write("build.log", vec![b'x'; 2_000_000]);
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     let before = look(&world.root());
     world
         .reach(Goal::Checkpoint(start.checkpoint.clone()), RestoreOptions { exact: true, ..RestoreOptions::default() })
@@ -449,7 +449,7 @@ async fn renamed_files_are_followed() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     world.write("a", text("1", "agent"));
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.remove("a");
     world.write("sub/b", text("mine", "agent"));
     world.restore(&start.checkpoint).await.unwrap();
@@ -464,7 +464,7 @@ async fn renamed_files_are_followed() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     std::fs::rename(world.path("a"), world.path("b")).unwrap();
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("b", text("mine", "9"));
     world.restore(&start.checkpoint).await.unwrap();
     assert!(!world.has("b"));
@@ -476,7 +476,7 @@ async fn renamed_files_are_followed() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     std::fs::rename(world.path("a"), world.path("agents")).unwrap();
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     std::fs::rename(world.path("agents"), world.path("users")).unwrap();
     let before = look(&world.root());
     match world.restore(&start.checkpoint).await {
@@ -491,7 +491,7 @@ async fn renamed_files_are_followed() {
     let session = begin(&world, 1).await;
     world.remove("x");
     world.write("x/inner", "agent\n");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("x/mine", "mine\n");
     let before = look(&world.root());
     let outcome = world.restore(&start.checkpoint).await;
@@ -510,7 +510,7 @@ async fn renames_of_renamed_files_are_followed() {
     let session = begin(&world, 1).await;
     world.remove("a");
     world.write("agents", text("1", "agent"));
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.remove("agents");
     world.write("users", text("mine", "agent"));
     let before = look(&world.root());
@@ -526,11 +526,11 @@ async fn renames_of_renamed_files_are_followed() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     world.write("a", text("1", "agent"));
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     std::fs::rename(world.path("a"), world.path("users")).unwrap();
     let session = begin(&world, 2).await;
     std::fs::rename(world.path("users"), world.path("agents")).unwrap();
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("agents", text("mine", "agent"));
     world.restore(&start.checkpoint).await.unwrap();
     assert!(!world.has("a") && !world.has("agents"));
@@ -555,7 +555,7 @@ async fn texts_that_cannot_be_merged_are_marked_or_resolved() {
     let start = world.save("").await;
     let session = begin(&world, 1).await;
     world.write("a", "agent\n");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("a", "me\n");
     let goal = Goal::Checkpoint(start.checkpoint);
     world.reach(goal.clone(), resolving(ConflictResolution::Markers)).await.unwrap();

@@ -5,14 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton::upkeep::{check, copy_run, drop_removed};
-use piton::workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{Context, ObjectStore, RunStatus, Seq, Store, StoreError, Value};
+use piton_log::upkeep::{check, copy_run, drop_removed};
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_runtime::Context;
 use piton_store::{EncryptedStore, Key, RunQuery, Span};
+use piton_store::{Store, StoreError};
+use piton_store_objects::ObjectStore;
 use piton_testing::scratch::Scratch;
 use piton_testing::{CrashStore, Fault, SeededRandom};
 use piton_types::{EntryKind, RunId, Timestamp};
+use piton_types::{RunStatus, Seq, Value};
+use piton_workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
 
 async fn encrypted(below: Arc<dyn Store>, seed: u64) -> Arc<dyn Store> {
     let random = Arc::new(SeededRandom::new(seed));

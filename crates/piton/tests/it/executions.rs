@@ -6,7 +6,10 @@ use std::time::Duration;
 use piton::executions::{
     CheckpointManager, ExecutionRecovery, ExecutionTracker, NamedStep, NewCheckpoint, execute_with_checkpoints,
 };
-use piton::{Context, ObjectStore, OpenRun, Outcome, RetryPolicy, Run, RunError, RunId, RunStatus, StoreError, Value};
+use piton_runtime::{Context, OpenRun, Outcome, RetryPolicy, Run, RunError};
+use piton_store::StoreError;
+use piton_store_objects::ObjectStore;
+use piton_types::{RunId, RunStatus, Value};
 
 /// What ran, in order, outside of any run.
 type Ran = Arc<Mutex<Vec<&'static str>>>;

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::recovery::{
+use piton::engine::{FileChanges, ModelResolver, ModelResolverOptions, TellingAsk};
+use piton_model::chat::{Provider, Wire};
+use piton_runtime::recovery::{
     ChangePolicies, Changes, Choice, ModifiedPolicy, NobodyToAsk, PathPolicy, Recovery, RecoveryError,
     SystemEnvironment,
 };
-use piton::workspace::{
-    Ask, Conflict, ConflictResolution, ContestedText, FileChanges, Goal, ModelResolver, ModelResolverOptions, Record,
-    RelPath, Resolver, RestoreOptions, Session, TellingAsk, Workspace, WorkspaceError, WorkspaceOptions,
-};
-use piton::{CheckpointKind, Context, Event, Listener, ObjectStore, OpenRun, Run, RunId, Value};
-use piton_model::chat::{Provider, Wire};
+use piton_runtime::{Context, Listener, OpenRun, Run};
+use piton_store_objects::ObjectStore;
 use piton_testing::scratch::Scratch;
 use piton_testing::web::{Answer, Web};
+use piton_types::{CheckpointKind, Event, RunId, Value};
+use piton_workspace::{
+    Ask, Conflict, ConflictResolution, ContestedText, Goal, Record, RelPath, Resolver, RestoreOptions, Session,
+    Workspace, WorkspaceError, WorkspaceOptions,
+};
 
 struct World {
     scratch: Scratch,
@@ -41,7 +44,7 @@ impl World {
     }
 
     async fn save(&self, run: &RunId) {
-        let role = piton::workspace::Role::Saved;
+        let role = piton_workspace::Role::Saved;
         let record = Record { run: Some(run.clone()), ..Record::new(CheckpointKind::Auto, role, "") };
         self.workspace.save(record, &Arc::default()).await.unwrap();
     }
@@ -91,8 +94,8 @@ async fn files_that_changed_are_settled_by_policy() {
         panic!("it guessed")
     };
     assert_eq!(stopped.unanswered.len(), 4, "{stopped}");
-    let policies: ChangePolicies = piton::from_value(
-        piton::from_json(
+    let policies: ChangePolicies = piton_types::from_value(
+        piton_types::from_json(
             br#"{"modified": "merge", "deleted": "restore", "paths": [
                 {"path": "kept", "modified": "use_current"}, {"path": "deep", "modified": "use_checkpoint"}]}"#,
         )
@@ -130,9 +133,9 @@ async fn conflicts_that_are_asked_about_are_told_as_events() {
     world.write("a", NINE);
     let start = world.workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
     let run = "agent".parse().unwrap();
-    let session = Session::begin(&world.workspace, run, "agent", Value::Null, &Arc::default()).await.unwrap();
+    let session = Session::begin_as(&world.workspace, run, "agent", Value::Null, &Arc::default()).await.unwrap();
     world.write("a", &NINE.replace('1', "agent"));
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("a", &NINE.replace('1', "mine"));
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let events = {
@@ -191,11 +194,11 @@ async fn a_model_puts_two_versions_together() {
     let world = World::new();
     world.write("a", "old\n");
     let start = world.workspace.save(Record::manual(""), &Arc::default()).await.unwrap();
-    let session = Session::begin(&world.workspace, "agent".parse().unwrap(), "agent", Value::Null, &Arc::default())
+    let session = Session::begin_as(&world.workspace, "agent".parse().unwrap(), "agent", Value::Null, &Arc::default())
         .await
         .unwrap();
     world.write("a", "agent\n");
-    session.end(Ok(Value::Null), &Arc::default()).await.unwrap();
+    session.end(Ok(Value::Null)).await.unwrap();
     world.write("a", "mine\n");
     let model = answering("Here you are:\nBEGIN\nold\nmine\nEND\nGood luck!", Duration::ZERO);
     let options = RestoreOptions {

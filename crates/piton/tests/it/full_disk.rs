@@ -5,11 +5,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton::upkeep::{check, copy_run, salvage_run};
-use piton::workspace::SnapshotReach;
-use piton::{FolderOptions, ObjectStore, SqliteOptions, SqliteStore, Store, StoreError};
+use piton_log::upkeep::{check, copy_run, salvage_run};
 use piton_store::RunQuery;
+use piton_store::{Store, StoreError};
+use piton_store_objects::{FolderOptions, ObjectStore};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::scratch::{TinyFs, tiny_tmpfs};
+use piton_workspace::SnapshotReach;
 
 use crate::keeping::{Folder, assert_whole, history, keep_nothing};
 

@@ -7,14 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton::retention::{Bounds, Keeper, Kept};
-use piton::upkeep::{check, drop_removed};
-use piton::workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{Context, ObjectStore, Retention, RunKind, RunStatus, Seq, Store, StoreError, Value};
-use piton::{FolderOptions, SqliteOptions, SqliteStore};
 use piton_log::state::State;
+use piton_log::upkeep::{check, drop_removed};
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_runtime::Context;
+use piton_runtime::retention::{Bounds, Keeper, Kept};
 use piton_store::{EncryptedStore, Key, PackState, RunQuery};
+use piton_store::{Store, StoreError};
+use piton_store_objects::FolderOptions;
+use piton_store_objects::ObjectStore;
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_types::{Retention, RunKind, RunStatus, Seq, Value};
+use piton_workspace::{Goal, Record, RestoreOptions, SnapshotReach, Workspace, WorkspaceOptions};
 
 use piton_testing::level::{by_level, sample};
 use piton_testing::scratch::Scratch;

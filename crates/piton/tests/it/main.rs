@@ -1,6 +1,7 @@
 //! The facade as an application uses it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod api;
 mod copies;
 mod executions;
 mod files;

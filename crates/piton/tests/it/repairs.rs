@@ -4,14 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use piton::upkeep::{RunReport, check, copy_run, salvage_run};
-use piton::workspace::{Record, SnapshotReach, Workspace, WorkspaceOptions};
-use piton::{
-    Context, DamagedWal, FolderOptions, ObjectStore, RunStatus, SqliteOptions, SqliteStore, Store, StoreError, Value,
-    gather_damaged,
-};
+use piton_log::upkeep::{RunReport, check, copy_run, salvage_run};
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
+use piton_runtime::Context;
 use piton_store::{RunQuery, Span};
+use piton_store::{Store, StoreError};
+use piton_store_objects::{FolderOptions, ObjectStore};
+use piton_store_sqlite::{DamagedWal, SqliteOptions, SqliteStore, gather};
+use piton_types::{RunStatus, Value};
+use piton_workspace::{Record, SnapshotReach, Workspace, WorkspaceOptions};
 
 use piton_testing::level::by_level;
 use piton_testing::scratch::{Scratch, copy_tree};
@@ -229,7 +230,7 @@ async fn gathered(path: &Path, wanted: &[RunReport]) -> usize {
         name.push(suffix);
         drop(fs::remove_file(name));
     }
-    gather_damaged(path, &into).unwrap();
+    gather(path, &into).unwrap();
     let store = open(&into).await.unwrap();
     let found = check(&store, &SnapshotReach, true).await.unwrap().runs;
     wanted.iter().filter(|run| !found.contains(run)).count()
@@ -401,7 +402,7 @@ async fn a_repaired_run_shows_its_true_status() {
     let store: Arc<dyn Store> = Arc::new(ObjectStore::in_folder(&path, &FolderOptions::default()).unwrap());
     let target: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let salvaged = salvage_run(&store, &target, &id, &SnapshotReach).await.unwrap();
-    assert_eq!(salvaged.entries_to, Some(piton::Seq(2)));
+    assert_eq!(salvaged.entries_to, Some(piton_types::Seq(2)));
     let row = target.summary(&id).await.unwrap().unwrap();
     assert_eq!((row.status, row.name.as_str()), (RunStatus::Waiting, "a name"));
     assert_eq!((row.created_at, row.updated_at), (Timestamp::from_millis(1), Timestamp::from_millis(3)));
@@ -432,24 +433,24 @@ async fn what_is_behind_a_missing_entry_is_kept_and_counted() {
     assert!(!report.is_whole() && before.entries == 7, "{report:?}");
     let target: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let salvaged = salvage_run(&store, &target, &id, &SnapshotReach).await.unwrap();
-    assert_eq!((salvaged.entries_to, salvaged.unread), (Some(piton::Seq(3)), 1));
+    assert_eq!((salvaged.entries_to, salvaged.unread), (Some(piton_types::Seq(3)), 1));
     let (behind, saved) = salvaged.saved.unwrap_or_else(|| panic!("{before:?}"));
     assert_eq!(behind.len() + salvaged.lost.len(), 3, "each checkpoint behind it is whole or lost");
     assert_eq!(behind.last(), before.newest_whole.as_ref());
     let kept = check(&target, &SnapshotReach, true).await.unwrap();
     assert!(kept.is_whole(), "{kept:?}");
     let log = RunLog::open(Arc::clone(&target), &saved).await.unwrap();
-    let entries = log.entries(Span { from: piton::Seq(1), ..Span::ALL }).await.unwrap();
+    let entries = log.entries(Span { from: piton_types::Seq(1), ..Span::ALL }).await.unwrap();
     assert_eq!(entries.len(), behind.len());
     for (entry, seq) in entries.iter().zip(&behind) {
         let part = entry.parts.values().next().unwrap();
         assert_eq!(log.load(part).await.unwrap(), value(seq.0.into()));
     }
     let mut log = RunLog::open(Arc::clone(&target), &id).await.unwrap();
-    assert_eq!(log.head().seq, piton::Seq(7), "no number is used again");
-    assert_eq!(log.removed().await.unwrap().checkpoints, (4..8).map(piton::Seq).collect());
+    assert_eq!(log.head().seq, piton_types::Seq(7), "no number is used again");
+    assert_eq!(log.removed().await.unwrap().checkpoints, (4..8).map(piton_types::Seq).collect());
     save(&mut log, &value(8), 8).await;
-    assert_eq!(log.head().seq, piton::Seq(8));
+    assert_eq!(log.head().seq, piton_types::Seq(8));
 }
 
 /// A copy has everything, can be cut short at any call and gone on with, and can be repeated.

@@ -9,8 +9,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use piton::danger::Operation;
-use piton::{AgentContext, AgentError, Autosave, Budget, Message, Paid, TokenUsage, TriggerPolicy};
+use piton::agent::{AgentContext, AgentError, Autosave, Budget, Message, Operation, Paid, TokenUsage, TriggerPolicy};
 
 /// What one answer may cost at most.
 const ESTIMATE: TokenUsage = TokenUsage { input: 0, output: 0, cost: 0.02 };

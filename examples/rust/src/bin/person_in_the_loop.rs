@@ -10,10 +10,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton::{
-    Bytes, CheckpointError, CheckpointStore, Document, ExecutionStatus, Expected, Format, Saved, WorkflowRunner,
-    async_trait,
-};
+use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
+use piton::store::{Bytes, CheckpointError, CheckpointStore, Expected, Saved, async_trait};
 
 const DOCUMENT: &str = "
 nodes:
@@ -55,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A store in a few lines: one file for each run. It can't compare versions, so it says so, and whoever uses it sees to it
+/// A store in a few lines: one file for each run. It can't compare versions, so it says so, and its user sees to it
 /// that a run has one writer. A real one would also sync before it says that something is saved.
 struct OneFileEach {
     folder: PathBuf,

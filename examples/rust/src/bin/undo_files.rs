@@ -1,5 +1,5 @@
 //! A tool of an agent between two checkpoints: when it fails for good, what it did to the files is taken back, and what
-//! somebody else wrote meanwhile stays.
+//! others wrote meanwhile stays.
 //!
 //! ```console
 //! $ cargo run -p piton-examples --bin undo_files -- scratch
@@ -7,10 +7,9 @@
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
 use std::error::Error;
-use std::sync::Arc;
 
-use piton::workspace::{Session, ToolCall, ToolFailure, ToolOutcome, Workspace, WorkspaceOptions};
-use piton::{RunId, SystemRandom, Value};
+use piton::files::{Session, ToolCall, ToolFailure, ToolOutcome, Workspace, WorkspaceOptions};
+use piton::run::Value;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -24,8 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let context = piton::open(&format!("sqlite:{}", root.join("store.db").display())).await?;
     let options = WorkspaceOptions { state: root.join("state"), ..WorkspaceOptions::default() };
     let workspace = Workspace::open(&context, &folder, options)?;
-    let run = RunId::generate(context.clock.now(), &SystemRandom);
-    let mut session = Session::begin(&workspace, run, "clean-up", Value::Null, &Arc::default()).await?;
+    let mut session = Session::begin(&workspace, "clean-up").await?;
 
     let call = ToolCall { step: "tool/1".parse()?, tool: "shell".to_owned(), input: Value::from("rm notes.txt") };
     let outcome = session
@@ -42,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         other => println!("{other:?}"),
     }
-    let end = session.end(Ok(Value::Null), &Arc::default()).await?;
+    let end = session.end(Ok(Value::Null)).await?;
     println!("the session changed nothing: {}", end.before.tree == end.after.tree);
     println!("notes.txt: {:?}", std::fs::read_to_string(folder.join("notes.txt"))?);
     Ok(())

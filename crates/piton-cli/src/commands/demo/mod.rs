@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use piton::SystemRandom;
+use piton_runtime::SystemRandom;
 use piton_types::Random as _;
 use serde_json::json;
 use tokio::process::{Child, Command};

@@ -5,10 +5,10 @@
 
 use std::io::Read as _;
 
-use piton::calling_program;
-use piton::danger::{Classifier, Operation};
-use piton::workspace::{Reports, ToolFailure, Workspace};
+use piton_runtime::calling_program;
+use piton_runtime::danger::{Classifier, Operation};
 use piton_types::{RunId, Value, from_json};
+use piton_workspace::{Reports, ToolFailure, Workspace};
 use serde_json::{Value as Json, json};
 
 use crate::failure::{Exit, Failure, render};

@@ -5,7 +5,7 @@
 //! Nothing is kept, and nothing is paid for it.
 //!
 //! ```
-//! use piton::{Document, ExecutionStatus, Format, WorkflowRunner};
+//! use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let schema = Document::parse(
@@ -30,11 +30,12 @@
 //!
 //! What nodes give is kept as they end, and a node marked `checkpoint: true` makes a checkpoint, as does every agent
 //! and every question. When the run is complete nothing is left to resume: the application's own store is asked to
-//! delete it. A [`Store`](crate::Store) (`.store(…)` instead of `.checkpoint_store(…)`) keeps the history.
+//! delete it. A [`Store`](crate::store::Store) (`.store(…)` instead of `.checkpoint_store(…)`) keeps the history.
 //!
 //! ```
 //! use std::sync::Arc;
-//! use piton::{CheckpointStore, Document, ExecutionStatus, Format, MemoryCheckpointStore, WorkflowRunner};
+//! use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
+//! use piton::store::{CheckpointStore, MemoryCheckpointStore};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let schema = Document::parse("
@@ -64,7 +65,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, Store, WorkflowRunner};
+//! # use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
@@ -79,7 +80,7 @@
 //! ",
 //!     Format::Yaml,
 //! )?;
-//! let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
+//! let store = piton::open("memory:").await?.store;
 //! let order = || {
 //!     WorkflowRunner::builder(schema.clone())
 //!         .store(Arc::clone(&store))
@@ -99,17 +100,17 @@
 //! ```
 //!
 //! If what the run was begun with is no longer there (its document, its security level, kinds of nodes), `run()` is
-//! [`FlowError::ResumeRejected`](crate::FlowError::ResumeRejected) with the whole report, until
-//! [`ResumePolicy::Force`](crate::ResumePolicy::Force) says otherwise.
+//! [`FlowError::ResumeRejected`] with the whole report, until
+//! [`ResumePolicy::Force`] says otherwise.
 //!
 //! # A person in the loop
 //!
 //! The question outlives the process; the answer may come from another one, by
-//! [`answer_question`](crate::answer_question) or `piton answer`.
+//! [`answer_question`] or `piton answer`.
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, WorkflowRunner};
+//! # use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let schema = Document::parse(
@@ -126,7 +127,7 @@
 //! ",
 //!     Format::Yaml,
 //! )?;
-//! let store = Arc::new(ObjectStore::in_memory());
+//! let store = piton::open("memory:").await?.store;
 //! let handle = WorkflowRunner::builder(schema).store(store).workflow_id("ticket-67890").build().run().await?;
 //! let outputs = loop {
 //!     match handle.wait_or_paused().await {
@@ -150,7 +151,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, WorkflowRunner};
+//! # use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let schema = Document::parse("
@@ -160,7 +161,7 @@
 //! #   - {id: out, data: {type: end, outputs: []}}
 //! # edges: [{source: in, target: ask}, {source: ask, target: out}]
 //! # ", Format::Yaml)?;
-//! # let store = Arc::new(ObjectStore::in_memory());
+//! # let store = piton::open("memory:").await?.store;
 //! let handle = WorkflowRunner::builder(schema).store(store).workflow_id("order-123").build().run().await?;
 //! handle.safe_stop().await?;
 //! match handle.wait().await {
@@ -173,12 +174,12 @@
 //!
 //! # Stopping all of them
 //!
-//! One signal for many workflows, given by whoever hears that the process is to end.
+//! One signal for many workflows, given by the part of the program that hears that the process is to end.
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use piton::{Document, ExecutionStatus, Format, ObjectStore, Store, WorkflowRunner};
-//! use piton::SafeStopSignal;
+//! # use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
+//! use piton::flow::SafeStopSignal;
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let schema = Document::parse("
@@ -188,7 +189,7 @@
 //! #   - {id: out, data: {type: end, outputs: []}}
 //! # edges: [{source: in, target: ask}, {source: ask, target: out}]
 //! # ", Format::Yaml)?;
-//! # let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
+//! # let store = piton::open("memory:").await?.store;
 //! let shutdown = SafeStopSignal::new();
 //! let mut handles = Vec::new();
 //! for order in ["order-001", "order-002"] {
@@ -205,3 +206,8 @@
 //! # Ok(())
 //! # }
 //! ```
+
+pub use piton_flow::{
+    ContextFingerprint, Document, ExecutionStatus, FlowError, Format, HandleError, OpenQuestion, ResumeDiagnostic,
+    ResumePolicy, SafeStopSignal, WorkflowHandle, WorkflowRunner, answer_question, open_questions,
+};
