@@ -69,7 +69,7 @@ fn has(document: &Document, step: &StepPath) -> bool {
     document.nodes.iter().any(|spec| spec.id.as_str() == node || inside(&spec.inside))
 }
 
-/// Nobody will see them again.
+/// Ids for a node that runs alone. No reader sees them again, so they are all the same.
 struct NoIds;
 
 impl engine::Ids for NoIds {

@@ -191,7 +191,7 @@ fn value_at<'a>(value: &'a mut Value, path: &Path) -> Option<&'a mut Value> {
     })
 }
 
-/// What a document has beside its nodes that whoever includes it needs too.
+/// What a document has beside its nodes that the document that includes it needs too.
 const BESIDE: [&str; 3] = ["environment_variables", "conversation_variables", "mcp_servers"];
 
 /// The nodes and edges of a document, and what stands beside them.
@@ -305,7 +305,7 @@ mod tests {
         let b = "nodes: [{id: s, data: {type: start}}, {id: g, data: {type: sub-workflow, file: a.yml}}, {id: e, data: {type: end}}]\nedges: []\n";
         let said = read(&outer("a.yml"), &[("a.yml", a), ("b.yml", b)]).unwrap_err();
         assert!(said.contains("a.yml → b.yml → a.yml"), "{said}");
-        // Each includes the next twice: two to the power of their number, if nobody counted.
+        // Each includes the next twice: two to the power of their number, if the reader didn't count.
         struct Endless;
         impl DocumentFiles for Endless {
             fn read(&self, path: &str) -> Result<String, String> {

@@ -1,7 +1,7 @@
 //! Conditions: a variable, an operator, a value. The operators have the spellings of both formats.
 //!
 //! Numbers are compared as numbers: the variable must be one, the value may be a text that is one, as
-//! forms write it. What can't be compared isn't met, and says why to whoever wants to know.
+//! forms write it. What can't be compared isn't met, and the caller gets the reason.
 
 use piton_types::{Path, Value};
 use regex::{Regex, RegexBuilder};

@@ -108,7 +108,7 @@ pub enum FlowError {
         nodes: Vec<String>,
     },
 
-    /// The document was not read from a text, so there is nothing that whoever goes on with the run could read.
+    /// The document was not read from a text, so a process that goes on with the run could read nothing.
     #[cfg(feature = "checkpoint")]
     #[error("only a document that was read from a text can be kept")]
     NoText,

@@ -27,7 +27,7 @@ const NOTES: [&str; 5] = ["title", "desc", "selected", "height", "width"];
 pub struct ContextFingerprint {
     /// The version of this engine.
     pub engine_version: String,
-    /// How strict the outside is held; without one, whoever embeds the engine guards it himself.
+    /// How strict the outside is held. Without a level, the program that embeds the engine guards the outside itself.
     pub security_level: Option<SecurityLevel>,
     /// The models that the document uses and that are offered, as `provider/model`.
     pub llm_providers: BTreeSet<String>,
@@ -43,7 +43,7 @@ pub struct ContextFingerprint {
     pub credential_groups: BTreeSet<String>,
     /// How much it may use.
     pub engine_config_hash: String,
-    /// Each of its nodes with the edges that lead to it, for whoever asks which of them changed.
+    /// Each of its nodes with the edges that lead to it, for a caller that asks which of them changed.
     pub nodes: BTreeMap<String, String>,
 }
 

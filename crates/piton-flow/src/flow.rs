@@ -43,7 +43,7 @@ pub struct Given {
     pub environment: BTreeMap<String, Value>,
     /// Conversation variables, in the place of those that the document begins with.
     pub conversation: BTreeMap<String, Value>,
-    /// Inputs that aren't as they should be are taken as they are, and those that nobody asks for too.
+    /// Inputs that aren't as they should be are taken as they are, and so are those that the workflow doesn't ask for.
     pub lenient: bool,
 }
 

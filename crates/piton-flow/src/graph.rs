@@ -50,7 +50,7 @@ pub(crate) struct GraphNode {
     pub(crate) patience: Option<Patience>,
     /// For a node that may begin early and cancels what only leads to it: which nodes those are.
     pub(crate) only_for_it: Vec<usize>,
-    /// Whether it can be reached from the start. What can't doesn't run, and nobody waits for it.
+    /// Whether it can be reached from the start. A node that can't be doesn't run, and no other waits for it.
     pub(crate) reached: bool,
 }
 
@@ -302,7 +302,7 @@ fn resolve_edges(document: &Document, places: &HashMap<&str, usize>, problems: &
     edges
 }
 
-/// An id that somebody may have meant. Looked for only among short lists of short ids.
+/// An id that the author of the document may have meant. Looked for only among short lists of short ids.
 pub(crate) fn nearest<'a>(wrong: &str, ids: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wrong.chars().take(64).collect();
     let mut best: Option<(usize, &str)> = None;
@@ -446,7 +446,7 @@ fn build_node(
     (node, settings)
 }
 
-/// Whether what is wrong is that nobody has filled it in yet.
+/// Whether what is wrong is that the author hasn't filled it in yet.
 fn is_unfinished(fault: &Fault, data: &Value) -> bool {
     let Fault::Here { path, message } = fault else { return false };
     let found = path.segments().iter().try_fold(data, |value, segment| match (value, segment) {
@@ -515,7 +515,7 @@ fn leading_only_to(place: usize, nodes: &[GraphNode], order: &[usize]) -> Vec<us
     (0..nodes.len()).filter(|&node| leads[node] && node != place).collect()
 }
 
-/// Which nodes can be reached from the start. The others don't run and nobody waits for them.
+/// Which nodes can be reached from the start. The others don't run, and no node waits for them.
 fn reach(start: usize, edges: &Edges) -> Vec<bool> {
     let mut reached = vec![false; edges.len()];
     let mut queue = VecDeque::from([start]);

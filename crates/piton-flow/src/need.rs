@@ -88,7 +88,7 @@ pub struct NodeNeed {
 
 /// What nodes may use of wherever they run, by type: an HTTP client, model providers, a sandbox.
 ///
-/// Whoever adds a service also says which needs it meets. Without anybody who says so, `Kind`, `Model`,
+/// The caller that adds a service also says which needs it meets. Where no caller says so, `Kind`, `Model`,
 /// `Tool`, `McpServer` and `Knowledge` are not met; the others are.
 #[derive(Clone, Default)]
 pub struct Services {
@@ -111,7 +111,7 @@ impl Services {
         self.parts.get(&TypeId::of::<T>())?.downcast_ref()
     }
 
-    /// Adds somebody who knows of some needs whether they are met, and of the others nothing.
+    /// Adds a function that knows of some needs whether they are met. Of the others it says nothing.
     #[must_use]
     pub fn offering(mut self, offer: impl Fn(&Need) -> Option<bool> + Send + Sync + 'static) -> Self {
         self.offers.push(Arc::new(offer));

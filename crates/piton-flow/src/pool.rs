@@ -1,5 +1,5 @@
 //! The variables of a running workflow. The pool is a persistent map: a snapshot is O(1), and every
-//! running node has its own, so that nobody sees half of what another wrote.
+//! running node has its own, so that no node sees half of what another wrote.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -40,7 +40,7 @@ impl fmt::Display for Place {
 pub enum Severity {
     /// The document can't run.
     Error,
-    /// It can, but somebody may have meant something else.
+    /// It can, but its author may have meant something else.
     Warning,
 }
 

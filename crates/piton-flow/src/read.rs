@@ -297,7 +297,7 @@ fn read_edge(edge: &Value, path: Path, problems: &mut Problems) -> Option<Edge> 
     Some(Edge { source: source?, target: target?, source_handle, place: path })
 }
 
-/// The beginning of a text that somebody else wrote.
+/// The beginning of a text that the author of a document wrote. The whole may be too long to repeat.
 pub(crate) fn cut(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -188,7 +188,7 @@ pub(crate) struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     /// The document to go on with, if it isn't said to be the run's own.
     pub(crate) document: Option<(String, Format)>,
-    /// The inputs that it must have, if somebody says which.
+    /// The inputs that it must have, if the caller says which.
     pub(crate) inputs: Option<Inputs>,
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct Gate {
 pub(crate) type Through = Arc<Mutex<Option<Admitted>>>;
 
 impl Gate {
-    /// This gate for whoever opens the run, and where it puts what it has let through.
+    /// This gate for the code that opens the run, and the place where it puts what it has let through.
     pub(crate) fn admission(self) -> (Admission, Through) {
         let through = Through::default();
         let kept = Arc::clone(&through);

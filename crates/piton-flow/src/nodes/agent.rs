@@ -68,7 +68,7 @@ enum Strategy {
 enum Source {
     Server(ServerRef),
     Builtin(Builtin),
-    /// One tool of somebody whom the document only names.
+    /// One tool of a provider that the document only names.
     Tool {
         provider: String,
         tool: String,

@@ -1,5 +1,5 @@
-//! `answer`: a text with variables in it, for whoever talks with the workflow. Gives `answer`. Braces
-//! that name no variable are text.
+//! `answer`: a text with variables in it, for the person who talks with the workflow. Gives `answer`.
+//! Braces that name no variable are text.
 
 use async_trait::async_trait;
 use piton_types::{Path, Value};

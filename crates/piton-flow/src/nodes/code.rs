@@ -124,7 +124,7 @@ impl Node for Code {
     }
 }
 
-/// Tells code that nobody waits for it any more.
+/// Tells code that its node doesn't wait for it any more.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {

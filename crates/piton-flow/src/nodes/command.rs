@@ -92,7 +92,7 @@ impl Node for Command {
     }
 
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
-        // Without anything that guards the outside, whoever embeds us does.
+        // Without a service that guards the outside, the program that embeds the engine guards it.
         match context.services().get::<Outside>() {
             Some(outside) => outside.guard(context, self.start(inputs, context, Some(outside))).await,
             None => self.start(inputs, context, None).await,

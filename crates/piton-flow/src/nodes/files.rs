@@ -1,7 +1,7 @@
 //! Files as values: a map with a name, a type, and its content or the address that has it.
 //!
-//! A path of this machine is not a file here: a document could make one up. Whoever starts a run with a file
-//! gives its content.
+//! A path of this machine is not a file here: a document could make one up. The caller that starts a run with a
+//! file gives its content.
 
 use http::Method;
 use piton_model::net::Request;

@@ -21,7 +21,7 @@ use crate::value::to_text;
 const APPROVE: &str = "approve";
 const REJECT: &str = "reject";
 
-/// In exports: which button was chosen, and the exit when nobody chose one in time.
+/// In exports: which button was chosen, and the exit when the person chose none in time.
 const ACTION: &str = "__action_id";
 const TIMEOUT: &str = "__timeout";
 
@@ -125,7 +125,7 @@ enum Mode {
     Actions,
 }
 
-/// What happens when nobody answers in time.
+/// What happens when no person answers in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum OnTimeout {
@@ -223,7 +223,8 @@ fn default_key(build: &Build<'_>, place: usize) -> &'static str {
     if has("default") { "default" } else { "default_value" }
 }
 
-/// What stands for an answer that doesn't come, as its fields want it: nobody will be there to correct it then.
+/// What stands for an answer that doesn't come, as its fields want it. It is checked now, because no person will be
+/// there to correct it then.
 fn late_values(
     build: &Build<'_>,
     values: BTreeMap<String, Value>,

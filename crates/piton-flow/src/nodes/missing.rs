@@ -1,5 +1,5 @@
 //! A node of a kind that isn't known here. Its document is checked as far as it can be, and the kind is a
-//! need of it; such a node never runs. And one that nobody has filled in yet: it fails if it comes to that.
+//! need of it; such a node never runs. Also a node that its author hasn't filled in yet: it fails when its turn comes.
 
 use async_trait::async_trait;
 use piton_types::Value;

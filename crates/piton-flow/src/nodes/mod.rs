@@ -15,9 +15,9 @@
 //!    perhaps assignments to variables of others.
 //! 3. Say what it uses: [`references`](crate::Node::references) (every selector, for the check),
 //!    [`needs`](crate::Node::needs) (what must be there: models, tools, programs; reported before a run and
-//!    refused if nobody offers it), [`effect`](crate::Node::effect) (`Outward`, unless the outputs follow
+//!    refused if no service offers it), [`effect`](crate::Node::effect) (`Outward`, unless the outputs follow
 //!    from the inputs alone), [`exits`](crate::Node::exits) if it branches.
-//! 4. Add the name to `kinds` below. Whoever embeds the engine adds his own with
+//! 4. Add the name to `kinds` below. A program that embeds the engine adds its own with
 //!    [`Kinds::with`](crate::Kinds::with) instead.
 //!
 //! Retries, timeouts, error strategies, events and the journal are the dispatcher's; a node has no part

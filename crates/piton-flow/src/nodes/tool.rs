@@ -37,7 +37,7 @@ struct Data {
 enum Owner {
     Server(ServerRef),
     Builtin(Builtin),
-    /// Somebody whom the document only names.
+    /// A provider that the document only names.
     Provider(String),
 }
 

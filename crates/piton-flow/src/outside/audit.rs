@@ -36,7 +36,7 @@ pub enum AuditKind {
     CheckpointSaved,
     /// A run went on.
     Resumed,
-    /// A run went on although its surroundings changed, because somebody said so.
+    /// A run went on although its surroundings changed, because the caller said so.
     ForceResumeWithChanges,
 }
 

@@ -56,7 +56,7 @@ pub enum LimitReached {
         /// The limit.
         limit: f64,
     },
-    /// There is a limit of money, and nobody knows what this costs.
+    /// There is a limit of money, and the engine doesn't know what this model costs.
     #[error("there is a cost limit, and no price for the model {model:?}")]
     Unpriced {
         /// The model.

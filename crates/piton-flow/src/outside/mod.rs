@@ -190,8 +190,8 @@ impl Outside {
         audit.record(&self.entry(host, step, AuditKind::CheckpointSaved, &checkpoint.to_string()))
     }
 
-    /// The line for the run's own log that a checkpoint was made after a step. It is in an entry behind it, so whoever
-    /// finds the line finds the checkpoint.
+    /// The line for the run's own log that a checkpoint was made after a step. It is in an entry behind the checkpoint,
+    /// so a reader that finds the line finds the checkpoint.
     #[cfg(feature = "checkpoint")]
     pub(crate) fn made(
         &self,

@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(secrets.redact("nothing here"), "nothing here");
     }
 
-    /// Whoever streams a secret piece by piece gets no piece of it past us.
+    /// A secret that a node streams piece by piece is in no piece that is passed on.
     #[test]
     fn a_secret_is_found_however_a_text_is_cut() {
         let secrets = Secrets::new(vec![("key".to_owned(), "abab-canary".into())]);

@@ -22,14 +22,14 @@ use crate::node::{NodeContext, NodeError};
 /// How much of a page a model gets to see.
 const MAX_PAGE: u64 = 64 << 10;
 
-/// Somebody who has tools.
+/// A server that has tools.
 #[async_trait]
 pub trait ToolServer: Send + Sync {
     /// The tools.
     async fn tools(&self) -> Result<Vec<ToolSpec>, McpError>;
 
-    /// Calls one. A tool that says that it failed is an answer. A call that is made again, because nobody was told
-    /// what became of it, has the same key.
+    /// Calls one. A tool that says that it failed is an answer. A call that is made again, because the caller
+    /// wasn't told what became of it, has the same key.
     async fn call(&self, tool: &str, arguments: &Value, key: Option<&str>) -> Result<ToolOutput, McpError>;
 }
 
@@ -186,7 +186,7 @@ impl Outside {
         let connected = Server::connect(&config, &client).await.map_err(|error| tool_error(&error))?;
         let connected: Arc<dyn ToolServer> = Arc::new(connected);
         let mut servers = self.servers.lock();
-        // Somebody may have been faster; then ours is dropped.
+        // Another node may have connected faster; then our connection is dropped.
         match servers.get(&server.name) {
             Some(Entry::Ready(ready)) => Ok(ready.clone()),
             _ => {

@@ -1,4 +1,4 @@
-//! Commands: arguments stay arguments, failures are failures, and nobody outlives his parent.
+//! Commands: arguments stay arguments, failures are failures, and no program outlives its parent.
 
 use piton_flow::FlowError;
 use piton_types::Value;

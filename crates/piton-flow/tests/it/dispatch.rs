@@ -1,5 +1,5 @@
-//! Which node runs when, what is told of it and in which order, and what happens when whoever listens is slow or
-//! whoever waits gives up.
+//! Which node runs when, what is told of it and in which order, and what happens when a listener is slow or the
+//! caller that waits gives up.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -129,7 +129,7 @@ nodes:
 edges: [{source: in, target: a}, {source: a, target: b}, {source: b, target: out}]
 ";
 
-/// Whoever listens by a channel and doesn't read holds the run up instead of filling the memory; nothing is lost.
+/// A listener that has a channel and doesn't read holds the run up instead of filling the memory; nothing is lost.
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_is_behind_holds_the_run_up() {
     let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
@@ -159,7 +159,7 @@ async fn a_listener_that_is_behind_holds_the_run_up() {
     assert_eq!(events, expected);
 }
 
-/// A listener that has gone away is nobody to wait for.
+/// The run doesn't wait for a listener that has gone away.
 #[tokio::test]
 async fn a_listener_that_went_away_is_not_waited_for() {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);

@@ -190,7 +190,7 @@ fn line() -> String {
     format!("nodes:\n{}\nedges:\n{}\n", nodes.join("\n"), edges.join("\n"))
 }
 
-/// The steps that somebody was told of: begun, finished.
+/// The steps that a listener was told of: begun, finished.
 type Told = Arc<Mutex<(BTreeSet<String>, BTreeSet<String>)>>;
 
 fn listening(told: &Told) -> FlowOptions {

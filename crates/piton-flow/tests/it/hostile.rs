@@ -89,7 +89,7 @@ fn texts_that_are_no_documents() {
     }
 }
 
-/// More than any document needs is refused by its size, before anybody reads it.
+/// More than any document needs is refused by its size, before the parser reads it.
 #[test]
 fn fifty_megabytes() {
     let nodes = "{\"id\": \"a\", \"data\": {\"type\": \"end\"}},".repeat(50 << 20 >> 5);

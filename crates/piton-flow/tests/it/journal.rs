@@ -57,7 +57,7 @@ async fn crashed(document: &str, services: &Services, fault: Fault) -> (Arc<dyn 
     (below, outcome.unwrap_or_else(|error| panic!("{fault:?}: {error}")))
 }
 
-/// How many calls of the store a run takes that nobody kills.
+/// How many calls of the store a run takes that isn't killed.
 async fn calls(document: &str, services: &Services) -> (u64, RunOutcome) {
     let store = Arc::new(CrashStore::new(memory(), Fault::None));
     let whole = run_durable(&process(&(Arc::clone(&store) as _)), start(document, services)).await.unwrap();
@@ -472,7 +472,7 @@ async fn work_in_flight_is_done_again_with_its_key_or_as_the_node_says() {
         (vec![("outcome", "done".into()), ("output", Value::map([("stdout", "receipt 7".into())]))], "receipt 7", 1),
     ] {
         let (store, folder) = died_while_paying("ask").await;
-        // Nothing else is left to do: the run is put aside, and nobody needs to be alive until somebody answers.
+        // Nothing else is left to do: the run is put aside, and no process needs to be alive until a person answers.
         let waits = go_on(&store, &services).await.unwrap();
         assert_eq!((waits.status, waits.questions.len()), (RunStatus::Waiting, 1));
         assert_eq!(go_on(&store, &services).await.unwrap().status, RunStatus::Waiting, "asked once, however often");

@@ -1,5 +1,5 @@
-//! A folder that the programs of a workflow run in, and what they leave there: what really ran, as somebody outside of
-//! the run saw it.
+//! A folder that the programs of a workflow run in, and what they leave there: what really ran, as an observer outside
+//! of the run saw it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The six properties of decision 5, with workflows: the process dies at every call of the store, and what comes after
-//! is compared with the run that nobody killed and with a ledger outside of it.
+//! is compared with the run that wasn't killed and with a ledger outside of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -123,7 +123,7 @@ fn steps(outcome: &RunOutcome) -> Vec<&str> {
     outcome.questions.iter().map(|question| question.step.as_str()).collect()
 }
 
-/// F7: other branches go on, the run waits in its log and nobody drives it; the answer comes from another process.
+/// F7: other branches go on, the run waits in its log and no process drives it; the answer comes from another process.
 #[tokio::test]
 async fn a_run_with_nothing_left_to_do_waits_without_anybody_and_goes_on_with_the_answer() {
     let world = World::new();
@@ -224,7 +224,7 @@ async fn questions_of_an_iteration_are_answered_in_any_order() {
     assert_eq!(world.resume().await.outputs["mine"], 9.into());
 }
 
-/// F7, promise 14: the time of a question runs on while nobody drives the run, by a clock that doesn't jump; then
+/// F7, promise 14: the time of a question runs on while no process drives the run, by a clock that doesn't jump; then
 /// what the document says happens, and an answer comes too late.
 #[tokio::test]
 async fn a_question_that_nobody_answered_in_time_takes_its_default() {

@@ -126,7 +126,7 @@ async fn a_run_goes_on_with_a_changed_document_only_by_force_and_keeps_it() {
         ["order-7 pay ForceResumeWithChanges danger: schema: the document is another one: pay, ship"]
     );
     world.answer().await;
-    // From now on it is the run's own, for whoever goes on.
+    // From now on it is the run's own, for every process that goes on with the run.
     let ended = world.go_on().await.unwrap();
     assert_eq!((ended.status, ended.outputs["x"].clone()), (RunStatus::Completed, "sent\n".into()));
     assert_eq!(world.done(), ["pay", "ship"], "what finished stays as it is");

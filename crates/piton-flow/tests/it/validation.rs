@@ -89,7 +89,7 @@ fn a_start_is_needed_and_a_node_may_not_follow_itself() {
     );
 }
 
-/// What somebody may have meant is said.
+/// What the author of the document may have meant is said.
 #[test]
 fn a_slip_of_the_pen_gets_a_hint() {
     let document = Document::parse(
