@@ -1,4 +1,4 @@
-//! Undo and redo: the log of operations on a folder.
+//! Undo and redo of operations on a folder, along its timeline.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::views::files::{ChangeView, MomentView};
 /// How many entries are read at a time when not all of them count.
 const PAGE: usize = 64;
 
-/// What the log of a folder is asked for.
+/// What the history of a folder is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct LogQuery {
     /// Of a run, or of one up to an entry. A text that means none of those may be a path.

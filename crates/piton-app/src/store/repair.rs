@@ -1,7 +1,7 @@
 //! Keeping what is whole of a damaged store: in a new one, beside which the damaged one is set aside.
 //!
-//! A repair has up to two stages, each with a plan that the shell agrees to: the end of SQLite's log behind a damaged place
-//! is given up, and what is whole is taken over into a new store.
+//! A repair has up to two stages, each with a plan that the shell agrees to: the end of SQLite's WAL behind a damaged
+//! place is given up, and what is whole is taken over into a new store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::words::clean;
 
 /// A stage of a repair that the shell must agree to.
 pub enum Stage<'a> {
-    /// The end of the log is given up.
+    /// The end of the WAL is given up.
     Log(&'a DamagedLog),
     /// What is whole is taken over into a new store; this is what a check found. The store may have been gathered page by
     /// page because it can't be opened.
@@ -48,7 +48,7 @@ pub enum Repaired {
     Whole(CheckedView),
     /// The shell didn't agree, and nothing was done.
     Declined,
-    /// It was repaired. If only its log was, this is what a check found afterwards.
+    /// It was repaired. If only its WAL was, this is what a check found afterwards.
     Done(RepairedView, Option<CheckedView>),
 }
 
@@ -59,16 +59,16 @@ pub struct RepairedView {
     pub repaired: String,
     /// What isn't as it was.
     pub notes: Vec<String>,
-    /// What was damaged in its log.
+    /// What was damaged in its WAL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defects: Option<Vec<DefectView>>,
-    /// How many commits of its log were kept.
+    /// How many commits of its WAL were kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commits_kept: Option<u64>,
     /// How many were given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commits_given_up: Option<u64>,
-    /// Where the damaged log is kept; null if it isn't.
+    /// Where the damaged WAL is kept; null if it isn't.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_set_aside: Option<Option<String>>,
     /// Where the damaged store is kept.
@@ -197,11 +197,11 @@ enum Opened {
     Store(Arc<dyn Store>),
     /// It can't be opened; this is what was found of it page by page.
     Gathered(Arc<dyn Store>),
-    /// It can be opened once the end of its log is given up. Nothing was changed.
+    /// It can be opened once the end of its WAL is given up. Nothing was changed.
     Log(DamagedLog),
 }
 
-/// A log that a crash left, with commits behind a damaged place.
+/// A WAL that a crash left, with commits behind a damaged place.
 pub struct DamagedLog {
     path: PathBuf,
     /// The commits before the damage.
@@ -213,7 +213,7 @@ pub struct DamagedLog {
 }
 
 impl DamagedLog {
-    /// What the store says of its log; the error again if it is something else that is damaged.
+    /// What the store says of its WAL; the error again if it is something else that is damaged.
     fn of(error: StoreError) -> Result<Self, StoreError> {
         match error {
             StoreError::DamagedLog { log, before, behind, copy } => Ok(Self { path: log, before, behind, copy }),
@@ -253,7 +253,7 @@ impl DamagedLog {
         lines
     }
 
-    /// Takes the copy away if this look has made it: the log itself is still there.
+    /// Takes the copy away if this look has made it: the WAL itself is still there.
     fn remove_copy(&self, free: &Path) -> Result<(), Failure> {
         match &self.copy {
             Some(copy) if copy.file_name() == free.file_name() => std::fs::remove_file(copy)
@@ -308,7 +308,7 @@ impl Damaged {
         with_suffix(&self.path, suffix)
     }
 
-    /// The name that the next copy of a damaged log gets.
+    /// The name that the next copy of a damaged WAL gets.
     fn free_copy(&self) -> PathBuf {
         let copies = (1_u32..).map(|number| self.beside(&format!("-wal.damaged-{number}")));
         copies.into_iter().find(|copy| copy.symlink_metadata().is_err()).unwrap_or_default()

@@ -103,7 +103,7 @@ pub struct MomentView {
     pub files: Option<u64>,
     /// What to show in a list.
     pub label: String,
-    /// What changed in it, in the log of a path.
+    /// What changed in it, in the history of a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<ChangeView>>,
 }
