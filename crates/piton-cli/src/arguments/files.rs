@@ -75,7 +75,7 @@ pub(crate) struct Change {
     pub(crate) capture: Capture,
 }
 
-/// What becomes of a path that somebody else changed too.
+/// What becomes of a path that another agent or the user changed too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Conflict {
     /// Merge texts line by line; refuse if that doesn't work out

@@ -131,7 +131,7 @@ fn log_line(log: &DamagedLog) -> String {
     format!("damaged: {}: {}", clean(&defect.what), defect.detail)
 }
 
-/// The damage of a log, and what a repair would do about it.
+/// The damage of the store's WAL, and what a repair would do about it.
 fn tell_log(session: &Session, log: &DamagedLog, plan: &Plan) -> Result<(), Failure> {
     let output = &session.output;
     if output.is_json() {

@@ -32,7 +32,7 @@ fn a_database_that_was_cut_off_is_damaged_at_the_first_check() {
     assert_eq!(world.piton(["--store", &store, "check", "--deep"]).code, Some(0));
 }
 
-/// The log of another store is refused by whatever verb opens the store, and a repair doesn't mix it in either.
+/// The WAL of another store is refused by whatever verb opens the store, and a repair doesn't mix it in either.
 #[test]
 fn the_log_of_another_store_is_refused_and_says_what_to_do() {
     let world = World::new();

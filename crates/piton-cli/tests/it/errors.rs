@@ -297,7 +297,7 @@ edges:
     }
 }
 
-/// `piton log | head -1`: whoever has seen enough is no error, and whoever can't write says so.
+/// `piton log | head -1`: a reader that has seen enough is no error. A command that can't write says so.
 #[test]
 fn a_reader_that_has_gone_is_no_error() {
     let world = World::with_run();
@@ -335,11 +335,12 @@ fn a_reader_that_has_gone_is_no_error() {
         let mut full_disk = world.command(verb.split(' '));
         let said = world.wait(full_disk.stdout(full).spawn().unwrap());
         assert!(!said.stderr.contains("panicked"), "{verb}: {}", said.whole());
-        // Help is printed by the parser of the command line, which has nobody to tell.
+        // Help is printed by the parser of the command line, which doesn't report that it can't write.
         assert!(verb == "--help" || said.stderr.contains("can't write"), "{verb}: {}", said.whole());
     }
 }
-/// Whoever reads JSON is told of wrong usage too, whoever finds it; what was asked for isn't wrong.
+/// A program that reads JSON is told of wrong usage too, whichever part of piton finds it. Asking for help or the
+/// version isn't wrong usage.
 #[test]
 fn wrong_usage_is_an_object_for_programs() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! What somebody meets who sees Piton for the first time.
+//! What a user meets who sees Piton for the first time.
 
 use crate::book::repository;
 use crate::world::{BINARY, World};

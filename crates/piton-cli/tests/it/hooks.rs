@@ -117,7 +117,7 @@ fn a_session_of_a_coding_agent_is_taken_back_step_by_step() {
     assert!(listed.contains(&format!("claude-{SESSION}")) && listed.contains("completed"), "{listed}");
 }
 
-/// Under `piton guard` its calls are steps of the guarded session, so that nobody else seems to be at work.
+/// Under `piton guard` the agent's calls are steps of the guarded session, so that no second agent seems to be at work.
 #[test]
 fn hooks_under_a_guard_are_steps_of_its_session() {
     let world = installed();
@@ -174,7 +174,7 @@ fn a_hook_never_stops_the_agent() {
         let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
         told(&world.wait(child));
     }
-    // Names that lead elsewhere, numbers beyond ours, events that nobody knows.
+    // Names that lead elsewhere, numbers beyond ours, events that piton doesn't know.
     silent(&claude.tell("Stop", json!({"session_id": "../../x'; DROP TABLE runs"})));
     silent(&claude.tell("PreToolUse", json!({"tool_name": "../../\u{1b}[2J\n", "tool_input": {"n": 1e308}})));
     silent(&claude.tell("Stop", json!({"hook_event_name": "SomethingNew"})));

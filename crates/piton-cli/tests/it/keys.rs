@@ -69,7 +69,7 @@ fn an_encrypted_store_needs_its_key() {
     }
 }
 
-/// With a key no store is made in clear, and whoever has one in clear is told so.
+/// With a key no store is made in clear, and a user who has one in clear is told so.
 #[test]
 fn a_key_that_is_not_used_is_told_of() {
     let world = World::new();

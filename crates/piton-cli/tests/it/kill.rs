@@ -1,5 +1,5 @@
 //! `piton run` killed at any moment and resumed until it completes: what finished runs once, and the
-//! outputs are those of a run that nobody touched.
+//! outputs are those of a run that wasn't killed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -66,7 +66,7 @@ fn checkpoints(world: &World) -> Vec<(String, String)> {
     entries.map(|entry| (text(&entry["label"]), root(entry["id"].as_str().unwrap()))).collect()
 }
 
-/// The outcome and the checkpoints of a run that nobody touches.
+/// The outcome and the checkpoints of a run that isn't killed.
 fn undisturbed() -> (Json, Vec<(String, String)>) {
     let world = World::new();
     world.write("flow.yml", FLOW);

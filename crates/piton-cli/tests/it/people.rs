@@ -185,7 +185,7 @@ fn an_answer_reaches_a_process_that_works_at_another_branch() {
     let world = world(ASKING);
     let child = begun(&world, &["--json"]);
     wait_until(|| status(&world) == "waiting");
-    // Whoever wants to resume it as well is told that it goes on by itself.
+    // A user who wants to resume it as well is told that it goes on by itself.
     for (node, answer, more) in [("title", "title=Bees", None), ("review", "approved=true", Some("--resume"))] {
         let said = world.piton(["answer", "r", "--node", node, "--set", answer, "--json"].into_iter().chain(more));
         assert_eq!((said.code, said.json()["step"].as_str()), (Some(0), Some(node)), "{}", said.stderr);
@@ -287,7 +287,7 @@ fn killed_while_it_resumes_the_run_goes_on() {
     assert_eq!(world.lines("calls"), ["quick", "slow", "slow", "slow", "after"], "what was finished was skipped");
 }
 
-/// Decision 4: work of which nobody knows whether it took place waits for a person, and no process for him.
+/// Decision 4: work that may or may not have taken place waits for a person. No process has to wait for the answer.
 #[test]
 fn uncertain_work_waits_for_a_person_of_another_process() {
     let document =
@@ -350,7 +350,7 @@ fn a_program_is_told_when_somebody_is_asked() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!((&told[0]["run"], &told[0]["event"]), (&json!("r"), &json!("waiting")));
     assert_eq!(told[0]["message"], "review: Publish it?");
-    // Going on without an answer asks nobody anew.
+    // Going on without an answer doesn't tell the program of the same questions again.
     assert_eq!(world.piton(["resume", "r", "--config", "piton.toml"]).code, Some(3));
     assert_eq!(std::fs::read_to_string(world.work().join("told")).unwrap().lines().count(), 2);
 

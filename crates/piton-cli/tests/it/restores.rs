@@ -200,7 +200,8 @@ fn a_recovery_killed_anywhere_is_finished_by_the_one_after() {
     assert!(killed > 4, "{killed} kills");
 }
 
-/// The negative control of the tests above: if nobody knows that there was a restore, they find torn trees.
+/// The negative control of the tests above: if the next command doesn't know that there was a restore, they find torn
+/// trees.
 #[test]
 fn the_same_kills_are_found_if_nobody_recovers() {
     let stage = Stage::new();
@@ -286,8 +287,8 @@ fn the_session_of_a_guard_that_was_killed_is_undone_before_an_older_one() {
     assert!(!has("killed") && has("older"), "by its run");
 }
 
-/// Killed before its first checkpoint, nobody knows what was the agent's: that is said, and no older session is taken
-/// back in its place.
+/// If a guard is killed before its first checkpoint, piton doesn't know what the agent changed. It says so, and takes
+/// no older session back in its place.
 #[test]
 fn a_guard_that_was_killed_without_a_checkpoint_is_named_and_nothing_is_undone() {
     let world = World::new();

@@ -86,7 +86,7 @@ fn leaks(with_policy: bool) -> Vec<String> {
     let (code, stdout, stderr) = run(&[&["resume", "a", "--json"][..], &config].concat());
     assert_eq!(code, Some(0), "{}", String::from_utf8_lossy(&stderr));
     search("stderr of the resumed run", &stderr, &mut found);
-    // Whoever started it gets what it gives, and that is what it would have given without a store.
+    // The caller gets what the run gives, and that is what it would have given without a store.
     let outputs: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
     assert_eq!(outputs["outputs"]["said"], format!("I say: {CANARY}."));
     assert_eq!(outputs["outputs"]["echoed"], format!("{CANARY}\n"));
@@ -100,7 +100,8 @@ fn a_secret_of_the_configuration_is_stored_and_shown_nowhere() {
     assert_eq!(leaks(true), Vec::<String>::new());
 }
 
-/// The control: what nobody named is found by the same search, in the store and in what is shown; but never the key.
+/// The control: a secret that the configuration doesn't name is found by the same search, in the store and in what is
+/// shown. The key is never found.
 #[test]
 fn without_a_policy_the_search_finds_it() {
     let found = leaks(false);
@@ -109,7 +110,7 @@ fn without_a_policy_the_search_finds_it() {
     assert!(found.iter().all(|place| !place.contains(KEY)), "{found:?}");
 }
 
-/// Nobody gets a secret by writing its name, not even in a run that was begun before there was one.
+/// A user who writes the name of a secret doesn't get the secret, not even in a run that began before there was one.
 #[test]
 fn a_text_that_names_a_secret_stays_a_text() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! `ls`, `events`, `retry`, `fork`, `restore`, `stop`, `cancel`, `answer`, and a run that somebody else drives.
+//! `ls`, `events`, `retry`, `fork`, `restore`, `stop`, `cancel`, `answer`, and a run that another process drives.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -434,7 +434,7 @@ async fn a_question_is_listed_and_answered_from_another_process() {
     let given = program(store).await.unwrap();
     assert_eq!(given, Value::map([("approved", Value::from(true)), ("note", Value::from("very good"))]));
     assert_eq!(world.piton(["show", "post", "--store", &url, "--json"]).json()["status"], "completed");
-    // The command line can't drive somebody else's program.
+    // The command line can't drive the run of another program.
     insta::assert_snapshot!(world.piton(["resume", "post", "--store", &url]).whole(), @r"
     --- stderr
     error: run post is not a workflow
@@ -484,7 +484,7 @@ fn a_run_that_somebody_drives_is_refused_or_waited_for() {
     assert_eq!(std::fs::read_to_string(world.work().join("more")).unwrap(), "x\n", "and nothing ran twice");
 }
 
-/// V1: where nothing whole can be found that is said, nobody guesses, and nothing is done.
+/// V1: where nothing whole can be found, piton says so. It doesn't guess, and nothing is done.
 #[test]
 fn a_damaged_log_is_not_gone_on_with() {
     let world = failed();

@@ -35,8 +35,8 @@ fn on_a_terminal_of(mut command: Command, size: Option<(u16, u16)>) -> (String, 
     (reader.join().unwrap(), success)
 }
 
-/// Runs a command at a terminal where somebody types: each answer once its question is there. Gives what was on the
-/// terminal, and the exit code.
+/// Runs a command at a terminal where the test types as a person does: each answer once its question is there. Gives
+/// what was on the terminal, and the exit code.
 fn asked(mut command: Command, answers: &[(&str, &str)]) -> (String, Option<i32>) {
     let (master, terminal) = open_terminal();
     command.stdin(Stdio::from(terminal.try_clone().unwrap())).stdout(Stdio::null()).stderr(Stdio::from(terminal));
@@ -46,7 +46,7 @@ fn asked(mut command: Command, answers: &[(&str, &str)]) -> (String, Option<i32>
     let (send, heard) = std::sync::mpsc::channel();
     let reading = std::thread::spawn(move || {
         let (mut file, mut buffer) = (std::fs::File::from(master), [0; 4096]);
-        // A terminal that nobody has open any more is an error to read from.
+        // A terminal that no process has open any more is an error to read from.
         while let Ok(count @ 1..) = file.read(&mut buffer) {
             send.send(String::from_utf8_lossy(&buffer[..count]).into_owned()).unwrap();
         }
@@ -86,7 +86,7 @@ fn open_terminal() -> (OwnedFd, OwnedFd) {
     (master, terminal)
 }
 
-/// A terminal that nobody has open any more is an error to read from.
+/// A terminal that no process has open any more is an error to read from.
 fn read_to_hang_up(master: OwnedFd) -> String {
     let (mut file, mut said, mut buffer) = (std::fs::File::from(master), Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = file.read(&mut buffer) {
@@ -95,7 +95,7 @@ fn read_to_hang_up(master: OwnedFd) -> String {
     String::from_utf8(said).unwrap()
 }
 
-/// The binary with its first call of this kind held up, for longer than anybody should wait without a word.
+/// The binary with its first call of this kind held up, for longer than a user should wait without a word.
 fn held_up(world: &World, call: &str, arguments: &[&str]) -> Command {
     let trace = world.root().join("trace");
     let inject = format!("inject={call}:delay_enter=1200000:when=1");
@@ -156,7 +156,7 @@ fn conflicts_are_asked_about_one_by_one_on_a_terminal() {
     assert_eq!((read(&world, "a"), read(&world, "c")), ("mine\n".into(), "agent\n".into()));
 }
 
-/// Whoever refuses, says no, or leaves has changed nothing.
+/// A user who refuses, says no, or leaves has changed nothing.
 #[test]
 fn nothing_is_written_unless_every_question_was_answered() {
     let question = "or (r)efuse? ";
@@ -200,7 +200,7 @@ fn changes_outside_are_asked_about_on_a_terminal_before_a_run_goes_on() {
     assert_eq!((read(&world, "a"), read(&world, "b")), ("mine\n".into(), "1\n".into()));
 }
 
-/// Whoever waits for another command says so.
+/// A command that waits for another one says so.
 #[test]
 fn waiting_for_another_command_is_said() {
     let world = World::new();

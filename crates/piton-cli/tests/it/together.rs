@@ -115,7 +115,7 @@ fn files_are_reserved_for_one_owner_at_a_time() {
     child.wait().unwrap();
     assert_eq!(world.piton(["lease", "take", "a", "--owner", "ann"]).code, Some(0));
     assert_eq!(world.piton(["lease", "take", "a", "--pid", &pid]).code, Some(1), "there is no such process");
-    // Whoever works under a guard is his run.
+    // The owner of what a command reserves under a guard is the guarded run.
     let guarded = world.piton(["guard", "--", crate::world::BINARY, "lease", "take", "c", "--json"]);
     let taken: serde_json::Value = serde_json::from_str(guarded.stdout.lines().next().unwrap()).unwrap();
     let runs = world.piton(["ls", "--json"]).stdout;

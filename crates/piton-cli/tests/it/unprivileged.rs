@@ -1,4 +1,4 @@
-//! Files that their user may not read or write. The superuser may do everything, so these run as nobody.
+//! Files that their user may not read or write. The superuser may do everything, so these run as the user `nobody`.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -17,7 +17,7 @@ fn as_nobody(world: &World, arguments: &[&str]) -> (Option<i32>, String, String)
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// A world that belongs to nobody.
+/// A world that is to be given to the user `nobody`.
 fn world() -> World {
     let world = World::new();
     std::fs::create_dir(world.root().join("home")).unwrap();

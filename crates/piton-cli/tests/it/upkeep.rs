@@ -50,8 +50,8 @@ fn damage_is_found_and_what_is_whole_is_kept() {
     assert!(found > 3, "only {found} flips were found");
 }
 
-/// Promise 7: commits behind damage in the log of a killed process are given up only by a repair that says so; a dry
-/// run reports them and changes nothing.
+/// Promise 7: commits behind damage in the WAL that a killed process left are given up only by a repair that says so; a
+/// dry run reports them and changes nothing.
 #[test]
 fn the_end_of_a_damaged_log_is_never_dropped_in_silence() {
     let (world, store) = world();
@@ -140,7 +140,7 @@ fn runs_are_copied_exported_and_imported() {
     assert_eq!(show(&other), show(&store));
 }
 
-/// C5: what nobody needs goes after a plan; what is needed stays.
+/// C5: what is no longer needed goes after a plan; what is needed stays.
 #[test]
 fn nothing_goes_that_is_kept() {
     let (world, store) = world();
@@ -229,7 +229,7 @@ fn runs_are_copied_between_encrypted_stores() {
     assert_eq!(checked.code, Some(0), "{}", checked.whole());
 }
 
-/// What isn't an export is refused by its own name, with a way on; a pipe that nobody writes to isn't waited for.
+/// What isn't an export is refused by its own name, with a way on; a pipe that no process writes to isn't waited for.
 #[test]
 fn what_is_no_export_is_not_imported() {
     let world = World::new();
