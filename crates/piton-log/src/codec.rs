@@ -13,7 +13,7 @@ use piton_store::StoreError;
 pub(crate) const CHECKSUM: usize = 8;
 
 /// What tells that bytes are as they were written. It is there for accidents: what a record holds is named by
-/// cryptographic hashes, and what somebody forges is found by those, or by the cipher of an encrypted store.
+/// cryptographic hashes, and what an attacker forges is found by those, or by the cipher of an encrypted store.
 pub(crate) fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     XxHash3_64::oneshot(bytes).to_le_bytes()
 }

@@ -151,7 +151,7 @@ pub async fn damaged_parents_are_noticed(fixture: &dyn Fixture) {
     assert!(matches!(opened, Err(StoreError::Corrupt { .. })), "{opened:?}");
 }
 
-/// Promise 11: an equal entry of somebody else's is his, and `refresh` shows it.
+/// Promise 11: an equal entry of another writer stays that writer's, and `refresh` shows it.
 pub async fn an_equal_entry_conflicts_too(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let mut log = new_log(Arc::clone(&store), "twice").await.unwrap();

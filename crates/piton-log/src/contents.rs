@@ -149,8 +149,8 @@ impl ContentReader {
         found.ok_or_else(|| missing(id))
     }
 
-    /// One blob, and others that lie beside it and cost next to nothing more, each to `give`. Whoever asks for a node
-    /// of a tree will ask for those around it.
+    /// One blob, and others that lie beside it and cost next to nothing more, each to `give`. A caller that asks for a
+    /// node of a tree will ask for those around it.
     pub fn get_around(&self, id: BlobId, mut give: impl FnMut(BlobId, &[u8])) -> Result<Bytes, StoreError> {
         let pack = self.by_pack(&[id])?.first().map(|(pack, _)| *pack).ok_or_else(|| missing(id))?;
         let Opened::Framed(framed) = &*self.open(pack)? else { return self.get(id) };

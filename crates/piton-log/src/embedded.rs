@@ -3,9 +3,9 @@
 //! state of the newest checkpoint alone. Every save therefore costs the whole state, and what needs more than
 //! that (history, listing, leases) is `Unsupported`.
 //!
-//! Where the embedder's store compares versions, others may write too: what is remembered of a run is held against what
-//! is saved before it is read, and a save that loses the comparison is a `Conflict`. One that doesn't has a single writer
-//! by its own word, and what he remembers is what is there.
+//! Where the embedder's store compares versions, other processes may write too: what is remembered of a run is held
+//! against what is saved before it is read, and a save that loses the comparison is a `Conflict`. A store that doesn't
+//! compare them declares that it has a single writer, and what that writer remembers is what is there.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,10 +29,11 @@ use piton_store::{
 /// First byte of a saved run.
 const FORM: u8 = 6;
 
-/// Somebody waits for each save.
+/// Fast, because the caller waits for each save.
 const LEVEL: i32 = 1;
 
-/// Runs that ended and are remembered: nothing is saved of them any more, and whoever drove one may still look at it.
+/// Runs that ended and are remembered: nothing is saved of them any more, and the process that drove one may still look
+/// at it.
 const ENDED: usize = 16;
 
 const NAME: &str = "an embedder's checkpoint store";
@@ -88,7 +89,7 @@ impl Kept {
     }
 
     /// Drops the checkpoints before the newest one, and the nodes that nothing reaches any more. An entry that says
-    /// something besides, as that a step ended, stays: whoever resumes goes by those.
+    /// something besides, as that a step ended, stays: the process that resumes the run goes by those.
     fn trim(&mut self, run: &RunId) -> Result<(), StoreError> {
         let open = |record: &Record| sealed::open(&Hashing::PLAIN, run, record);
         let entries = self.records.iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -245,7 +246,7 @@ impl EmbeddedStore {
 
 /// Why a run isn't saved.
 enum SaveError {
-    /// Somebody else has saved it meanwhile. Nothing was written.
+    /// Another process has saved it meanwhile. Nothing was written.
     Lost,
     Failed(StoreError),
 }
@@ -459,7 +460,7 @@ impl RunIndex for EmbeddedStore {
         unsupported("keep leases")
     }
 
-    /// Nobody drives it here any more, so nothing is remembered that can be loaded again.
+    /// This process doesn't drive the run any more, so nothing is remembered that can be loaded again.
     async fn release(&self, run: &RunId, _: Fence) -> Result<(), StoreError> {
         self.state.lock().await.runs.retain(|id, kept| id != run || kept.is_ended());
         Ok(())
@@ -584,7 +585,7 @@ mod tests {
         assert_eq!(row.status, RunStatus::Completed, "who ended it may still look at it");
     }
 
-    /// Whoever was overtaken doesn't end the run of who overtook him.
+    /// A writer that was overtaken doesn't end the run of the writer that overtook it.
     #[tokio::test]
     async fn who_was_overtaken_ends_nothing() {
         let inner = Arc::new(MemoryCheckpointStore::new());

@@ -3,7 +3,7 @@
 //!
 //! At its start is an index: which blobs there are, and where each frame is. The index has a checksum, and so has each
 //! frame, compressed as it is; so a few blobs are read without the rest of the pack. A pack is built, opened again from
-//! the bytes that will be stored, and every blob in it hashed, before anybody may rely on it.
+//! the bytes that will be stored, and every blob in it hashed, before a run may rely on it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

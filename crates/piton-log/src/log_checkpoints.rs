@@ -75,7 +75,7 @@ impl LogCheckpointStore {
         let state = if bytes.is_some() { SAVED } else { DELETED };
         let entry = Bytes::from([&[state][..], parent.as_bytes(), id.as_bytes()].concat());
         let pack = bytes.unwrap_or_default();
-        // Nobody lists them, so they need no times.
+        // No caller lists these runs, so they need no times.
         let at = Timestamp::from_millis(0);
         let row = RunSummary {
             id: run.clone(),
@@ -107,7 +107,7 @@ impl LogCheckpointStore {
             let empty = Bytes::from_static(b"-");
             let segment = Segment { info, entries: empty.clone(), index: empty.clone(), nodes: empty };
             match self.store.fold(&run, segment).await {
-                // Somebody else saved or folded meanwhile; the next one does it.
+                // Another writer saved or folded meanwhile; the next save does it.
                 Ok(()) | Err(StoreError::Conflict { .. } | StoreError::Unsupported { .. }) => {}
                 Err(error) => tracing::warn!(%error, "earlier checkpoints of an id can't be folded away"),
             }
@@ -134,7 +134,7 @@ fn failed(id: &str, error: StoreError) -> CheckpointError {
 impl CheckpointStore for LogCheckpointStore {
     async fn save(&self, id: &str, bytes: Bytes, expected: Expected) -> Result<u64, CheckpointError> {
         let run = run_of(id);
-        // Whatever is there is replaced, so whoever comes in between is, too.
+        // Whatever is there is replaced. If another writer saves in between, its checkpoint is replaced, too.
         for _ in 0..1_000 {
             let newest = self.newest(&run, id).await.map_err(|error| failed(id, error))?;
             let old =

@@ -23,7 +23,7 @@ pub struct SealedEntry {
     pub parent: EntryHash,
     /// Its own hash.
     pub hash: EntryHash,
-    /// The fence of whoever wrote it.
+    /// The fence of its writer.
     pub fence: Fence,
     /// When it was written.
     pub at: Timestamp,

@@ -127,7 +127,8 @@ pub enum Content<'a> {
     Stored(BlobId),
 }
 
-/// A commit that is on its way. It gets there though nobody waits for it any more, and what came of it is asked later.
+/// A commit that is on its way. It gets there even if the caller stops waiting, and the handle asks later what came of
+/// it.
 pub(super) struct Submitted {
     /// Where the log ends if it does.
     head: Head,
@@ -141,7 +142,7 @@ enum Answer {
     New(Answering),
     /// It takes a while, and goes on by itself.
     Awaited(JoinHandle<Result<(), StoreError>>),
-    /// Outside a runtime it goes on only while somebody waits.
+    /// Outside a runtime it goes on only while the caller waits.
     Alone(Answering),
     /// Something went wrong, which may mean that the entry is there or that it isn't.
     Failed(StoreError),
@@ -214,13 +215,14 @@ pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, St
 
 /// Whether the log ends with an entry whose append was answered so.
 pub(super) async fn is_there(store: &dyn Store, run: &RunId, head: Head, error: &StoreError) -> bool {
-    // Only then: a conflict is somebody else's entry, even if it is equal to ours.
+    // Only then: a conflict means an entry of another writer, even if it is equal to ours.
     let unclear = matches!(error, StoreError::Unavailable { .. });
     unclear && matches!(store.head(run).await, Ok(Some(now)) if now == head)
 }
 
 impl Answer {
-    /// Waits for it. Most are there at once; whoever waits longer may be gone before it is, so then it gets a task.
+    /// Waits for it. Most are there at once. A caller that has to wait may give up before the answer is there, so then
+    /// it gets a task.
     async fn get(&mut self) -> Result<(), StoreError> {
         if let Self::New(answering) = self {
             let first = std::future::poll_fn(|context| Poll::Ready(answering.as_mut().poll(context))).await;
@@ -329,7 +331,7 @@ impl RunLog {
         self.append_draft(&mut draft).await
     }
 
-    /// [`append`](Self::append), for whoever wants to try the same draft again after a `Conflict` and a
+    /// [`append`](Self::append), for a caller that wants to try the same draft again after a `Conflict` and a
     /// [`refresh`](Self::refresh).
     #[boxed]
     pub async fn append_draft(&mut self, draft: &mut Draft<'_>) -> Result<Seq, StoreError> {
@@ -374,7 +376,7 @@ impl RunLog {
         open
     }
 
-    /// What came of the commit that was submitted. It is kept until that is known, whoever stops waiting.
+    /// What came of the commit that was submitted. It is kept until that is known, even if the caller stops waiting.
     async fn outcome(&mut self) -> Result<(), StoreError> {
         let submitted = self.submitted.get_mut().expect(NEVER_LOCKED);
         let Some(Submitted { head, answer }) = submitted else { return Ok(()) };

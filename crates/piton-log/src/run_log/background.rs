@@ -93,7 +93,7 @@ async fn work(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job>) {
                 }
                 (_, outcome) => outcome,
             };
-            // Nobody may be waiting any more; the entry is in the log all the same.
+            // The caller may have stopped waiting; the entry is in the log all the same.
             drop(job.answer.send(outcome));
         }
     }

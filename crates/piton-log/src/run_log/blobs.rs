@@ -38,7 +38,7 @@ impl Holding {
     }
 }
 
-/// What will be looked for next, as far as whoever looks for a node can tell.
+/// What will be looked for next, as far as the caller that looks for a node can tell.
 #[derive(Clone, Copy)]
 pub(super) enum Next {
     /// Nothing in particular.
@@ -501,7 +501,8 @@ impl Drop for Cache {
 }
 
 impl Cache {
-    /// Gives up segments that nobody waits for any more: they hold on to the store and to the runtime that opens them.
+    /// Gives up segments that no reader waits for any more: they hold on to the store and to the runtime that opens
+    /// them.
     fn stop_opening(&mut self) {
         self.ahead.drain().for_each(|(_, opening)| opening.abort());
     }

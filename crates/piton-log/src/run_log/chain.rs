@@ -1,8 +1,8 @@
 //! Several entries at once: each is prepared as if the one before it were in the log already, and then all of them
 //! are one commit.
 //!
-//! Others may have written meanwhile. Then the log ends where it did before, and whoever saved states in these entries
-//! makes them anew.
+//! Other processes may have written meanwhile. Then none of these entries is in the log, and the caller makes the
+//! states in them anew.
 
 use piton_types::{Seq, Timestamp};
 

@@ -61,7 +61,7 @@ impl Size {
         }
     }
 
-    /// How tightly it is compressed. The work goes on beside whoever appends, on cores that aren't always idle: beyond
+    /// How tightly it is compressed. The work goes on beside the writer, on cores that aren't always idle: beyond
     /// these levels it takes three times as long and saves a fiftieth.
     const fn level(self) -> i32 {
         match self {
@@ -113,7 +113,7 @@ pub(super) async fn fold(
         let folded = build(store, run, info, &segments).await;
         match folded {
             Ok(segment) => match store.fold(run, segment).await {
-                // Somebody else folded first; look again.
+                // Another process folded first; look again.
                 Err(StoreError::Conflict { .. }) => races += 1,
                 other => other?,
             },
@@ -122,7 +122,7 @@ pub(super) async fn fold(
         }
         blobs.forget_folded(info);
     }
-    // Nobody is faster so often: what is there doesn't fit together.
+    // No other process is faster so often: what is there doesn't fit together.
     Err(StoreError::corrupt(format!("run {run}"), "entries of its log are missing, or are there twice"))
 }
 

@@ -127,7 +127,7 @@ impl RunBlobs {
             match decoder.run(&graph)? {
                 Progress::Done(value) => return Ok(value),
                 Progress::Missing(id) => {
-                    // An unknown root is a mistake of whoever asks; a node that another one names is lost.
+                    // An unknown root is a mistake of the caller; a node that another one names is lost.
                     let found = match near {
                         Some(seq) => self.find_near(id, seq, next).await,
                         None => self.find(id, next).await,

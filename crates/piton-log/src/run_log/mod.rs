@@ -1,8 +1,8 @@
 //! The log of one run, typed: entries are sealed and verified, values become nodes, old entries are
 //! folded into segments in the background. It is the same over every store.
 //!
-//! The handle knows where the log ended when it last looked and appends just there. Whoever else wrote
-//! meanwhile makes the append fail with `Conflict` or `Fenced`; [`RunLog::refresh`] looks again.
+//! The handle knows where the log ended when it last looked and appends just there. If another writer wrote meanwhile,
+//! the append fails with `Conflict` or `Fenced`; [`RunLog::refresh`] looks again.
 
 mod append;
 mod background;
@@ -80,7 +80,7 @@ pub struct NewRun {
     pub staged: Vec<PackId>,
     /// When.
     pub at: Timestamp,
-    /// The fence of whoever creates it.
+    /// The fence of the process that creates it.
     pub fence: Fence,
     /// What the acknowledgement must survive.
     pub durability: Durability,
@@ -241,8 +241,8 @@ impl RunLog {
         Ok(added)
     }
 
-    /// The entries that others have added since, for whoever has to look into them before the log counts as read up to
-    /// there by [`advance`](Self::advance).
+    /// The entries that other writers have added since, for a caller that has to look into them before the log counts
+    /// as read up to there by [`advance`](Self::advance).
     #[boxed]
     pub async fn added(&self) -> Result<Vec<SealedEntry>, StoreError> {
         self.entries(Span { from: self.head.seq.next(), ..Span::ALL }).await
@@ -420,7 +420,7 @@ impl RunLog {
         self.blobs.load(part.root).await
     }
 
-    /// A value as whoever reads it gets it.
+    /// A value as the reader gets it.
     fn outgoing(&self, value: Value) -> Value {
         match self.store.redaction() {
             Some(redaction) => redaction.resolve(value),

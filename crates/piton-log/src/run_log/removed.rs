@@ -1,8 +1,8 @@
 //! Checkpoints that were given up. The entry of one stays where it is, as every entry does; another entry says that
 //! its state need not be kept. What only it had is dropped later, by [`upkeep`](crate::upkeep).
 //!
-//! Whoever writes to the log after that has seen it: the commit rule sees to it, because his next commit conflicts.
-//! From then on he takes nothing for stored that he stored before.
+//! A writer that appends to the log after that has seen this entry: the commit rule sees to it, because the writer's
+//! next commit conflicts. From then on the writer takes nothing for stored that it stored before.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A value in pieces that are somebody else's.
+//! A value whose pieces the caller owns.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use piton_types::Value;
 
 use piton_store::StoreError;
 
-/// A value that is only there to be encoded: whoever has its pieces needn't put them together first.
+/// A value that is only there to be encoded: a caller that has its pieces needn't put them together first.
 #[derive(Debug, Clone, Copy)]
 pub enum Borrowed<'a> {
     /// A value as it is.
@@ -80,7 +80,7 @@ mod tests {
         }
     }
 
-    /// Promise 21: they would be a map that nobody can read.
+    /// Promise 21: they would be a map that no reader accepts.
     #[test]
     fn entries_out_of_order_are_refused() {
         let entry = |key: &'static str| (key, Borrowed::Text("x"));

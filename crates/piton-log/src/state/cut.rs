@@ -25,7 +25,7 @@ const MAP_MAX: u64 = 64;
 /// The most bytes that stand before the entries of a node.
 pub(super) const HEAD_MAX: usize = 12;
 
-/// Takes finished nodes. The bytes come in two parts so that nobody has to join them first.
+/// Takes finished nodes. The bytes come in two parts so that the caller doesn't have to join them first.
 pub(super) trait Sink {
     fn put(&mut self, head: &[u8], body: &[u8]) -> BlobId;
 

@@ -52,7 +52,7 @@ pub fn encode(hashing: &Hashing, value: &Value) -> Result<Encoded, StoreError> {
     Ok(Encoded { root, nodes: encoder.finish() })
 }
 
-/// Encodes a value whose top node stands somewhere else as it is, so that nobody asks for its id. Gives the nodes
+/// Encodes a value whose top node stands somewhere else as it is, so that no caller asks for its id. Gives the nodes
 /// below it, each after those it refers to, and the top.
 pub(crate) fn encode_inside(hashing: &Hashing, value: &Value) -> Result<(Vec<(BlobId, Bytes)>, Bytes), StoreError> {
     let mut encoder = Encoder::new(hashing);

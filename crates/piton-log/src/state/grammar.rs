@@ -199,8 +199,8 @@ impl<'a> Reader<'a> {
         Err(Malformed("a number is too large"))
     }
 
-    /// The number of entries that follow. Each takes a byte at least, so more than are left is refused
-    /// before anybody makes room for them.
+    /// The number of entries that follow. Each takes a byte at least, so more than are left is refused before the
+    /// decoder makes room for them.
     pub(crate) fn count(&mut self) -> Result<u64, Malformed> {
         let count = self.varint()?;
         if count > self.remaining() as u64 { Err(Malformed("a count is too large")) } else { Ok(count) }

@@ -177,7 +177,7 @@ fn resume(
         if drop == 0 && cutter.at_boundary() {
             return Ok(replaced);
         }
-        // Whoever appends is at the end of every level, and needs no way of his own there.
+        // An append is at the end of every level, and needs no path of its own there.
         if !old.has_next() || !old.to_mut().advance(shelf)? {
             return if drop == 0 { Ok(replaced) } else { Err(Malformed("a tree ends early").into()) };
         }

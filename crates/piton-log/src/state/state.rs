@@ -319,7 +319,7 @@ impl State {
         load_node(self, self.fetch(self.root).await?).await.map(|value| self.outgoing(value))
     }
 
-    /// A value as whoever reads it gets it.
+    /// A value as the reader gets it.
     fn outgoing(&self, value: Value) -> Value {
         match &self.redaction {
             Some(redaction) => redaction.resolve(value),
@@ -453,7 +453,7 @@ impl State {
             self.kept.extend(self.unsaved());
         }
         if self.source.is_some() {
-            // Some may be left from earlier edits. Nothing refers to those, so nobody will ask for them.
+            // Some may be left from earlier edits. Nothing refers to those, so no reader will ask for them.
             let mut cache = lock(&self.cache);
             let edited = self.fresh.nodes.drain().filter(|(_, new)| matches!(new.origin, Origin::Edit(_)));
             edited.for_each(|(id, new)| cache.insert(id, new.node));

@@ -1,5 +1,5 @@
-//! Reading ahead on other threads. A few pieces are under way at a time, so memory stays bounded, and whoever takes
-//! them gets them in order.
+//! Reading ahead on other threads. A few pieces are under way at a time, so memory stays bounded, and the caller gets
+//! them in order.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,8 @@ where
     /// `work` is done on a thread that may wait, with the runtime that drives the store.
     pub(super) fn new(items: I, work: fn(&Handle, I::Item) -> T) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        // One more than there are cores, so that none is idle while whoever takes one is still busy with it.
+        // One more than there are cores, so that none is idle while the caller is still busy with the piece that it
+        // took.
         Self { items, work, under_way: VecDeque::new(), most: (cores + 1).min(MOST) }
     }
 

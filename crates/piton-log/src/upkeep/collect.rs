@@ -1,4 +1,4 @@
-//! Finding packs that nobody needs.
+//! Finding packs that no run needs.
 //!
 //! A run says which packs it relies on when it commits. Packs of file contents may be needed by other runs as well,
 //! which share trees without saying so; so before one is condemned on which no run says that it relies, every
@@ -62,7 +62,7 @@ pub struct Collected {
     pub adopted: u64,
 }
 
-/// Condemns the packs that nobody needs.
+/// Condemns the packs that no run needs.
 pub async fn collect(store: &Arc<dyn Store>, reach: &dyn Reach, now: Timestamp) -> Result<Collected, StoreError> {
     let mut unclaimed: BTreeSet<PackId> = BTreeSet::new();
     let mut wanted = Places::default();

@@ -1,4 +1,4 @@
-//! Looking after a store: giving back the space of what nobody needs, finding damage, copying runs. What is to be kept
+//! Looking after a store: giving back the space of what no run needs, finding damage, copying runs. What is to be kept
 //! is decided above, by policy; here it is found out what that needs.
 
 mod ahead;

@@ -1,9 +1,9 @@
-//! Giving back the space of packs of which little is still needed: that little is written into a new pack, and whoever
-//! needs it relies on that one instead.
+//! Giving back the space of packs of which little is still needed: that little is written into a new pack, and the runs
+//! that need it rely on that one instead.
 //!
 //! Nothing is deleted here. A pack on which no run relies any more is found by [`collect`](super::collect), which looks
 //! through all snapshots before it condemns anything; so whatever goes wrong here, a crash at any call included, costs
-//! space and no data. A new pack on which nobody came to rely is a pack that was staged and never committed.
+//! space and no data. A new pack on which no run came to rely is a pack that was staged and never committed.
 //!
 //! A blob may be in several packs. Then it is needed in the newest: packs only ever give way to newer ones, so of several
 //! processes that do this at once none takes away what another counts on, and one that goes on after a crash finds what
@@ -88,7 +88,7 @@ impl Places {
 struct Use {
     /// How many blobs it has.
     blobs: usize,
-    /// Those that somebody needs from it.
+    /// Those that some run needs from it.
     needed: IdSet,
     /// Who needs them.
     by: BTreeSet<RunId>,
@@ -154,7 +154,7 @@ fn before(pack: PackId) -> Option<PackId> {
     pack.0.checked_sub(1).map(PackId)
 }
 
-/// The packs that somebody relies on, behind `after`, and the last of them if there are more than can be looked at.
+/// The packs that some run relies on, behind `after`, and the last of them if there are more than can be looked at.
 async fn survey(
     store: &Arc<dyn Store>,
     mut after: Option<PackId>,
@@ -285,8 +285,8 @@ impl Batch {
     }
 }
 
-/// Where it is written down of how many of a pack's blobs somebody needed when it was found to be worth keeping: until
-/// that changes, it isn't read again.
+/// Where it is written down how many of a pack's blobs runs needed when it was found to be worth keeping: until that
+/// changes, it isn't read again.
 fn key(pack: PackId) -> String {
     format!("pack/{}", pack.0)
 }

@@ -26,7 +26,7 @@ pub struct Salvaged {
     pub entries_to: Option<Seq>,
     /// Checkpoints whose state is lost.
     pub lost: BTreeSet<Seq>,
-    /// How many entries can't be read before the last one that can. Nobody knows whether they were checkpoints.
+    /// How many entries can't be read before the last one that can. It can't be known whether they were checkpoints.
     pub unread: u64,
     /// Checkpoints from behind the damage, and the run that has their states now, in this order.
     pub saved: Option<(Vec<Seq>, RunId)>,
@@ -124,7 +124,7 @@ async fn summary_at(from: &Arc<dyn Store>, log: &RunLog, entries: &[SealedEntry]
         }
     }
     let updated_at = before().next().map_or_else(Timestamp::default, |newest| newest.at);
-    // One of which the end is lost waits for somebody to go on with it.
+    // A run of which the end is lost waits until the user goes on with it.
     let status = status.unwrap_or(RunStatus::Paused);
     if let Some(row) = row {
         return Ok(RunSummary { status, updated_at, ..row });

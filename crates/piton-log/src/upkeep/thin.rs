@@ -32,7 +32,7 @@ pub struct Thinned {
 
 /// Drops what only the removed checkpoints of a run had.
 ///
-/// `Conflict` if somebody wrote to the run meanwhile: nothing is wrong then, and the next call goes on.
+/// `Conflict` if another process wrote to the run meanwhile: nothing is wrong then, and the next call goes on.
 pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach) -> Result<Thinned, StoreError> {
     // What isn't folded can't be dropped, so as much as possible is.
     RunLog::open(Arc::clone(store), run).await?.close().await?;

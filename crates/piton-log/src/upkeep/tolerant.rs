@@ -11,7 +11,7 @@ use piton_store::{
     Blobs, Log, PackId, PackInfo, Record, RunIndex, SegmentInfo, Span, Store, StoreError, Upkeep, forward,
 };
 
-/// Reads on past damage. Only for reading: whoever found damage writes elsewhere.
+/// Reads on past damage. Only for reading: a repair writes what it finds to another store.
 pub(super) struct Tolerant {
     inner: Arc<dyn Store>,
 }

@@ -67,7 +67,7 @@ pub(super) async fn transcribe_log(
         let (mut values, mut staged) = (BTreeMap::new(), Vec::new());
         for (name, part) in &entry.parts {
             let mut value = match log.stored_part(part).await {
-                // Nothing is left of it, and nobody will ask.
+                // Nothing is left of it, and no reader will ask for it.
                 Err(StoreError::NotFound { .. }) if removed.contains(&entry.seq) => Value::Null,
                 other => other?,
             };

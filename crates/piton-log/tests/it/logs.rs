@@ -9,7 +9,7 @@ use piton_types::{BlobId, CheckpointRef, EntryKind, Part, Seq, Timestamp};
 
 const AT: Timestamp = Timestamp::from_millis(7);
 
-/// A draft that met an entry of somebody else names the same packs when it is tried again.
+/// A draft that met an entry of another writer names the same packs when it is tried again.
 #[tokio::test]
 async fn a_draft_that_is_tried_again_keeps_its_packs() {
     let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());

@@ -57,7 +57,7 @@ impl State {
     }
 }
 
-/// Entries for a map in a state, encoded: for whoever has the time for that before the state's turn comes.
+/// Entries for a map in a state, encoded: for a caller that has the time for that before the state's turn comes.
 ///
 /// ```
 /// # use piton_log::state::{MapEntries, State};

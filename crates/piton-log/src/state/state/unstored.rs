@@ -35,7 +35,7 @@ pub(super) struct New {
 /// Where a node comes from.
 #[derive(Clone, Copy)]
 pub(super) enum Origin {
-    /// A value that came in. Most often nobody passes through it again, and who does gets it from the log.
+    /// A value that came in. Most often no caller passes through it again, and one that does gets it from the log.
     Value,
     /// An edit, and the stored node whose place it took, as far as that can be told.
     Edit(Option<BlobId>),

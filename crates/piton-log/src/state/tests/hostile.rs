@@ -1,4 +1,4 @@
-//! Bytes that nobody wrote: an error, never a panic, a hang or a large allocation.
+//! Bytes that no encoder wrote: an error, never a panic, a hang or a large allocation.
 
 use super::super::diff;
 use super::super::grammar::reference_offsets;
