@@ -213,7 +213,7 @@ pub trait Log: Send + Sync {
     /// Durability comes with the next durable commit: until then a crash may bring the old form back.
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError>;
 
-    /// Makes every entry durable that was visible when it was called, without a commit. Whoever appends meanwhile
+    /// Makes every entry durable that was visible when it was called, without a commit. A writer that appends meanwhile
     /// doesn't wait for it. `Unsupported` without the capability `sync`: then a durable commit is the only way.
     async fn sync(&self) -> Result<(), StoreError> {
         Err(StoreError::Unsupported { store: "this store", what: "sync without a commit" })
@@ -259,7 +259,7 @@ pub enum PackState {
     Pinned,
     /// Committed.
     Kept,
-    /// Nobody was found to need it, as of then.
+    /// No run was found to need it, as of then.
     Condemned(Timestamp),
 }
 
@@ -338,7 +338,7 @@ pub struct Totals {
 /// a pack is found out above.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
-    /// Takes a run out of the store, all or nothing: nobody sees it afterwards, and it relies on no pack. `Conflict`
+    /// Takes a run out of the store, all or nothing: no reader sees it afterwards, and it relies on no pack. `Conflict`
     /// if its log doesn't end at `head`, `NotFound` if there is no such run. Its space is given back by `sweep`.
     /// A run of the same id may be created at once, and has nothing of the old one.
     async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError>;
@@ -404,14 +404,14 @@ impl RunQuery {
     }
 }
 
-/// Who said last that he is driving a run.
+/// Which process said last that it is driving a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The fence that he drives it with.
+    /// The fence that it drives the run with.
     pub fence: Fence,
-    /// Who he is.
+    /// The process.
     pub holder: Holder,
-    /// Counts up with every sign of life. A contender watches it stand still by his own clock; no wall
+    /// Counts up with every sign of life. A contender watches it stand still by the contender's own clock; no wall
     /// clocks are compared.
     pub beat: u64,
 }
@@ -432,7 +432,7 @@ pub trait RunIndex: Send + Sync {
     /// seen. Not durable.
     async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError>;
 
-    /// The holder let go. Does nothing if somebody else has it by now.
+    /// The holder let go. Does nothing if another holder has the lease by now.
     async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError>;
 }
 
@@ -451,7 +451,7 @@ pub struct Capabilities {
     pub fold: bool,
     /// Runs can be removed and space given back.
     pub upkeep: bool,
-    /// Relaxed entries can be made durable later, beside whoever goes on: see [`Log::sync`].
+    /// Relaxed entries can be made durable later, while writers go on: see [`Log::sync`].
     pub sync: bool,
 }
 

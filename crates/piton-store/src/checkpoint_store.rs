@@ -1,4 +1,4 @@
-//! The smallest thing an embedder can implement to have his runs stored: three methods over bytes.
+//! The smallest thing an embedder can implement to have runs stored: three methods over bytes.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 /// What must be there for a save to go ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Whatever; the caller asserts that nobody else writes.
+    /// Whatever; the caller asserts that there is no other writer.
     Any,
     /// Nothing.
     Absent,
@@ -42,7 +42,7 @@ pub enum CheckpointError {
     /// What was loaded isn't what was saved.
     #[error("the checkpoint is damaged: {0}")]
     Corrupted(String),
-    /// Somebody else saved meanwhile. Nothing was written.
+    /// Another writer saved meanwhile. Nothing was written.
     #[error("the checkpoint for {0:?} was changed by somebody else")]
     Conflict(String),
     /// The environment changed so much that going on was refused.
@@ -50,7 +50,7 @@ pub enum CheckpointError {
     ResumeRejected(String),
 }
 
-/// Where an embedder keeps the state of his runs: one byte string per id, replaced by each save.
+/// Where an embedder keeps the state of runs: one byte string per id, replaced by each save.
 ///
 /// A store of your own takes a few lines:
 ///

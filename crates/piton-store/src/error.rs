@@ -18,7 +18,7 @@ pub enum StoreError {
         what: String,
     },
 
-    /// Somebody else wrote first. Nothing was written.
+    /// Another writer was first. Nothing was written.
     #[error("entry {wanted} of run {run} can't be created: {}", match head { Some(head) => format!("the log ends at entry {}", head.seq), None => "the run doesn't exist".to_owned() })]
     Conflict {
         /// The run.
@@ -29,7 +29,7 @@ pub enum StoreError {
         head: Option<Head>,
     },
 
-    /// The run was taken over by somebody with a higher fence. Nothing was written, and nothing more
+    /// The run was taken over by another holder, with a higher fence. Nothing was written, and nothing more
     /// can be with this fence.
     #[error("run {run} was taken over: fence {held} is behind {current}")]
     Fenced {

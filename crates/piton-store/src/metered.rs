@@ -42,7 +42,7 @@ pub enum Call {
     Pack,
     /// Looking blobs up.
     Locate,
-    /// Deleting what nobody needs.
+    /// Deleting what no run needs.
     Sweep,
 }
 

@@ -91,7 +91,7 @@ pub async fn a_first_entry_needs_an_index_row(fixture: &dyn Fixture) {
     assert_eq!(store.head(&run).await.unwrap(), None);
 }
 
-/// Promise 12: whoever was taken over can't write, and is told so.
+/// Promise 12: a writer whose run was taken over can't write, and is told so.
 pub async fn a_lower_fence_is_fenced(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let run = run_id("fenced");
@@ -241,7 +241,7 @@ pub async fn a_chain_is_there_as_a_whole_or_not_at_all(fixture: &dyn Fixture) {
     }
     assert_eq!(store.head(&run).await.unwrap(), Some(end));
 
-    // None of what is behind the place that somebody else has taken, or behind a higher fence.
+    // None of what is behind a place that another writer has taken, or behind a higher fence.
     assert!(matches!(store.append(chain).await, Err(StoreError::Conflict { .. })));
     let (mut behind, _) = chain_after(end, 3, 20);
     store.append(vec![crate::Commit { fence: Fence(9), ..next(&run, Some(end), 15) }]).await.unwrap();

@@ -19,7 +19,7 @@ pub async fn staged_packs_are_found(fixture: &dyn Fixture) {
     assert_eq!(store.locate(&[a, b]).await.unwrap(), [Some(one), Some(three)], "the newest of several");
     assert_eq!(store.pack(one).await.unwrap(), bytes);
     let part = async |from, length| store.pack_part(two, from, length).await.unwrap();
-    // Whoever gives parts gives the right ones.
+    // A store that gives parts gives the right ones.
     if part(0, 2).await.is_some() {
         assert_eq!(part(0, 2).await.unwrap(), b"tw"[..]);
         assert_eq!(part(1, 9).await.unwrap(), b"wo"[..]);

@@ -56,7 +56,7 @@ pub async fn a_removed_run_is_gone_and_its_name_is_free(fixture: &dyn Fixture) {
     assert_eq!(store.inspect().await.unwrap(), []);
 }
 
-/// Whoever wrote in between wins.
+/// A writer that appends in between wins.
 pub async fn a_run_that_went_on_is_not_removed(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let run = run_id("alive");
@@ -97,7 +97,7 @@ pub async fn packs_say_who_relies_on_them(fixture: &dyn Fixture) {
     assert_eq!(state(&*store, one).await, Some((PackState::Kept, vec![b])));
 }
 
-/// Neither what a run relies on nor what somebody is about to commit.
+/// Neither what a run relies on nor what a writer is about to commit.
 pub async fn only_what_nobody_relies_on_is_condemned(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let (a, b) = (run_id("a"), run_id("b"));
@@ -196,7 +196,7 @@ pub async fn an_era_ends_for_commits_that_rely_on_it(fixture: &dyn Fixture) {
     store.append(vec![commit]).await.unwrap();
 }
 
-/// Notes are there for whoever comes next, and can be taken back.
+/// Notes are there for the next process that opens the store, and can be taken back.
 pub async fn notes_are_kept(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     assert_eq!(store.note("key").await.unwrap(), None);

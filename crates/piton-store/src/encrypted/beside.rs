@@ -1,8 +1,9 @@
 //! Sealing what lies beside an encrypted store: caches that say what the store does, names of files for instance.
 //!
-//! They are written anew as a whole, again and again, by whoever has the store open, and there is nothing of them in
-//! the store to tell their versions apart. So a file's nonce isn't random but the keyed hash of its place and content:
-//! two different contents never have the same nonce, and equal ones give equal bytes, which tells that nothing changed.
+//! They are written anew as a whole, again and again, by every process that has the store open, and there is nothing of
+//! them in the store to tell their versions apart. So a file's nonce isn't random but the keyed hash of its place and
+//! content: two different contents never have the same nonce, and equal ones give equal bytes, which tells that nothing
+//! changed.
 
 use bytes::Bytes;
 use zeroize::Zeroizing;

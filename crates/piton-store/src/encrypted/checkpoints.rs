@@ -38,7 +38,7 @@ impl EncryptedCheckpointStore {
             random.fill(&mut id);
             let ring = checked::seal(&Ring::new(&id, key.wrap(&data, &id, &*random)?))?;
             match inner.save(RING, ring.into(), Expected::Absent).await {
-                // Somebody else was faster, and his counts.
+                // Another process was faster, and its ring counts.
                 Ok(_) | Err(CheckpointError::Conflict(_)) => {}
                 Err(error) => return Err(failed(error)),
             }

@@ -145,7 +145,7 @@ pub(super) fn seal_with(key: &[u8; 32], nonce: &[u8; NONCE], bound: &[u8], plain
     out.into()
 }
 
-/// What was sealed; `None` if it isn't exactly that. It is opened where it is, if nobody else has it.
+/// What was sealed; `None` if it isn't exactly that. It is opened where it is, if no other handle shares the bytes.
 pub(crate) fn open(key: &[u8; 32], bound: &[u8], sealed: Bytes) -> Option<Bytes> {
     let (head, text) = sealed.split_at_checked(1 + NONCE)?;
     let (&[FORM], nonce) = head.split_first_chunk()? else { return None };

@@ -82,7 +82,7 @@ impl Key {
         Ok(Self(Kind::Random(Zeroizing::new(bytes))))
     }
 
-    /// Reads a key file. One that others may read, or that belongs to somebody else, is `Denied`.
+    /// Reads a key file. One that other users may read, or that belongs to another user, is `Denied`.
     pub fn read_file(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         use std::io::Read as _;
         let path = path.as_ref();

@@ -3,7 +3,8 @@
 //! Sealed are entries, packs, segments, and the names and folders of runs. In clear stay what a store needs to do
 //! its work and what sizes give away anyway: ids, states, kinds and times of runs, numbers and fences of entries,
 //! who holds a lease, how many records there are and how long each is. Names of blobs, hashes of entries and the
-//! places where values are cut depend on the key, so that nobody can tell by them whether a known content is stored.
+//! places where values are cut depend on the key, so that an attacker can't tell by them whether a known content is
+//! stored.
 //!
 //! Invariant: a record that doesn't open under the store's key, at exactly its place, is `Corrupt`. Nothing is
 //! ever read as plaintext.
@@ -82,7 +83,7 @@ impl EncryptedStore {
     }
 
     /// Turns encryption on in a store that holds nothing yet, with the very keys of another: records of one are records
-    /// of the other. For whoever replaces a store.
+    /// of the other. For a caller that replaces a store.
     pub async fn create_like(
         inner: Arc<dyn Store>,
         other: &dyn Store,
@@ -93,9 +94,9 @@ impl EncryptedStore {
         Self::open(inner, key, random).await
     }
 
-    /// Puts `new` in the place of `old`. No record is touched: only the store's own key is wrapped anew. Whoever has
-    /// a copy of the store from before can still open that with `old`, and whoever has had the store's own key
-    /// still has it.
+    /// Puts `new` in the place of `old`. No record is touched: only the store's own key is wrapped anew. A person who
+    /// has a copy of the store from before can still open that copy with `old`. A person who once had the store's own
+    /// key still has it.
     pub async fn rotate(inner: &dyn Store, old: &Key, new: &Key, random: &dyn Random) -> Result<(), StoreError> {
         ring::rotate(inner, old, new, random).await
     }

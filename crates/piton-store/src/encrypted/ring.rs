@@ -13,7 +13,7 @@ use super::key::{Key, Wrapped, hex, unhex};
 use crate::checked::{self, FORMAT};
 use crate::{Commit, Hashing, Head, Record, Segment, SegmentInfo, Span, Store, StoreError};
 
-/// The run that holds the ring. Nobody else's may be called so in an encrypted store.
+/// The run that holds the ring. No other run may be called so in an encrypted store.
 const NAME: &str = "piton.keys";
 
 #[derive(Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub(crate) struct Ring {
     key: Wrapped,
 }
 
-/// What a key ring gives to whoever has the right key.
+/// What a key ring gives to a caller that has the right key.
 pub(crate) struct Opened {
     pub(crate) data: DataKey,
     pub(crate) store: [u8; 16],
@@ -116,7 +116,7 @@ pub(crate) async fn rotate(store: &dyn Store, old: &Key, new: &Key, random: &dyn
     let head = Head { seq: record.seq, hash: record.hash, fence: record.fence };
     let Opened { data, store: id } = Ring::open(&record.entry, old)?;
     append(store, Some(head), &id, new.wrap(&data, &id, random)?).await?;
-    // Until this is done the old wrapping is still there. Whoever is killed here rotates again.
+    // Until this is done the old wrapping is still there. If the process is killed here, the user rotates again.
     let info = SegmentInfo { first: Seq(0), last: head.seq };
     let empty = Bytes::from_static(b"-");
     store.fold(&run(), Segment { info, entries: empty.clone(), index: empty.clone(), nodes: empty }).await

@@ -31,7 +31,7 @@ const NAMES: [&str; 22] = [
     "credential",
 ];
 
-/// What counts as a secret: values that are known by name, names of fields, patterns, formats that everybody knows.
+/// What counts as a secret: values that are known by name, names of fields, patterns, well-known formats.
 ///
 /// ```
 /// use piton_store::{Redaction, RedactionPolicy};

@@ -1,4 +1,4 @@
-//! A store whose users keep to a redaction policy: it hands the policy to whoever encodes values, as it hands on
+//! A store whose users keep to a redaction policy: it hands the policy to the code that encodes values, as it hands on
 //! how blobs are named. The records themselves pass through as they are.
 
 use std::sync::Arc;

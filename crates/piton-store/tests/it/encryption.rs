@@ -182,7 +182,7 @@ fn rotation_rewraps_and_the_old_key_opens_nothing() {
     });
 }
 
-/// The key ring is nobody's run.
+/// The key ring isn't listed as a run, and no caller can use its id for one.
 #[test]
 fn the_key_ring_is_not_a_run() {
     block_on(async {
