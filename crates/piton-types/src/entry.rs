@@ -14,7 +14,7 @@ use crate::{EntryHash, Fence, Parts, Seq, Timestamp, Value};
 pub enum EntryKind {
     /// The run came to be; the body has its document and inputs. Always entry 0, and only there.
     Created = 0,
-    /// Somebody took the run, with a higher fence.
+    /// A process took the run, with a higher fence.
     Claimed = 1,
     /// The run moved to another state; the body is the [`RunState`](crate::RunState).
     StateChanged = 2,
@@ -24,15 +24,15 @@ pub enum EntryKind {
     EffectIntent = 4,
     /// How an effect ended.
     EffectReceipt = 5,
-    /// Somebody answered a question.
+    /// A question was answered, by a person or a service.
     Answer = 6,
     /// A checkpoint that is nothing else.
     Checkpoint = 7,
     /// The run was put back to an earlier entry: what lies between the two counts no more.
     Restored = 8,
-    /// The run asked a question, and waits until somebody answers.
+    /// The run asked a question, and waits until it is answered.
     Asked = 9,
-    /// Somebody asked whoever drives the run to stop or to give it up.
+    /// The process that drives the run was asked to stop or to give it up.
     Requested = 10,
     /// Lines that the run wrote, for people.
     Logged = 11,
@@ -77,7 +77,7 @@ pub struct Entry {
     pub seq: Seq,
     /// The hash of the entry before it.
     pub parent: EntryHash,
-    /// The fence of whoever wrote it.
+    /// The fence of its writer.
     pub fence: Fence,
     /// When it was written, by the writer's wall clock.
     pub at: Timestamp,

@@ -1,4 +1,4 @@
-//! What a run tells whoever listens (F9).
+//! What a run tells its listener (F9).
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub enum Event {
         /// The piece.
         text: String,
     },
-    /// The run waits for a person, or for whoever held it up.
+    /// The run waits for an answer, or until it is resumed after it was paused.
     RunPaused {
         /// The run.
         run: RunId,
@@ -113,7 +113,7 @@ pub enum Event {
         /// A line for each change.
         report: String,
     },
-    /// Somebody is asked what is to become of a file that others changed too.
+    /// The user is asked what is to become of a file that others changed too.
     ConflictAsked {
         /// The run that has the checkpoints of the folder.
         run: RunId,

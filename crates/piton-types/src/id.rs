@@ -109,7 +109,7 @@ impl StepPath {
     /// The longest path, in bytes.
     pub const MAX_LEN: usize = 512;
 
-    /// The path as shared text, for whoever keeps it as a key.
+    /// The path as shared text, for a caller that keeps it as a key.
     pub fn shared(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }
@@ -294,7 +294,7 @@ number! {
 }
 
 number! {
-    /// The fencing number of a lease. Whoever takes a run over writes a higher one; an entry with a
+    /// The fencing number of a lease. A process that takes a run over writes a higher one; an entry with a
     /// lower one than the head's is refused.
     Fence(u64)
 }

@@ -42,7 +42,7 @@ pub struct CheckpointRecord {
     /// What going on from here needs.
     #[serde(default, skip_serializing_if = "RecoveryInfo::is_empty")]
     pub recovery: RecoveryInfo,
-    /// What the surroundings were like, as whoever drives the run describes them.
+    /// What the surroundings were like, as the program that drives the run describes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Value>,
     /// How what led here ended.

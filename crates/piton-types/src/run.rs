@@ -11,7 +11,7 @@ use crate::{CheckpointRef, RunId, RunKind, Timestamp, Value};
 pub enum RunStatus {
     /// Not begun, or waiting for a retry.
     Queued = 0,
-    /// Somebody drives it, or did until he died.
+    /// A process drives it, or did until it died.
     InProgress = 1,
     /// Stopped by an operator, to go on later.
     Paused = 2,

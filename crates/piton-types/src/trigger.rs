@@ -20,7 +20,7 @@ pub enum Trigger {
     Timer,
     /// The context grew past its limit.
     ContextGrowth,
-    /// Somebody asked for it.
+    /// The user or the program asked for it.
     Manual,
 }
 
