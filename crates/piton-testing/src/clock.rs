@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 pub struct ManualClock {
     times: Mutex<Times>,
     moved: Notify,
-    /// Whoever sleeps moves the clock.
+    /// A sleep moves the clock.
     flowing: bool,
     /// Its monotonic time is that of the host.
     booted: bool,

@@ -226,8 +226,8 @@ impl Running {
         Finished { ending, stdout: self.stdout.text(), stderr: self.stderr.text() }
     }
 
-    /// Kills the whole group, once: later its number may be somebody else's. Errors mean that nobody
-    /// is left.
+    /// Kills the whole group, once: later its number may be that of another group. Errors mean that no process of it is
+    /// left.
     fn put_down(&mut self) {
         if std::mem::replace(&mut self.over, true) {
             return;

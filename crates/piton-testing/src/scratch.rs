@@ -97,7 +97,7 @@ impl TinyFs {
         self.0.path()
     }
 
-    /// Changes how much fits, as when somebody makes room.
+    /// Changes how much fits, as when a person makes room.
     ///
     /// # Panics
     /// If it can't be remounted, as when it already holds more.

@@ -71,7 +71,7 @@ impl Web {
         let counter = Arc::clone(&asked);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // Whoever gave up in the middle is nobody to answer.
+                // A client that gave up in the middle gets no answer.
                 let _ = serve(stream, &counter, &answer);
             }
         });
