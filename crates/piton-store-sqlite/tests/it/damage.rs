@@ -1,9 +1,8 @@
 //! Promise 5: each byte of a small store, flipped, is without effect or a typed error, closed as well as
-//! after a kill. The only thing that may be lost is the last commit of a log that a crash left, and only
+//! after a kill. The only thing that may be lost is the last commit of a WAL that a crash left, and only
 //! if the damage is in it.
 //!
-//! `PITON_TEST=full` flips every byte of the database too; without it every seventh, and every byte of
-//! the log.
+//! `PITON_TEST=full` flips every byte of the database too; without it every seventh, and every byte of the WAL.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -118,7 +117,7 @@ struct Tally {
 }
 
 /// Flips one byte at a time and looks at what is read then. `shorter` is what may be read if the byte is
-/// in the last commit of the log, which begins at `last`.
+/// in the last commit of the WAL, which begins at `last`.
 fn flip(files: &Files, which: &[(&str, usize)], last: usize, shorter: &str, options: &SqliteOptions) -> Tally {
     let folder = scratch();
     let whole = look(&lay_out(files, folder.path()), options).unwrap();
@@ -181,7 +180,7 @@ fn without_page_checksums_flips_are_silent() {
     assert!(!tally.silent.is_empty(), "the harness would not have noticed");
 }
 
-/// Where the last commit of a log begins.
+/// Where the last commit of a WAL begins.
 fn last_commit(log: &[u8]) -> usize {
     let salts = &log[16..24];
     let frames = log[32..].chunks_exact(24 + 4096).take_while(|frame| &frame[8..16] == salts);
@@ -253,8 +252,8 @@ fn a_damaged_log_is_kept_once_and_given_up_only_on_request() {
     assert_eq!(fs::read(&copy).unwrap(), content);
 }
 
-/// What a sync without a commit made durable is held to after a power cut: damage in it is told of. Behind the last sync
-/// the log may end anywhere, and what can be read counts.
+/// What a sync without a commit made durable is held to after a power cut: damage in it is told of. Behind the last
+/// sync the WAL may end anywhere, and what can be read counts.
 #[test]
 fn what_was_synced_without_a_commit_is_held_to_after_a_power_cut() {
     let (taken, folder) = (scratch(), scratch());

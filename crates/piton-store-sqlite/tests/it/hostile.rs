@@ -122,7 +122,7 @@ fn an_empty_file_becomes_a_store_and_a_missing_one_only_if_asked() {
     let store = SqliteStore::open(&empty, SqliteOptions::default()).unwrap();
     block_on(Line::new("run").grow(&store, 1));
     drop(store);
-    // But not if its log shows that it once was a store.
+    // But not if its WAL shows that it once was a store.
     let another = folder.path().join("another.db");
     fs::write(&another, b"").unwrap();
     fs::write(another.with_file_name("another.db-wal"), b"something").unwrap();
@@ -320,7 +320,7 @@ fn a_copy_of_a_store_in_use_is_a_store_or_is_refused() {
         for n in 0..12 {
             let to = copies.path().join(n.to_string());
             fs::create_dir(&to).unwrap();
-            // The log may vanish while it is copied, and come back.
+            // The WAL may vanish while it is copied, and come back.
             drop(copy_tree(folder.path(), &to));
             let Ok(copy) = SqliteStore::open(to.join("store.db"), SqliteOptions::default()) else {
                 refused += 1;

@@ -1,4 +1,4 @@
-//! A log beside a database that isn't its own: SQLite would move it into that without a word.
+//! A WAL beside a database that isn't its own: SQLite would move it into that without a word.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn log(path: &Path) -> PathBuf {
     path.with_file_name("store.db-wal")
 }
 
-/// Puts the log of one store beside another one, and looks whether that is refused with nothing changed.
+/// Puts the WAL of one store beside another one, and looks whether that is refused with nothing changed.
 fn assert_refused(of: &Path, beside: &Path, what: &str) {
     let before = fs::read(beside).unwrap();
     fs::copy(log(of), log(beside)).unwrap();
@@ -67,7 +67,7 @@ fn the_log_of_another_store_is_refused() {
     }
 }
 
-/// A copy of a store that went on by itself has the same id, and yet another log.
+/// A copy of a store that went on by itself has the same id, and yet another WAL.
 #[test]
 fn the_log_of_a_copy_that_went_on_is_refused() {
     let scratch = Scratch::in_memory();
@@ -84,7 +84,7 @@ fn the_log_of_a_copy_that_went_on_is_refused() {
     assert_refused(&copy, &own, "a copy");
 }
 
-/// Nor is an older database taken for the one that a log belongs to, or a newer one.
+/// Nor is an older database taken for the one that a WAL belongs to, or a newer one.
 #[test]
 fn a_log_is_refused_beside_its_own_database_of_another_time() {
     let scratch = Scratch::in_memory();
@@ -107,8 +107,8 @@ fn a_log_is_refused_beside_its_own_database_of_another_time() {
     assert_eq!(block_on(found.head(&id("second"))).unwrap().unwrap().seq, Seq(3));
 }
 
-/// Whatever a log has when its process is killed, and whatever of it has been moved, it is taken for this store's: by the
-/// process that goes on with it, and by the next.
+/// Whatever a WAL has when its process is killed, and whatever of it has been moved, it is taken for this store's: by
+/// the process that goes on with it, and by the next.
 #[test]
 fn a_stores_own_log_is_taken_whenever_its_process_is_killed() {
     let scratch = Scratch::in_memory();

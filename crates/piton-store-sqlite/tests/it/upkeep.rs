@@ -1,4 +1,4 @@
-//! The log under continuous load, and what a closed store leaves behind.
+//! The WAL under continuous load, and what a closed store leaves behind.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -202,7 +202,7 @@ fn work_goes_on_when_a_full_disk_is_made_larger() {
     });
 }
 
-/// A disk so full that SQLite can't even make the index of its log: who only reads does without.
+/// A disk so full that SQLite can't even make the index of its WAL: a process that only reads does without.
 #[test]
 fn a_store_on_a_full_disk_can_be_read() {
     let disk = tiny_tmpfs(2 << 20);
@@ -243,7 +243,7 @@ fn a_store_on_a_full_disk_can_be_read() {
 #[test]
 fn no_inodes_is_said_so() {
     for free in 0..4 {
-        // The root, and the files that a store needs: itself, the log, its index and the lock.
+        // The root, and the files that a store needs: itself, the WAL, its index and the lock.
         let disk = TinyFs::new(4 << 20, Some(1 + free + 4));
         let ballast: Vec<_> = (0..4).map(|n| disk.path().join(format!("ballast-{n}"))).collect();
         for file in &ballast {

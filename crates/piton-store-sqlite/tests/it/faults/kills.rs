@@ -133,7 +133,7 @@ fn kill_at_every_changing_system_call() {
 
 #[test]
 fn kill_at_every_changing_system_call_of_recovery() {
-    // A log of some thirty commits that no checkpoint has moved into the database.
+    // A WAL of some thirty commits that no checkpoint has moved into the database.
     let killed = Place::new();
     let folder = killed.prepare(None);
     let finished = strace::run(&How::Well.command(&folder), KillAt::new(&["fdatasync"], 30));

@@ -1,5 +1,6 @@
-//! Promises 11 and 12: of those who race for one entry exactly one wins, and who was taken over while he
-//! stood still can't write when he goes on. On the SQLite store and, since the processes are the same, on the file store.
+//! Promises 11 and 12: of the processes that race for one entry exactly one wins, and a process whose run was taken
+//! over while it stood still can't write when it goes on. On the SQLite store and, since the processes are the same, on
+//! the file store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -146,7 +147,7 @@ fn several_winners_would_be_noticed() {
 }
 
 /// The signal stops a process only once one of its threads gets to run; until then the others go on, and one
-/// of them could be stopped in the middle of its commit, with the lock that everybody else waits for.
+/// of them could be stopped in the middle of its commit, with the lock that all other processes wait for.
 fn wait_until_stopped(pid: Pid) {
     let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
     let stopped = || {
