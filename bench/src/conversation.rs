@@ -93,7 +93,7 @@ async fn size(scratch: &FilePath, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One bare row per commit, on a log that has already wrapped, like Piton's.
+/// One bare row per commit, on a WAL that has already wrapped, like Piton's.
 pub(crate) struct Bare(rusqlite::Connection);
 
 impl Bare {

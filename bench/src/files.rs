@@ -41,7 +41,7 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
     } else {
         report("restic", "not installed", "");
     }
-    // Everything is read once, so that nobody pays for a cold disk. Then in turns, and the best of each counts.
+    // Everything is read once, so that no program pays for a cold disk. Then in turns, and the best of each counts.
     read_hash_compress(&files)?;
     let mut limit = Duration::MAX;
     let mut first = BTreeMap::from([("piton", Duration::MAX)]);
@@ -137,7 +137,7 @@ pub(crate) fn run(scratch: &Path) -> anyhow::Result<()> {
     tiny(scratch)
 }
 
-/// Changes so many files as `count` says, and has everybody save them.
+/// Changes so many files as `count` says, and has each program save them.
 fn save_changes(
     peers: &mut [Box<dyn Peer>],
     files: &[PathBuf],
@@ -162,7 +162,7 @@ fn time(call: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Has the disk take what is left to be written, so that nobody pays for what another has left.
+/// Has the disk take what is left to be written, so that no program pays for what another has left.
 fn settle() -> anyhow::Result<()> {
     execute(&mut Command::new("sync")).map(drop)
 }

@@ -114,7 +114,7 @@ async fn waiting(scratch: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long after its time a stop is done: with a program that never ends, and with a question that nobody answers.
+/// How long after its time a stop is done: with a program that never ends, and with a question that gets no answer.
 async fn stops(scratch: &Path) -> anyhow::Result<()> {
     for (what, text, grace, each) in [("a program runs", SLOW, 1, 10), ("it waits for an answer", ASKING, 30, 20)] {
         let folder = scratch.join(format!("flow-stops-{grace}"));
@@ -189,7 +189,7 @@ async fn checkpoints(scratch: &Path) -> anyhow::Result<()> {
         for n in 0..NODES + 2 {
             bare.commit(format!("{{\"node\":\"n{n}\",\"output\":\"a bees\"}}").as_bytes())?;
         }
-        // Both logs have wrapped before anything is measured.
+        // Both WALs have wrapped before anything is measured.
         if round >= 3 {
             theirs.0.push(begun.elapsed() / (NODES as u32 + 2));
             ours.0.push(whole / (NODES as u32 + 2));

@@ -113,7 +113,7 @@ async fn gc(path: &FilePath, gone: usize, name: &str) -> anyhow::Result<f64> {
     let started = Instant::now();
     let mut bytes = 0;
     let mut runs = 0;
-    // The first finds what nobody needs, the second deletes it.
+    // The first finds what no run needs, the second deletes it.
     for _ in 0..2 {
         let kept = keeper.carry_out(&keeper.plan().await?, Bounds::NONE).await?;
         bytes += kept.bytes;

@@ -54,7 +54,7 @@ async fn one(scratch: &FilePath) -> anyhow::Result<()> {
     let folder = scratch.join("steps");
     let (store, context) = open_store(&folder)?;
     let bare = Bare::open(&folder.join("bare.db"))?;
-    // Both logs have wrapped once before anything is measured.
+    // Both WALs have wrapped once before anything is measured.
     let mut warm = Run::open(&context, opening("warm-up", Durability::Relaxed)?).await?;
     steps(&mut warm, 0, 2 * STEPS, |_| ()).await?;
     warm.complete(()).await?;
