@@ -4,7 +4,7 @@ use piton_types::CheckpointRef;
 
 use crate::Timeline;
 
-/// How it is used, for whoever typed something else.
+/// How it is used, for a user who typed something else.
 pub const USAGE: &str = "usage: /checkpoint create [description] | list | restore <id>";
 
 /// What was asked for.

@@ -75,7 +75,7 @@ pub enum WorkspaceError {
         root: PathBuf,
     },
 
-    /// Paths that somebody else changed too. Nothing was written.
+    /// Paths that another writer changed too. Nothing was written.
     #[error("{} {} changed by somebody else too", conflicts.len(), if conflicts.len() == 1 { "path was" } else { "paths were" })]
     Conflicts {
         /// Each with the reason.

@@ -2,7 +2,7 @@
 //!
 //! Everything is written into a new folder beside the wanted one, which takes its name at the end: it is there whole or
 //! not at all. Files that are still in the workspace as the snapshot has them are cloned where the file system can do
-//! that (no byte is copied until somebody writes); their content is compared all the same.
+//! that (no byte is copied until a process writes to one of the two); their content is compared all the same.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

@@ -5,13 +5,13 @@
 //! with a merge of them. Writers of this kind take turns by the workspace's lock, so among them nothing is ever
 //! lost, and with a grant the fence is compared under the lock of the reservations.
 //!
-//! What remains open is what the system has no means for. Whoever writes without asking, through a descriptor that he
-//! opened before the exchange, and after the old content was compared, writes into a file that has no name any
+//! What remains open is what the system has no means for. A process that writes without asking, through a descriptor
+//! that it opened before the exchange, and after the old content was compared, writes into a file that has no name any
 //! more. And between an exchange and the one back, which is the time of reading one file, others see the new content.
 //!
 //! A writer who is killed leaves the waiting file behind. Its name says what it holds, so the next writer of that
-//! path knows whether it is the content that nobody was told of, or the old one (both are removed), or something that
-//! somebody else wrote at that very moment: that is kept as `NAME.recovered` and reported.
+//! path knows whether it is the content whose write was never acknowledged, or the old one (both are removed), or
+//! something that another process wrote at that very moment: that is kept as `NAME.recovered` and reported.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub struct WriteConflict {
 pub struct Written {
     /// The file as it is now.
     pub version: FileVersion,
-    /// Files that a writer who was killed had left, with what nobody else has.
+    /// Files that a writer who was killed had left, with content that is stored nowhere else.
     pub recovered: Vec<RelPath>,
 }
 
@@ -255,7 +255,7 @@ impl<'a> Commit<'a> {
         if self.base.hash.is_some() {
             let out = read(self.workspace, &self.folder, &self.waiting, &self.base.path);
             if !matches!(&out, Ok(Some(out)) if out.hash == self.base.hash) {
-                // Somebody wrote to it this very moment: it goes back.
+                // Another process wrote to it this very moment: it goes back.
                 rustix::fs::renameat_with(
                     &self.folder,
                     name(&self.waiting),
@@ -313,7 +313,7 @@ impl<'a> Commit<'a> {
         WriteError::Conflict { conflict: Box::new(conflict) }
     }
 
-    /// Clears away what writers of this path who were killed have left. What nobody else has is kept.
+    /// Clears away what writers of this path who were killed have left. Content that is stored nowhere else is kept.
     fn clear(&self) -> Result<Vec<RelPath>, WriteError> {
         let whose = blake3::hash(&self.entry).to_hex();
         let mine = [WAITING, &whose.as_bytes()[..16], b"-"].concat();
@@ -338,7 +338,7 @@ impl<'a> Commit<'a> {
         Ok(recovered)
     }
 
-    /// Gives a file that somebody was about to lose a name that people find.
+    /// Gives a file that would have been lost a name that people find.
     fn keep(&self, left: &[u8]) -> Result<RelPath, WriteError> {
         for number in 0_u32.. {
             let suffix = if number == 0 { ".recovered".to_owned() } else { format!(".recovered-{number}") };

@@ -1,4 +1,4 @@
-//! What a snapshot consists of: every blob that it leads to, for whoever gives space back or copies it.
+//! What a snapshot consists of: every blob that it leads to, for the code that gives space back or copies it.
 
 use std::collections::HashSet;
 use std::sync::Arc;

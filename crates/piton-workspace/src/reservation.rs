@@ -1,18 +1,20 @@
 //! Reservations: who means to write or only read which files, so that several agents keep out of each other's
 //! way (W9).
 //!
-//! They are advice: whoever doesn't ask isn't stopped. Whoever asks gets an answer that holds: a path has many readers
-//! or one writer, and a folder stands for everything in it. All of them are in one small file in the workspace's own
-//! folder outside, changed by one process at a time and by one rename, so a kill leaves the old or the new.
+//! They are advice: a process that doesn't ask isn't stopped. A process that asks gets an answer that holds: a path has
+//! many readers or one writer, and a folder stands for everything in it. All of them are in one small file in the
+//! workspace's own folder outside, changed by one process at a time and by one rename, so a kill leaves the old or the
+//! new.
 //!
 //! Each grant has a number that no other has or had: its fence. A grant ends when it is given back, when its time is
-//! up, or when the process that it was bound to is dead; whoever takes the path then gets a higher fence, and the old
-//! holder is told so when he renews, checks or writes ([`OptimisticLock`](crate::OptimisticLock) compares the fence
-//! under the same lock as the write). Time is that of the host since its boot, which nobody sets back; a grant from
-//! before a reboot is void. Only for a grant of another host, where the folder is shared, the wall clock has to do.
+//! up, or when the process that it was bound to is dead; the owner that takes the path then gets a higher fence, and
+//! the old holder is told so when it renews, checks or writes ([`OptimisticLock`](crate::OptimisticLock) compares the
+//! fence under the same lock as the write). Time is that of the host since its boot, which can't be set back; a grant
+//! from before a reboot is void. Only for a grant of another host, where the folder is shared, the wall clock has to
+//! do.
 //!
-//! Nobody waits in a circle: what one call asks for is given at once or not at all, and whoever holds something may
-//! wait only for what comes behind it in the order of paths.
+//! No owners wait in a circle: what one call asks for is given at once or not at all, and an owner that holds something
+//! may wait only for what comes behind it in the order of paths.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -43,11 +45,11 @@ const VERSION: u32 = 1;
 pub enum ReserveMode {
     /// It must not change; others may read too.
     Read,
-    /// Nobody else may touch it.
+    /// No other owner may touch it.
     Write,
 }
 
-/// A path that somebody reserved.
+/// A path that an owner reserved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     /// Which.
@@ -69,7 +71,7 @@ pub struct Reservation {
 /// How to take reservations.
 #[derive(Debug, Clone)]
 pub struct Take {
-    /// Who takes them, in words. Whoever takes again what he has gets a new grant for the old one.
+    /// Who takes them, in words. An owner that takes again what it has gets a new grant for the old one.
     pub owner: String,
     /// For how long.
     pub lasting: Duration,
@@ -119,7 +121,7 @@ pub enum ReservationError {
     Workspace(#[from] WorkspaceError),
 }
 
-/// Tells whether a process is known to be dead. Whoever can't be seen from here isn't.
+/// Tells whether a process is known to be dead. A process that can't be seen from here isn't.
 pub type IsDead = Arc<dyn Fn(&Holder) -> bool + Send + Sync>;
 
 /// The reservations of a folder.
@@ -195,7 +197,7 @@ impl Reservations {
         }
     }
 
-    /// Whoever holds something may wait only for what comes behind it.
+    /// An owner that holds something may wait only for what comes behind it.
     async fn in_order(&self, wanted: &[(RelPath, ReserveMode)], owner: &str) -> Result<(), ReservationError> {
         let mine = self.list().await?.into_iter().filter(|held| held.owner == owner);
         let Some(last) = mine.map(|held| held.path).max() else { return Ok(()) };
@@ -234,7 +236,7 @@ impl Reservations {
         Ok(self.change(move |book, _| book.grants.retain(|grant| !fences.contains(&grant.fence))).await?)
     }
 
-    /// Ends what `owner` has of these paths, or all that he has if none is named. Says what that was.
+    /// Ends what `owner` has of these paths, or all that the owner has if none is named. Says what that was.
     pub async fn release(&self, owner: &str, paths: &[RelPath]) -> Result<Vec<Reservation>, ReservationError> {
         let (owner, paths) = (owner.to_owned(), paths.to_vec());
         Ok(self
@@ -261,16 +263,16 @@ impl Reservations {
         .await
     }
 
-    /// Whether `owner` may write to a path: what a tool asks before it does. Nobody else has reserved it, a folder
-    /// that it is in, or something in it.
+    /// Whether `owner` may write to a path: what a tool asks before it does. It may if no other owner has reserved the
+    /// path, a folder that it is in, or something in it.
     pub async fn check_write(&self, path: &RelPath, owner: &str) -> Result<(), ReservationError> {
         let in_the_way = |held: &Reservation| held.owner != owner && overlap(&held.path, path);
         let held: Vec<Reservation> = self.list().await?.into_iter().filter(in_the_way).collect();
         if held.is_empty() { Ok(()) } else { Err(ReservationError::Held { held }) }
     }
 
-    /// Holds the book still, so that nobody's grant can begin or end, and checks that a write is in order: by its
-    /// grant if it names one, else by nobody else having one.
+    /// Holds the book still, so that no grant can begin or end, and checks that a write is in order: it is if the grant
+    /// that it names holds or, where it names none, if no other owner has one.
     pub(crate) fn hold(&self, path: &RelPath, right: &WriteRight) -> Result<Held, ReservationError> {
         let lock = self.lock()?;
         let (mut book, now) = (self.read()?, self.now());
@@ -295,7 +297,7 @@ impl Reservations {
         Ok(Held { _lock: lock })
     }
 
-    /// Changes the book while nobody else does.
+    /// Changes the book while no other process does.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Book, &Now) -> T + Send + 'static,
@@ -391,7 +393,7 @@ pub enum WriteRight {
         /// Its number.
         fence: u64,
     },
-    /// By this owner: nobody else may have reserved it.
+    /// By this owner: no other owner may have reserved it.
     Owner(String),
 }
 
@@ -443,7 +445,7 @@ fn overlap(a: &RelPath, b: &RelPath) -> bool {
     a.is_within(b) || b.is_within(a)
 }
 
-/// Each path once; who wants to read and write it wants to write it.
+/// Each path once; a caller that wants to read and write it wants to write it.
 fn each_once(wanted: &[(RelPath, ReserveMode)]) -> Vec<(RelPath, ReserveMode)> {
     let mut places = HashMap::new();
     let mut once: Vec<(RelPath, ReserveMode)> = Vec::new();
@@ -474,7 +476,8 @@ fn grant(
     if !held.is_empty() {
         return Err(held);
     }
-    // Whoever takes again what he has gets it under a new number, and a forgotten process of his can't use the old.
+    // An owner that takes again what it has gets it under a new number, and a forgotten process of that owner can't use
+    // the old.
     book.grants.retain(|held| held.owner != how.owner || !wanted.iter().any(|(path, _)| *path == held.path));
     let mut granted = Vec::with_capacity(wanted.len());
     for (path, mode) in wanted {

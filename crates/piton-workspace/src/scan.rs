@@ -68,7 +68,7 @@ pub(crate) struct Scanner<'a> {
     pub(crate) progress: &'a Progress,
 }
 
-/// How far a save or a restore has come, for whoever shows it.
+/// How far a save or a restore has come, for a front end that shows it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Files that were read.
@@ -396,8 +396,8 @@ impl Walk<'_> {
     }
 
     /// Whether the folder at `path` from `fd` on and all below it look as the cache has them. If not, it is looked
-    /// at properly. A link that somebody puts in the place of a folder meanwhile is followed here; what lies behind
-    /// it doesn't have the inodes and times of the cache, and nothing is opened.
+    /// at properly. A link that another process puts in the place of a folder meanwhile is followed here; what lies
+    /// behind it doesn't have the inodes and times of the cache, and nothing is opened.
     fn looks_same(&self, fd: &OwnedFd, path: &mut Vec<u8>, number: u32) -> bool {
         let cache = self.cache();
         let cached = cache.folder(number);

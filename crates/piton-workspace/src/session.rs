@@ -86,14 +86,14 @@ pub enum ToolOutcome<T> {
         /// The entry to roll back.
         step: CheckpointRef,
     },
-    /// Badly, and what it did has been taken back; nobody else's edits were touched.
+    /// Badly, and what it did has been taken back; edits of other writers were not touched.
     RolledBack {
         /// Why.
         failure: ToolFailure,
         /// What was done.
         restored: Box<RestoreResult>,
     },
-    /// Badly, and what it did could not be taken back without touching somebody else's edits.
+    /// Badly, and what it did could not be taken back without touching another writer's edits.
     Stuck {
         /// Why it failed.
         failure: ToolFailure,
@@ -272,7 +272,7 @@ impl Session {
     }
 
     /// Runs a tool between two checkpoints. After a failure that can't be recovered from, what the tool did is
-    /// taken back by itself, as far as that touches nobody else's edits.
+    /// taken back by itself, as far as that touches no other writer's edits.
     pub async fn execute_with_checkpoint<T>(
         &mut self,
         call: ToolCall,

@@ -1,7 +1,7 @@
 //! Taking a snapshot, as a checkpoint or only to look.
 //!
 //! In this order: scan, stage what is new, commit the entry that names it, and only then let the cache
-//! speak of it. A crash in between leaves packs that nobody refers to, or a cache that is behind; both are
+//! speak of it. A crash in between leaves packs that no entry refers to, or a cache that is behind; both are
 //! harmless.
 
 use std::collections::{HashMap, HashSet};
@@ -420,9 +420,9 @@ impl Workspace {
     }
 }
 
-/// The state that a run has by now, as its newest checkpoint says, to be carried on by one of its files: whoever goes
-/// on with the run does so from its newest checkpoint. If somebody writes meanwhile, the entry is refused, and this
-/// is asked again.
+/// The state that a run has by now, as its newest checkpoint says, to be carried on by one of its files: the process
+/// that goes on with the run does so from its newest checkpoint. If another process writes meanwhile, the entry is
+/// refused, and this is asked again.
 async fn state_of(log: &RunLog) -> Result<Vec<DraftPart<'static>>, WorkspaceError> {
     let Some(newest) = log.newest_checkpoint().await? else { return Ok(Vec::new()) };
     let others = newest.parts.into_iter().filter(|(name, _)| *name != PartName::from(PartName::WORKSPACE));

@@ -20,7 +20,7 @@ pub(crate) struct Stat {
     pub(crate) size: u64,
     /// In nanoseconds since 1970.
     pub(crate) mtime: i64,
-    /// In nanoseconds since 1970. Unlike the other time, nobody can put it back.
+    /// In nanoseconds since 1970. Unlike the other time, no program can put it back.
     pub(crate) ctime: i64,
     pub(crate) ino: u64,
     pub(crate) dev: u64,

@@ -85,7 +85,7 @@ impl Watcher {
     }
 }
 
-/// Tells of changes until nobody listens any more.
+/// Tells of changes until the watch is dropped.
 fn listen(inner: &Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
         let mut fds = [PollFd::new(&inner.inotify, PollFlags::IN)];

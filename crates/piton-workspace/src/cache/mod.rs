@@ -3,7 +3,7 @@
 //!
 //! It is believed only if it is whole (a checksum covers every byte), belongs to this store, this folder
 //! and these rules, and names a checkpoint that is in the log: a cache can be ahead of a store that was
-//! put back or lost, and must not make a snapshot refer to contents that nobody has. Anything else is as
+//! put back or lost, and must not make a snapshot refer to contents that no store has. Anything else is as
 //! good as no cache.
 //!
 //! It is two files. The *whole* has everything, and is mapped. The *patch* has the folders that changed since,

@@ -154,7 +154,7 @@ impl Segment {
         }
         drop(file);
         // Some file systems write a file out at once if it is renamed over another, which takes as long as all the
-        // rest. Whoever comes at this very moment finds none, and takes longer.
+        // rest. A process that looks at this very moment finds none, and takes longer.
         let _ = std::fs::remove_file(path);
         std::fs::rename(&beside, path)
     }
@@ -282,6 +282,6 @@ fn checksum(parts: [&[u8]; 4]) -> blake3::Hash {
 fn map(path: &Path) -> std::io::Result<Mmap> {
     let file = std::fs::File::open(path)?;
     // SAFETY: the file is only ever replaced by renaming (`Segment::write`), in a folder that no other user
-    // can enter. Somebody who cuts it with other tools while it is used ends this process, and harms nothing.
+    // can enter. A user who cuts it with other tools while it is used ends this process, and harms nothing.
     unsafe { Mmap::map(&file) }
 }

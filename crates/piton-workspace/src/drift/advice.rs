@@ -50,7 +50,7 @@ impl Advice {
         }
     }
 
-    /// Whether whoever is at work should stand still until it is resolved.
+    /// Whether the agent or program at work should stand still until it is resolved.
     pub const fn is_pause(self) -> bool {
         matches!(self, Self::Merge | Self::Restart | Self::Stop)
     }

@@ -84,11 +84,11 @@ pub(super) struct Git {
     stop: Stop,
 }
 
-/// Says that nobody waits for an answer any more: set when it is dropped.
+/// Says that the caller doesn't wait for an answer any more: set when its [`Asker`] is dropped.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop(Arc<AtomicBool>);
 
-/// Sets the flag when whoever asked has gone.
+/// Sets the flag when the caller has gone.
 pub(super) struct Asker(pub(super) Stop);
 
 impl Drop for Asker {

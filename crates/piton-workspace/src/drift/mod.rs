@@ -69,7 +69,7 @@ pub enum DriftEvent {
         /// The head now.
         new_head: String,
     },
-    /// Something was committed or changed here by somebody else.
+    /// Something was committed or changed here from outside.
     LocalChange {
         /// The head that was known.
         old_head: Option<String>,
@@ -249,7 +249,7 @@ impl Workspace {
     }
 }
 
-/// Does work that waits for git on a thread of its own. If nobody waits for it any more, git is ended.
+/// Does work that waits for git on a thread of its own. If the caller stops waiting for it, git is ended.
 async fn work<T: Send + 'static>(
     work: impl FnOnce(&Stop) -> Result<T, DriftError> + Send + 'static,
 ) -> Result<T, DriftError> {

@@ -40,7 +40,7 @@ pub struct RebaseUndo {
     new: String,
     /// git's files that change, and whether they were there. Their bytes are beside this, by their place in the list.
     files: Vec<(PathBuf, bool)>,
-    /// All other refs, as they were: while they are, nobody else needs the new objects.
+    /// All other refs, as they were: while they are, no other ref needs the new objects.
     refs: String,
 }
 
@@ -55,7 +55,7 @@ impl Workspace {
         let (root, state) = (self.root().to_owned(), self.0.options.state.clone());
         work(move |_| {
             let _lock = lock;
-            // Once begun it is carried out, whether somebody waits for it or not.
+            // Once begun it is carried out, whether the caller waits for it or not.
             let repository = Repository::find(&root, &Stop::default())?;
             let mirror = Mirror::open(&state, &repository)?;
             let report = check(&repository, &mirror, None, options)?;
@@ -344,7 +344,7 @@ fn undo(repository: &Repository, kept: &Path) -> Result<Rebased, DriftError> {
             }
         }
     }
-    // Somebody else may need the new objects by now; a pack too many does no harm.
+    // Another ref may need the new objects by now; a pack too many does no harm.
     if other_refs(git, &record.branch)? == record.refs
         && let Ok(name) = std::fs::read_to_string(kept.join("pack"))
     {

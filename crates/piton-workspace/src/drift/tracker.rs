@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{DriftError, DriftEvent, DriftOptions, DriftReport, DriftSeverity};
 use crate::Workspace;
 
-/// How often an entry is tried again behind somebody else's.
+/// How often an entry is tried again behind that of another writer.
 const TRIES: usize = 8;
 
 /// What was known last.
@@ -67,7 +67,7 @@ pub struct DriftTracker {
 }
 
 impl DriftTracker {
-    /// The worst that nobody has resolved.
+    /// The worst that isn't resolved.
     pub fn pending(&self) -> Option<DriftSeverity> {
         self.tracked.iter().filter(|drift| drift.resolution.is_none()).filter_map(|drift| drift.severity).max()
     }
@@ -189,7 +189,7 @@ impl Workspace {
             };
             tries += 1;
             match log.append(draft).await {
-                // Whoever drives the run wrote meanwhile: behind that.
+                // The process that drives the run wrote meanwhile: behind that.
                 Err(StoreError::Conflict { .. }) if tries < TRIES => {}
                 outcome => {
                     outcome?;

@@ -107,7 +107,7 @@ fn side_by_side(lines: &Lines<'_>, ours: &[Change], theirs: &[Change]) -> Vec<Ch
     loop {
         match (us.peek().copied(), them.peek().copied()) {
             (None, None) => return found,
-            // A change that ends before the other begins, with a line between them, is nobody else's business.
+            // A change that ends before the other side's begins, with a line between them, doesn't touch it.
             (Some(mine), other) if other.is_none_or(|other| mine.before.end < other.before.start) => {
                 let theirs = moved(mine.before.start, their_shift)..moved(mine.before.end, their_shift);
                 let (base, ours) = (mine.before.clone(), mine.after.clone());

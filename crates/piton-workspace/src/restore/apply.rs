@@ -2,15 +2,15 @@
 //!
 //! All new contents are written into one folder inside the root first: a disk that fills up is noticed before
 //! anything has changed. Then each path is changed by a rename, which is all or nothing; what was there is
-//! exchanged into that folder, and looked at: if it isn't what the backup has (somebody wrote to it this very
+//! exchanged into that folder, and looked at: if it isn't what the backup has (another process wrote to it this very
 //! moment), it goes back. So no byte is lost at any point.
 //!
 //! Everything is synced once, at the end. A power cut before that may leave files that are there in part; each is
-//! named by its content while it waits, so whoever goes on can tell those from what somebody else wrote.
+//! named by its content while it waits, so the process that goes on can tell those from what another process wrote.
 //!
 //! Every call names one entry of an open folder and follows no link. Folders are opened from the root with
-//! no link on the way, so nothing outside can be reached, whatever the snapshot says or somebody does to
-//! the tree meanwhile.
+//! no link on the way, so nothing outside can be reached, whatever the snapshot says or another process does to the
+//! tree meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
@@ -302,7 +302,7 @@ pub(crate) fn remove_staging(inner: &Inner, staging: &[u8]) -> Result<(), Worksp
 }
 
 /// Removes what earlier restores from this store may have left: the power went while it was being removed, and has
-/// brought it back. Only to be asked by whoever has the lock, with no restore under way.
+/// brought it back. Only to be called by the process that has the lock, with no restore under way.
 fn remove_leftovers(inner: &Inner, tag: &str) -> Result<(), WorkspaceError> {
     let fail = |error| WorkspaceError::file("read", &inner.root, error);
     let store = tag.rsplit('-').next().unwrap_or(tag).as_bytes();
@@ -441,7 +441,7 @@ impl Work<'_> {
             return false;
         }
         let widened = Mode::from_raw_mode(u32::from(stat.mode) | 0o700);
-        // Should this be cut short, whoever goes on puts them back. A link is there wholly or not at all.
+        // Should this be cut short, the process that goes on puts them back. A link is there wholly or not at all.
         let note = [WIDENED, format!("{}-{:o}", self.widened, stat.mode).as_bytes()].concat();
         if rustix::fs::symlinkat(parent.as_path(), &self.staging.folder, name(&note)).is_err() {
             return false;
@@ -476,7 +476,7 @@ impl Work<'_> {
             self.folders.remove(&change.path);
             return match outcome {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
-                // Somebody has put something into it meanwhile.
+                // Another process has put something into it meanwhile.
                 Err(Errno::NOTEMPTY | Errno::EXIST) => Err(Failed::Changed),
                 Err(error) => Err(error.into()),
             };

@@ -1,4 +1,4 @@
-//! How many lines a planned change adds and removes (W4): for whoever is shown the plan.
+//! How many lines a planned change adds and removes (W4): for the user who is shown the plan.
 
 use bytes::Bytes;
 

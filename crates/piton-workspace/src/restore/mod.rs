@@ -44,7 +44,7 @@ pub use plan::{Plan, PlannedChange};
 pub use recover::Recovered;
 pub use resolver::{ContestedText, Resolver};
 
-/// What becomes of a path that somebody else changed too (W6).
+/// What becomes of a path that another writer changed too: the user, another agent or another program (W6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ConflictResolution {
     /// Texts that can be merged are; the rest is refused.
@@ -62,11 +62,11 @@ pub enum ConflictResolution {
     Markers,
     /// Texts that can be merged are; for the others the resolver is asked, and the rest is refused.
     Resolve,
-    /// Somebody is asked; texts that can be merged are.
+    /// The user is asked, by [`Ask`]; texts that can be merged are.
     Ask,
 }
 
-/// A path that somebody else changed too.
+/// A path that another writer changed too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Which.
@@ -81,12 +81,12 @@ pub struct Conflict {
 
 /// Decides conflicts, one by one. Front ends that show them in their own way implement it.
 pub trait Ask: Send + Sync {
-    /// What is to become of it; [`ConflictResolution::Refuse`] if nobody says. A front end that isn't a terminal
-    /// takes this call for its event, tells its user, and waits or refuses.
+    /// What is to become of it; [`ConflictResolution::Refuse`] if the user doesn't say. A front end that isn't a
+    /// terminal takes this call for its event, tells its user, and waits or refuses.
     fn ask(&self, conflict: &Conflict) -> ConflictResolution;
 }
 
-/// Nobody is there to be asked.
+/// There is no user to ask.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NobodyToAsk;
 
@@ -117,13 +117,13 @@ impl Selection {
 pub struct RestoreOptions {
     /// Which paths.
     pub selection: Selection,
-    /// For what somebody else changed too.
+    /// For what another writer changed too.
     pub resolution: ConflictResolution,
     /// Who is asked.
     pub ask: Arc<dyn Ask>,
     /// Who puts texts together that can't be merged.
     pub resolver: Option<Arc<dyn Resolver>>,
-    /// Make everything as it was in the checkpoint, whoever changed it.
+    /// Make everything as it was in the checkpoint, also what another writer changed.
     pub exact: bool,
     /// Put the times of files back too. Otherwise a restored file is as new as it is, and build tools notice.
     pub times: bool,
@@ -303,7 +303,7 @@ impl Workspace {
         }
     }
 
-    /// Does what was planned (W5, W6), and nothing else. With conflicts that nobody decided, nothing is written.
+    /// Does what was planned (W5, W6), and nothing else. With conflicts that aren't decided, nothing is written.
     ///
     /// # Errors
     ///
@@ -606,7 +606,7 @@ impl Workspace {
                     (Some(cache), Some(touched)) => Some(self.stage_again(cache, touched).await?),
                     _ => None,
                 };
-                // If somebody has changed something meanwhile, that isn't the restore's.
+                // If another process has changed something meanwhile, that isn't the restore's.
                 let again = again.filter(|again| again.scanned.tree == result);
                 self.close_restore(log, &moment, counts.after(before, result), again).await?
             }

@@ -27,7 +27,7 @@ pub(crate) enum Fate {
     Kept,
     /// They are taken back.
     Dropped,
-    /// They may be somebody else's: a path that changed here is left alone, for this reason.
+    /// They may be another writer's: a path that changed here is left alone, for this reason.
     Shared(String),
 }
 
@@ -58,7 +58,7 @@ pub struct PlannedChange {
     pub then: Option<Entry>,
     /// Whether that is a merge of two versions.
     pub merged: bool,
-    /// Whether somebody else put the two together, and a person should look at it.
+    /// Whether a [`Resolver`] put the two together, and a person should look at it.
     pub resolved: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct PlannedChange {
 pub struct Plan {
     /// What will change, in the order of paths.
     pub changes: Vec<PlannedChange>,
-    /// What somebody else changed too, and nobody decided. While there is any, nothing is written.
+    /// What another writer changed too, and isn't decided. While there is any, nothing is written.
     pub conflicts: Vec<Conflict>,
     /// What will be left as it is, and why.
     pub left: Vec<(RelPath, String)>,
@@ -162,7 +162,7 @@ impl Replay<'_> {
     pub(crate) fn plan(&self) -> Result<Plan, WorkspaceError> {
         let mut lives: BTreeMap<RelPath, Vec<Step>> = BTreeMap::new();
         for (at, (pair, fate)) in self.trees.windows(2).zip(self.fates).enumerate() {
-            // What was hidden and is seen now didn't come to be then: nobody knows who made it, or what it was.
+            // What was hidden and is seen now didn't come to be then: it can't be known who made it, or what it was.
             let mut revealed: Option<RelPath> = None;
             for change in diff(self.nodes, pair[0], pair[1])? {
                 if matches!(change.old, Some(Entry::Excluded(_))) {
@@ -297,7 +297,7 @@ impl Replay<'_> {
         if !mixed || life.iter().any(|step| matches!(step.fate, Fate::Shared(_))) || first.old.is_none() {
             return Ok(false);
         }
-        // Carrying it over must not ask anybody: if it needs that, each name is asked about on its own.
+        // Carrying it over must not ask the user: if it needs that, each name is asked about on its own.
         let quiet = Replay { resolution: ConflictResolution::Merge, ..*self };
         let Some((_, here)) = renamed.to.last() else { return Ok(false) };
         let Ok(Settled { then: Some(then), merged, resolved }) = quiet.replay(plan, here, life)? else {
@@ -305,7 +305,7 @@ impl Replay<'_> {
         };
         let then = Some(then);
         let now = last.new.clone();
-        // The last name that somebody gave it whose work stays; else the one that it had.
+        // The last name that it got in a change that stays; else the one that it had.
         let is_kept = |at: usize| life.iter().any(|step| step.at == at && step.fate == Fate::Kept);
         let name = renamed.to.iter().rfind(|(at, _)| is_kept(*at)).map_or(&renamed.from, |(_, to)| to);
         if name == here {
@@ -328,13 +328,13 @@ impl Replay<'_> {
                 };
                 plan.left.push((change.path, why));
             }
-            // Never deleted: nobody has its content.
+            // Never deleted: the store doesn't have its content.
             (Some(Entry::Excluded(_)), None) => {}
             _ => plan.changes.push(change),
         }
     }
 
-    /// A path that somebody else changed too.
+    /// A path that another writer changed too.
     fn decide(&self, plan: &mut Plan, path: RelPath, reason: String, target: &Option<Entry>, now: &Option<Entry>) {
         let conflict = Conflict { path, reason, checkpoint: target.clone(), current: now.clone() };
         let resolution = self.choose(&conflict);

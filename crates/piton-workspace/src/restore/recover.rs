@@ -1,9 +1,9 @@
-//! After a restore that was cut short: finished by whoever comes next.
+//! After a restore that was cut short: the next process that uses the workspace finishes it.
 //!
 //! The mark beside the store says which entry of the log was to be its backup. If the log doesn't have it, nothing
 //! had changed, and what waits in the staging folder is thrown away. Otherwise the log has the backup and the tree
-//! that it was to lead to: each path between the two is old, or new, or there in part because the power went, or
-//! somebody has changed it since. The last are left, and said; the others are done now. This can be killed and
+//! that it was to lead to: each path between the two is old, or new, or there in part because the power went, or it was
+//! changed since. The last are left, and said; the others are done now. This can be killed and
 //! repeated itself.
 
 use std::collections::{HashMap, HashSet};
@@ -42,7 +42,7 @@ impl Workspace {
             return Ok(None);
         }
         let _lock = self.lock(progress).await?;
-        // Whoever held the lock may have finished it.
+        // The process that held the lock may have finished it.
         let Ok(mark) = std::fs::read_to_string(self.mark_path()) else { return Ok(None) };
         let seq = mark.strip_prefix("restoring ").and_then(|seq| seq.trim().parse().ok().map(Seq));
         let Some(seq) = seq else {
@@ -109,7 +109,7 @@ impl Workspace {
         Ok(left)
     }
 
-    /// Which of the planned changes are still to be made, and which paths somebody has changed since.
+    /// Which of the planned changes are still to be made, and which paths were changed since.
     async fn what_is_left(
         &self,
         planned: Vec<Difference>,
@@ -147,8 +147,8 @@ impl Workspace {
         .await
     }
 
-    /// Empties the folder that contents waited in, and gives folders the permissions that they had. What nobody has
-    /// stored, because it was written at the very moment of the restore, is put where a person finds it.
+    /// Empties the folder that contents waited in, and gives folders the permissions that they had. What isn't in the
+    /// store, because it was written at the very moment of the restore, is put where a person finds it.
     async fn clear_staging(
         &self,
         tag: &str,
@@ -229,8 +229,8 @@ fn is_there_in_part(
     content::is_part_of(&file, &|id| Ok(reader.get(id)?), *content, *size)
 }
 
-/// Takes from a folder the permissions that were only there to change what is in it. If that isn't what it has,
-/// somebody has given it others, or nobody got to widen it.
+/// Takes from a folder the permissions that were only there to change what is in it. If the folder has other
+/// permissions, another process has set them, or the restore never got to widen them.
 fn narrow(inner: &Inner, path: &[u8], mode: u16) {
     let Ok(path) = RelPath::new(path) else { return };
     let Some((parent, name)) = path.split() else { return };

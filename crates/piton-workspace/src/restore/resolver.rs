@@ -1,5 +1,5 @@
-//! Somebody who puts two versions of a text together where their lines are in each other's way (W11): a language
-//! model, a tool, a person. Whoever it is, what he gives is looked at before it counts.
+//! A resolver puts two versions of a text together where their lines are in each other's way (W11). It may be a
+//! language model, a tool or a person. What it gives is checked before it counts.
 
 use bytes::Bytes;
 
@@ -20,11 +20,11 @@ pub struct ContestedText {
     pub path: RelPath,
     /// What both began with.
     pub base: Bytes,
-    /// What somebody made of it since, which is there now.
+    /// What another writer made of it since, which is there now.
     pub current: Bytes,
     /// What is to be returned to.
     pub checkpoint: Bytes,
-    /// What whoever changed it since was after, in words.
+    /// What the writer that changed it since was after, in words.
     pub current_intent: String,
     /// What the return is for, in words.
     pub checkpoint_intent: String,

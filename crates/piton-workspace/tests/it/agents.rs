@@ -51,7 +51,7 @@ fn an_agent_of_a_schedule() {
             let file = path(["one", "two"][dice.below(2)]);
             let line = format!("{name}-{number}\n");
             if broken {
-                // The negative control: read, then write, and nobody looks.
+                // The negative control: read, then write, without a check.
                 let target = folder.join("work").join(file.as_path());
                 let text = std::fs::read_to_string(&target).unwrap();
                 std::thread::sleep(Duration::from_millis(1));
@@ -136,8 +136,9 @@ fn schedule(seed: u64, broken: bool) -> (BTreeSet<String>, BTreeSet<String>, usi
     (said, distinct, killed)
 }
 
-/// Every line whose write was acknowledged is there, once, whoever was killed at whatever moment; and whoever wasn't
-/// killed got all of his in. The book of reservations can be read afterwards, and the dead hold nothing.
+/// Every line whose write was acknowledged is there, once, whichever agent was killed at whatever moment; and an agent
+/// that wasn't killed got all of its lines in. The book of reservations can be read afterwards, and the dead hold
+/// nothing.
 #[test]
 fn random_schedules_of_agents_with_kills_lose_no_write() {
     let seeds = if full() { 2_000 } else { 300 };

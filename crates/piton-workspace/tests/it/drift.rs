@@ -51,7 +51,7 @@ impl Repositories {
         self.world.scratch.join("other")
     }
 
-    /// Somebody else pushes.
+    /// Another clone pushes.
     fn push(&self, files: &[(&str, &str)], message: &str) {
         for (name, text) in files {
             std::fs::write(self.other().join(name), text).unwrap();

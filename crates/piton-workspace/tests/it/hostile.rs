@@ -9,7 +9,7 @@ use piton_workspace::{Goal, RestoreOptions, WorkspaceError, WorkspaceOptions};
 
 use crate::world::{World, look};
 
-/// Commits a snapshot whose tree is `node`, as somebody who can write the store would.
+/// Commits a snapshot whose tree is `node`, as an attacker who can write the store would.
 async fn forge(world: &World, node: Vec<u8>) -> CheckpointRef {
     world.write("seed", "x");
     let run = world.save("").await.checkpoint.run;
@@ -182,7 +182,7 @@ async fn a_parent_swapped_for_a_link_during_the_restore_leads_nowhere() {
     }
 }
 
-/// Somebody writes to the files while they are restored: every version that he wrote is on disk or in a backup.
+/// Another writer changes the files while they are restored: every version that it wrote is on disk or in a backup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_written_during_the_restore_is_not_lost() {
     let world = World::new();

@@ -64,7 +64,7 @@ async fn what_is_no_file_is_refused() {
     assert_eq!(std::fs::read_to_string(world.scratch.join("outside")).unwrap(), "canary");
 }
 
-/// A writer who was killed: what he had exchanged out and nobody has is kept, the rest goes.
+/// A writer that was killed: what it had exchanged out and is stored nowhere else is kept, the rest goes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_writer_left_is_cleared_or_kept() {
     let world = World::new();

@@ -96,8 +96,8 @@ async fn a_restore_that_fails_in_part_leaves_a_whole_checkpoint_and_can_be_undon
     assert_whole(&world).await;
 }
 
-/// A restore is cut short, somebody changes a file, and whoever comes next leaves that file: that entry's tree is in no
-/// other either.
+/// A restore is cut short, the user changes a file, and the process that finishes the restore leaves that file: that
+/// entry's tree is in no other either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_that_is_finished_in_part_leaves_a_whole_checkpoint_and_can_be_undone() {
     let [_, done] = commits().await;

@@ -10,7 +10,7 @@ async fn reports(world: &World) -> Reports {
     Reports::of(&world.workspace(), &run_id(7), "agent", Value::Null, None).await.unwrap()
 }
 
-/// One tool call from its beginning to its end, each told by somebody who knows nothing of the other.
+/// One tool call from its beginning to its end, each told by a process that knows nothing of the other.
 async fn tool(world: &World, call: &str, work: impl FnOnce()) -> piton_types::CheckpointRef {
     reports(world).await.tool_begins("Edit", Some(call), Value::from(call)).await.unwrap();
     work();
@@ -41,7 +41,8 @@ async fn a_turn_is_what_its_tools_did() {
     assert!(timeline.moments.iter().any(|moment| moment.label == "please"));
 }
 
-/// Whoever interrupts a tool and types is not taken for the tool; whoever goes on without a word of the tool is.
+/// What is written after a tool's end that was never told: if the user interrupted the tool and spoke, it is the
+/// user's. If the agent went on without a word about the tool, it is the tool's.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_after_an_end_that_nobody_told_is_the_users_if_he_spoke() {
     for interrupted in [true, false] {

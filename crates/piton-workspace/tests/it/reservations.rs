@@ -76,7 +76,7 @@ async fn what_is_over_can_be_taken_by_others_and_the_old_holder_is_told() {
     assert!(new[0].fence > old[0].fence);
     let over = book.renew(&old, Duration::from_secs(9)).await;
     assert!(matches!(over, Err(ReservationError::Over { .. })), "{over:?}");
-    // Promise 12: even if he never asks, his write is refused, in the same act.
+    // Promise 12: even if the old holder never asks, its write is refused, in the same act.
     world.write("a", "0\n");
     let late = world.workspace().optimistic().by(&book, &old[0]);
     let version = late.acquire(&path("a")).await.unwrap();

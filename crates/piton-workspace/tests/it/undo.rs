@@ -340,7 +340,7 @@ async fn hidden_files_are_kept_before_they_are_overwritten() {
 }
 
 /// An older `.gitignore` that comes back hides what was captured since: what lies in a folder that the checkpoint saw and
-/// didn't capture stays as it is, whoever asks for the rest to be exact.
+/// didn't capture stays as it is, even if the user asks for the rest to be exact.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_gitignore_that_comes_back_takes_nothing_with_it() {
     let world = World::new();
