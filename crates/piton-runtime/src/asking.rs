@@ -2,7 +2,7 @@
 //! [`wait_for`](crate::Scope::wait_for).
 //!
 //! While one question is open the engine may go on with everything else; only when nothing is left to do does it
-//! [let go](Run::leave) of the run, and nobody needs to be alive until there is an answer.
+//! [let go](Run::leave) of the run, and no process needs to be alive until there is an answer.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -113,8 +113,8 @@ impl Run {
         self.core().known().line.open_questions().cloned().collect()
     }
 
-    /// Lets go of a run in which nothing is left to do but to wait for the answers to these questions. Nobody
-    /// drives it from then on; whoever opens it next goes on.
+    /// Lets go of a run in which nothing is left to do but to wait for the answers to these questions. No process
+    /// drives it from then on; the next process that opens it goes on.
     ///
     /// Returns `false`, and holds the run still, if there is something to do after all: one of them was answered or
     /// its time is up, or the run was asked to stop.
@@ -152,8 +152,8 @@ impl Run {
         self.core().orders.subscribe()
     }
 
-    /// Does what the run was asked to do, if it was: it is paused or cancelled when this returns, or goes on
-    /// waiting if it waited, and nobody drives it. Nothing of the engine may be running.
+    /// Does what the run was asked to do, if it was: it is paused or cancelled when this returns, or goes on waiting if
+    /// it waited, and no process drives it. Nothing of the engine may be running.
     #[boxed]
     pub async fn obey(&self) -> Result<(), RunError> {
         let core = self.core();
@@ -168,10 +168,10 @@ impl Run {
 }
 
 impl Core {
-    /// Nobody answered in time: that is the answer.
+    /// No answer came in time: that is the answer.
     async fn time_is_up(&self, question: &QuestionRecord) -> Result<(), RunError> {
         let mut writer = self.writer().await?;
-        // Somebody may have answered just now.
+        // An answer may have come just now.
         self.absorb(&mut writer).await?;
         let answered = self.known().line.questions.get(&question.path).is_some_and(|asked| asked.answer.is_some());
         if !answered {

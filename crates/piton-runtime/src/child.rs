@@ -18,7 +18,7 @@ use crate::step::{Ending, decode, store_output};
 use crate::{FailureKind, OpenRun, Run, RunError, Scope};
 
 impl Scope {
-    /// Runs `program` as a run of its own, whose id follows from this one's. Whoever goes on with this run
+    /// Runs `program` as a run of its own, whose id follows from this one's. The process that goes on with this run
     /// goes on with that one too, and once it is over its result is a step of this one.
     ///
     /// It stops with this run, and if it leaves to wait for an answer, so does this one.

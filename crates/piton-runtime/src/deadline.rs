@@ -14,7 +14,7 @@ use crate::Context;
 /// A moment in the future, as the log has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
-    /// By the wall clock of whoever set it.
+    /// By the wall clock of the process that set it.
     pub at: Timestamp,
     /// How far off it was then.
     pub after_ms: u64,

@@ -26,7 +26,7 @@ pub enum Outcome<T> {
         /// Why.
         reason: String,
     },
-    /// It waits for an answer. Driven again after that, it goes on; nobody needs to be alive meanwhile.
+    /// It waits for an answer. Driven again after that, it goes on; no process needs to be alive meanwhile.
     Waiting {
         /// The question.
         step: StepPath,

@@ -22,7 +22,7 @@ use crate::scope::{Input, Place};
 use crate::step::{decode, store_output};
 use crate::{Call, Deadline, FailureKind, RetryPolicy, RunError, Scope, Wait};
 
-/// What to do about an effect of which nobody knows whether it took place.
+/// What to do about an effect of which it isn't known whether it took place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Uncertain {
     /// Ask a person, who answers with an [`EffectAnswer`].
@@ -118,7 +118,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// [`RunError::Effect`] if it didn't take place, or nobody could say; [`RunError::Changed`] if the log
+    /// [`RunError::Effect`] if it didn't take place, or if that couldn't be found out; [`RunError::Changed`] if the log
     /// has another call at this place; what [`wait_for`](Self::wait_for) says if a person is asked.
     pub async fn effect<I, T, W>(
         &mut self,
@@ -215,7 +215,7 @@ enum Next {
     After(Deadline),
     /// It is called again.
     Call,
-    /// Nobody knows whether it took place.
+    /// It isn't known whether it took place.
     FindOut,
 }
 
@@ -284,7 +284,7 @@ impl Core {
         let (status, output, error) = match ended {
             Attempt::Ended(Ok(output)) => match store_output(&path, &output) {
                 Ok((output, _)) => (EffectStatus::Done, output, None),
-                // It took place, but nobody can say what came of it.
+                // It took place, but what came of it can't be stored.
                 Err(message) => (EffectStatus::Uncertain, Value::Null, Some(message)),
             },
             Attempt::Ended(Err(EffectFailure::NotDone(message))) => (EffectStatus::NotDone, Value::Null, Some(message)),
@@ -296,7 +296,7 @@ impl Core {
                 (EffectStatus::Uncertain, Value::Null, Some(format!("it took longer than {limit:?}")))
             }
             Attempt::Interrupted => {
-                // No receipt: whoever goes on finds it uncertain, as after a crash.
+                // No receipt: the process that goes on finds it uncertain, as after a crash.
                 self.end(busy).await?;
                 return Err(self.stopped());
             }

@@ -49,7 +49,7 @@ pub enum Intended {
     Done(Value),
     /// It may have taken place before, and isn't to be done again.
     Unknown,
-    /// It may have taken place before: a person is to be asked, at this place, and is taken at his word.
+    /// It may have taken place before: a person is to be asked, at this place, and what that person says counts.
     Ask {
         /// The place of the question.
         question: StepPath,

@@ -11,7 +11,7 @@ use crate::record::{EffectStatus, FailureKind};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Somebody else drives the run, or may: nothing was changed.
+    /// Another process drives the run, or may: nothing was changed.
     #[error("run {run} is being driven by process {} on {}{}", holder.pid, holder.host, since.map_or_else(String::new, |since| format!(" since {since}")))]
     Held {
         /// The run.
@@ -22,7 +22,7 @@ pub enum RunError {
         since: Option<Timestamp>,
     },
 
-    /// Whoever was asked for [admission](crate::Admission) refused it. Nothing was changed.
+    /// The function that was asked for [admission](crate::Admission) refused it. Nothing was changed.
     #[error("run {run} may not go on")]
     Refused {
         /// The run.
@@ -67,7 +67,7 @@ pub enum RunError {
         message: String,
     },
 
-    /// An effect didn't take place, or may have and nobody could say. That is in the log.
+    /// An effect didn't take place, or may have, and that couldn't be found out. That is in the log.
     #[error("effect {step} {}: {message}", match status { EffectStatus::Uncertain => "may have taken place", _ => "didn't take place" })]
     Effect {
         /// The effect.
@@ -88,7 +88,7 @@ pub enum RunError {
         reason: String,
     },
 
-    /// The run waits for an answer, and nobody needs to drive it meanwhile. Open it again when there is
+    /// The run waits for an answer, and no process needs to drive it meanwhile. Open it again when there is
     /// one.
     #[error("run {run} waits for an answer to {step}: {prompt}")]
     Waiting {
@@ -100,7 +100,7 @@ pub enum RunError {
         prompt: String,
     },
 
-    /// Nobody answered in time.
+    /// No answer came in time.
     #[error("nobody answered {step} in time")]
     Unanswered {
         /// The question.
@@ -208,7 +208,7 @@ impl RunError {
         |cause| Self::Value { what: what.into(), cause }
     }
 
-    /// Whether opening the run again may succeed without anybody changing anything.
+    /// Whether opening the run again may succeed without a person changing anything.
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Store(error) => error.is_retryable(),
@@ -217,12 +217,12 @@ impl RunError {
         }
     }
 
-    /// Whether somebody else took the run over.
+    /// Whether another holder took the run over.
     pub const fn is_fenced(&self) -> bool {
         matches!(self, Self::Store(StoreError::Fenced { .. }))
     }
 
-    /// Whether the run isn't over: it stops or waits, is held by somebody else, or its store failed. Such
+    /// Whether the run isn't over: it stops or waits, is held by another process, or its store failed. Such
     /// an error says nothing about the work, and a program passes it on.
     pub const fn leaves_the_run(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Telling whoever listens. Nothing is told before the log has it.
+//! Telling a listener what happens. Nothing is told before the log has it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Listener {
         })
     }
 
-    /// Tells an event, which is put together only if somebody listens.
+    /// Tells an event, which is put together only if there is a listener.
     pub fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(listen) = &self.0 {
             listen(&event());
@@ -46,7 +46,7 @@ impl Listener {
         }
     }
 
-    /// Whether anybody listens.
+    /// Whether there is a listener.
     pub fn listens(&self) -> bool {
         self.0.is_some()
     }

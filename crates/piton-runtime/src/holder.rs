@@ -1,4 +1,4 @@
-//! Who drives a run, and whether he still lives.
+//! Which process drives a run, and whether it still lives.
 
 use piton_types::Holder;
 
@@ -7,11 +7,11 @@ use crate::platform;
 /// What is known of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// He runs on this host.
+    /// It runs on this host.
     Alive,
-    /// He ran on this host and doesn't any more.
+    /// It ran on this host and doesn't any more.
     Dead,
-    /// He is on another host, or this system can't tell.
+    /// It is on another host, or this system can't tell.
     Unknown,
 }
 
@@ -30,9 +30,9 @@ pub fn calling_program() -> Option<Holder> {
     platform::calling_program()
 }
 
-/// What can be known of `holder` from where `me` is, without asking him.
+/// What can be known of `holder` from where `me` is, without asking it.
 ///
-/// Same host and boot: his process id and start time tell. Same host and another boot: he died with it.
+/// Same host and boot: its process id and start time tell. Same host and another boot: it died when that boot ended.
 /// Two machines of the same name are taken for one host, so give machines that share a store different
 /// names.
 pub fn liveness(holder: &Holder, me: &Holder) -> Liveness {

@@ -49,7 +49,7 @@ pub struct LeaseWatch {
     seen: HashMap<RunId, (Sign, Duration)>,
 }
 
-/// What moves as long as a holder lives: his beat, and the log that he writes to.
+/// What moves as long as a holder lives: its beat, and the log that it writes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sign {
     fence: Fence,
@@ -113,7 +113,7 @@ impl LeaseWatch {
         }
     }
 
-    /// How a holder on another host stands, by his signs of life.
+    /// How a holder on another host stands, by its signs of life.
     async fn watch(
         &mut self,
         context: &Context,

@@ -1,4 +1,4 @@
-//! Runs: work that is recorded as it goes, so that whoever continues it doesn't do it twice.
+//! Runs: work that is recorded as it goes, so that the process that continues it doesn't do it twice.
 //!
 //! - [`Run`] is one run being driven by this process: [`step`](Scope::step) runs a piece of work once and
 //!   records its result, [`effect`](Scope::effect) does the same for an action on the outside world,
@@ -8,12 +8,12 @@
 //! - [`Scope`] is where a run's calls get their names from, and [`branch`](Scope::branch) makes another
 //!   for what runs beside.
 //! - [`Context`] is what a run needs from outside: a store, a clock, randomness, who we are.
-//! - [`History`] is what the log of a run says, for whoever only wants to look.
+//! - [`History`] is what the log of a run says, for a reader that only wants to look.
 //! - [`answer`], [`stop`], [`cancel`], [`fork`], [`roll_back`]: what others do to a run.
 //!
 //! Of all processes at most one drives a run. Opening a run appends a claim with a higher fence; a run
 //! whose holder is alive is refused with [`RunError::Held`], one whose holder is dead on this host is
-//! taken over at once, one whose holder is elsewhere once he gave no sign of life for as long as
+//! taken over at once, one whose holder is elsewhere once the holder gave no sign of life for as long as
 //! [`LeaseOptions`] say, and whatever the old one still tries to write is refused by its fence.
 //!
 //! A tokio runtime with time is needed.

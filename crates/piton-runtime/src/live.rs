@@ -31,7 +31,7 @@ pub(crate) struct LiveClaim {
 }
 
 impl LiveClaim {
-    /// A new claim. It is made before it is written, so that whoever reads it finds it here.
+    /// A new claim. It is made before it is written, so that a reader of the claim finds it here.
     pub(crate) fn new(holder: &Holder, random: &dyn Random) -> Self {
         let mut bytes = [0; 8];
         random.fill(&mut bytes);
@@ -46,7 +46,7 @@ impl LiveClaim {
         self.key.2
     }
 
-    /// Is told when somebody in this process added to the log.
+    /// Is told when another task of this process added to the log.
     pub(crate) fn nudged(&self) -> Arc<Notify> {
         Arc::clone(&self.nudged)
     }

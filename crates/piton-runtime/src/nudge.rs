@@ -1,5 +1,5 @@
-//! Being told at once that a log has grown. Whoever adds to the log of a run that another process of this
-//! host drives sends it a signal that everybody else ignores.
+//! Being told at once that a log has grown. A process that adds to the log of a run that another process of this host
+//! drives sends that process a signal. A process that doesn't listen to this signal ignores it.
 
 /// Makes this process look at the logs of its runs as soon as another process of this host has added
 /// something, rather than within a second. It takes the signal `SIGURG`, so it is the program's choice.

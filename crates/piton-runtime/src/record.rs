@@ -61,7 +61,7 @@ pub enum FailureKind {
     Timeout,
     /// What the work gave can't be stored.
     Output,
-    /// Nobody was told whether the work took place.
+    /// It isn't known whether the work took place.
     Unanswered,
 }
 
@@ -75,7 +75,8 @@ pub struct StepRecord {
     /// How many durable calls its scope had made before it; nothing if the engine names its steps itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<u32>,
-    /// The hash of the input, plain in every store so that a copy of the run still fits; nothing if nobody will compare it.
+    /// The hash of the input, plain in every store so that a copy of the run still fits; nothing if it will never be
+    /// compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<BlobId>,
     /// What it took in.
@@ -166,7 +167,7 @@ pub enum EffectStatus {
     Done,
     /// It didn't.
     NotDone,
-    /// It may have: nobody was told.
+    /// It may have: that isn't known.
     Uncertain,
     /// It took place and was taken back.
     Compensated,
@@ -189,7 +190,7 @@ pub struct IntentRecord {
     /// How many durable calls its scope had made before it; nothing if it is a step of an engine, whose end is the
     /// receipt.
     pub place: Option<u32>,
-    /// The same for every attempt: whoever performs the effect can tell a repetition by it.
+    /// The same for every attempt: the service that performs the effect can tell a repetition by it.
     pub key: BlobId,
     /// The hash of the input.
     pub input_hash: BlobId,
@@ -292,16 +293,16 @@ pub struct AnswerRecord {
     pub input_hash: BlobId,
     /// What was said.
     pub value: Value,
-    /// By whom; nobody if the time was up.
+    /// By whom; empty if the time was up.
     pub by: String,
     /// When.
     pub at: Timestamp,
-    /// Nobody answered in time, and this is taken instead.
+    /// No answer came in time, and this is taken instead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
 }
 
-/// What whoever drives a run is asked to do.
+/// What the process that drives a run is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {

@@ -109,7 +109,7 @@ impl Run {
         }
     }
 
-    /// Another handle of the run, to be shared: for everything but calls, which this one makes. Whoever saves
+    /// Another handle of the run, to be shared: for everything but calls, which this one makes. A program that saves
     /// state while steps run needs one.
     ///
     /// ```

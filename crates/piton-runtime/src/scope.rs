@@ -1,7 +1,7 @@
 //! Where steps get their names from, so that a program which runs again finds what it did before.
 //!
 //! A scope counts its own calls, and only one call at a time can be made on it: the compiler sees to
-//! that. So the n-th call of a scope is the n-th call whoever runs the program, however its tasks are
+//! that. So the n-th call of a scope is the n-th call whichever process runs the program, however its tasks are
 //! scheduled. What runs side by side runs in branches, each a scope of its own with a name.
 
 use std::collections::HashMap;
@@ -146,7 +146,7 @@ impl Scope {
         self.note("now", || now).await
     }
 
-    /// `N` bytes of chance, the same for whoever goes on with the run.
+    /// `N` bytes of chance, the same for every process that goes on with the run.
     pub async fn random<const N: usize>(&mut self) -> Result<[u8; N], RunError> {
         let random = Arc::clone(&self.core.context.random);
         let drawn = self.note("random", || {
@@ -161,14 +161,14 @@ impl Scope {
         })
     }
 
-    /// A new id that nobody else has, the same for whoever goes on with the run.
+    /// A new id that no other run has, the same for every process that goes on with this run.
     pub async fn new_id(&mut self) -> Result<String, RunError> {
         let context = self.core.context.clone();
         self.note("id", || piton_types::RunId::generate(context.clock.now(), &*context.random).to_string()).await
     }
 
-    /// Records something that the program finds out for itself. Nobody outside has seen it, so it needs no
-    /// sync of its own: it is durable with whatever follows.
+    /// Records something that the program finds out for itself. Nothing outside has seen it, so it needs no sync of its
+    /// own: it is durable with whatever follows.
     async fn note<T: Serialize + DeserializeOwned>(
         &mut self,
         name: &str,

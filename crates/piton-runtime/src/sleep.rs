@@ -1,4 +1,4 @@
-//! Sleeping: the moment of waking is in the log, so whoever goes on sleeps only the rest.
+//! Sleeping: the moment of waking is in the log, so a process that goes on with the run sleeps only the rest.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::scope::Input;
 use crate::{Deadline, RunError, Scope};
 
 impl Scope {
-    /// Sleeps. If the process dies meanwhile, whoever goes on with the run sleeps what is left; if that
+    /// Sleeps. If the process dies meanwhile, the next one that goes on with the run sleeps what is left; if that
     /// has passed, not at all.
     ///
     /// It costs one commit. It ends early, with [`RunError::Stopped`], if the run is told to stop.

@@ -1,8 +1,8 @@
 //! Stopping and giving up runs from outside.
 //!
-//! If the run has no driver, it is done here and now. If it has one, the request becomes an entry of
-//! the log: his next write finds it there, and between writes he looks once a second; on the same host he
-//! is nudged to look at once.
+//! If the run has no driver, it is done here and now. If it has one, the request becomes an entry of the log: the
+//! driver's next write finds it there, and between writes the driver looks once a second; on the same host it is nudged
+//! to look at once.
 
 use std::sync::Arc;
 use std::time::Duration;

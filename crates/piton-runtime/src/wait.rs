@@ -1,6 +1,6 @@
 //! Waiting for an answer from outside: a person, or a service. The question is in the log, so it outlives
-//! the process that asked; the answer becomes an entry of the same log, written by whoever has it, and
-//! only one can be: it is the next number of a log in which the question is still open.
+//! the process that asked; the answer becomes an entry of the same log, written by the process that has it, and only
+//! one can be: it is the next number of a log in which the question is still open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub enum Waits {
     /// It stays, and goes on when the answer is there.
     #[default]
     Stay,
-    /// It lets go of the run: the call returns [`RunError::Waiting`], and nobody needs to be alive until
-    /// the run is opened again.
+    /// It lets go of the run: the call returns [`RunError::Waiting`], and no process needs to be alive until the run is
+    /// opened again.
     Leave,
 }
 
@@ -55,7 +55,7 @@ impl Wait {
 impl Scope {
     /// Waits for an answer to the question `name`, delivered by [`answer`] from this process or any
     /// other. The run is waiting meanwhile. Each answer is used by the one call that asked for it, once;
-    /// whoever goes on with the run gets the same one.
+    /// a process that goes on with the run gets the same one.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -156,7 +156,7 @@ impl Core {
             }
             self.look_for_answer(left.map_or(LOOK, |left| left.min(LOOK))).await?;
             if self.known().line.request.is_some() {
-                // A run that waits is at rest already: whoever drives it only has to let go.
+                // A run that waits is at rest already: the process that drives it only has to let go.
                 self.obey().await?;
                 self.let_go(path, place, &input, &question).await?;
                 self.check_ready()?;
@@ -233,7 +233,7 @@ impl Core {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Nobody answered: the answer is what was to be taken then, or the run fails.
+    /// No answer came: the answer is what was to be taken then, or the run fails.
     async fn give_up_waiting(
         &self,
         path: &StepPath,
@@ -251,7 +251,7 @@ impl Core {
         let (path, input_hash) = (path.clone(), input.hash);
         let answer = AnswerRecord { path, place, input_hash, value, by: String::new(), at, timed_out: true };
         let mut writer = self.writer().await?;
-        // Somebody may have answered just now.
+        // An answer may have come just now.
         self.absorb(&mut writer).await?;
         let answered = self.known().line.questions.get(&answer.path).is_some_and(|asked| asked.answer.is_some());
         if !answered {
@@ -260,7 +260,7 @@ impl Core {
         Ok(())
     }
 
-    /// Sleeps until somebody in this process added to the log or the time is up, then takes in what is new.
+    /// Sleeps until another task of this process added to the log or the time is up, then takes in what is new.
     async fn look_for_answer(&self, longest: Duration) -> Result<(), RunError> {
         if let Some(claim) = &self.claim {
             let nudged = claim.nudged();
@@ -297,7 +297,7 @@ impl Core {
         self.commit(&mut writer, Fact::State(state)).await.map(drop)
     }
 
-    /// Says that nobody holds the run while it waits.
+    /// Says that no process holds the run while it waits.
     async fn let_go(
         &self,
         path: &StepPath,
@@ -320,8 +320,8 @@ impl Core {
     }
 }
 
-/// Answers a question of a run, from any process. When it returns, the answer is durable; whoever drives
-/// the run goes on, and if nobody does, it can be resumed.
+/// Answers a question of a run, from any process. When it returns, the answer is durable; the process that drives the
+/// run goes on, and if there is none, the run can be resumed.
 ///
 /// Without a `question`, the only one that is open is meant. Of several who answer at once exactly one
 /// does; the others get [`RunError::NotAsked`]. After its time a question takes no answer:

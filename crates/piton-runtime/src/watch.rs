@@ -69,7 +69,7 @@ async fn look(core: &Core) {
     }
     drop(writer);
     if let Some(claim) = &core.claim {
-        // Whoever waits for an answer listens to the same bell.
+        // A task that waits for an answer listens to the same bell.
         claim.nudged().notify_waiters();
     }
 }

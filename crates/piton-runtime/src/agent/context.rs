@@ -170,7 +170,7 @@ impl AgentContext {
         &self.ledger
     }
 
-    /// Sets what may be used in all. It holds for whoever goes on with the run, from the next checkpoint on.
+    /// Sets what may be used in all. It holds for every process that goes on with the run, from the next checkpoint on.
     pub async fn set_budget(&mut self, budget: Budget) -> Result<(), RunError> {
         self.set_ledger(Ledger { budget, ..self.ledger }).await
     }

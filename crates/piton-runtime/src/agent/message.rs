@@ -90,7 +90,7 @@ pub(super) fn weight(value: &Value) -> u64 {
     }
 }
 
-/// A value as text, for whoever summarises it.
+/// A value as text, for the summariser.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

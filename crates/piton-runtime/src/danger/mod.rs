@@ -510,7 +510,7 @@ mod tests {
             ("Write", nothing.clone(), "call Write"),
             ("Task", nothing.clone(), "call Task"),
             ("delete_file", nothing.clone(), "call delete_file"),
-            // A server of anyone's may call its tools what it likes.
+            // A server of unknown origin may call its tools what it likes.
             ("mcp__files__Read", nothing.clone(), "call mcp__files__Read"),
             ("read", nothing.clone(), "harmless"),
             ("READ", nothing.clone(), "call READ"),

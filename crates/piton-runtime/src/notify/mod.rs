@@ -1,5 +1,5 @@
-//! Telling somebody outside when a run ends, fails or waits (R6): a program, a web address, or whatever
-//! implements [`Notify`].
+//! Telling the outside when a run ends, fails or waits (R6): a program, a web address, or whatever implements
+//! [`Notify`].
 //!
 //! A hook never fails a run and never holds it up: what is to be told waits in a short queue, each hook has a
 //! time limit, and one that fails is only counted and logged.
@@ -33,7 +33,7 @@ pub struct Notice {
     pub at: Timestamp,
 }
 
-/// Why somebody couldn't be told.
+/// Why a notice couldn't be delivered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotifyError {
@@ -67,7 +67,7 @@ pub enum NotifyError {
     Other(String),
 }
 
-/// Tells somebody.
+/// Delivers notices to one place outside.
 #[async_trait]
 pub trait Notify: Send + Sync {
     /// What it is, for the log.

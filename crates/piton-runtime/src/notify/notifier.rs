@@ -17,7 +17,7 @@ use crate::Listener;
 /// How many notices may wait.
 const QUEUE: usize = 64;
 
-/// Of what somebody is told.
+/// Of what the hooks are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -31,7 +31,7 @@ pub struct NotifyOn {
 }
 
 impl Default for NotifyOn {
-    /// What somebody has to do something about.
+    /// What a person has to do something about.
     fn default() -> Self {
         Self { failed: true, waiting: true, completed: false }
     }
@@ -112,7 +112,7 @@ impl Notifier {
         })
     }
 
-    /// Waits until everybody was told or gave up. The listeners must be gone by then.
+    /// Waits until every notice was delivered or given up. The listeners must be gone by then.
     pub async fn finish(self) -> Delivered {
         drop(self.queue);
         // A hook that panics takes the worker with it; what it was to tell is lost, the run isn't.
@@ -129,7 +129,7 @@ impl Notifier {
 fn notice(event: &Event, on: NotifyOn, clock: &dyn Clock) -> Option<Notice> {
     let (run, kind, message, outputs) = match event {
         Event::RunFailed { run, error } if on.failed => (run, "failed", error.clone(), Value::Null),
-        // With a step it is a question; without, somebody stopped it and knows.
+        // With a step it is a question; without, a person or a program stopped the run and knows.
         Event::RunPaused { run, step: Some(step), prompt } if on.waiting => {
             (run, "waiting", format!("{step}: {prompt}"), Value::Null)
         }

@@ -8,7 +8,7 @@ use piton_types::Holder;
 /// The inode of the pid namespace that every system starts with.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// This process. What `/proc` doesn't tell is left empty, and then never equals anybody else's.
+/// This process. What `/proc` doesn't tell is left empty, and then never equals that of another process.
 pub(crate) fn this_process() -> Holder {
     let pid = std::process::id();
     Holder { host: host(), boot: boot(), pid, started: started(pid).unwrap_or(0) }
@@ -49,13 +49,13 @@ pub(crate) fn is_running(pid: u32, started_then: u64) -> Option<bool> {
     Some(started(pid) == Some(started_then))
 }
 
-/// Tells a process to look at its log, if it is the one that is meant. The signal is one that whoever
-/// doesn't listen to it ignores.
+/// Tells a process to look at its log, if it is the one that is meant. A process that doesn't listen to this signal
+/// ignores it.
 pub(crate) fn nudge(pid: u32, started_then: u64) {
     if is_running(pid, started_then) == Some(true)
         && let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)
     {
-        // It may have ended meanwhile, or be somebody else's: it finds out by itself, a little later.
+        // The process may have ended meanwhile, or be another user's: it finds out by itself, a little later.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::URG);
     }
 }

@@ -1,5 +1,5 @@
 //! Systems of which we know nothing yet (macOS, Windows). A process is told from others by its id and
-//! the moment it first asked; whether another one lives isn't known, so nobody is declared dead.
+//! the moment it first asked; whether another one lives isn't known, so no process is declared dead.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,7 +31,7 @@ pub(crate) const fn is_running(_pid: u32, _started: u64) -> Option<bool> {
     None
 }
 
-/// Nobody can be told.
+/// No process can be told.
 pub(crate) const fn nudge(_pid: u32, _started: u64) {}
 
 /// Never known.

@@ -210,7 +210,7 @@ pub trait Changes: Send + Sync {
     /// What changed since the checkpoint. Changes nothing.
     async fn since(&self, checkpoint: &Whole) -> Result<Vec<Change>, PortError>;
 
-    /// Whether it can carry out a choice. To abort, everybody can.
+    /// Whether it can carry out a choice. Every port can abort.
     fn can(&self, choice: Choice) -> bool;
 
     /// Carries a choice out. Called only once all changes of all ports are settled and none is to abort; to

@@ -63,7 +63,7 @@ impl Keeper<'_> {
                     kept.runs += 1;
                     store.set_note(&RunNote::key(&removal.run.id), None).await?;
                 }
-                // It went on, or somebody else was faster.
+                // The run went on, or another process was faster.
                 Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
                 Err(other) => return Err(other),
             }
@@ -147,7 +147,7 @@ impl Keeper<'_> {
         let Some(since) = note.pending else {
             return RunNote { pending: Some(now), ..note }.write(&**store, &run).await;
         };
-        // A clock that went back makes nobody wait for ever.
+        // A clock that went back doesn't put it off for ever.
         if now >= since && now.since(since) < self.grace {
             return Ok(());
         }

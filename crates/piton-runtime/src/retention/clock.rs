@@ -33,7 +33,7 @@ pub async fn is_due(store: &dyn Store, now: Timestamp) -> Result<bool, StoreErro
 
 /// Whether retention ended so long ago or longer, or never.
 pub async fn is_past(store: &dyn Store, now: Timestamp, time: Duration) -> Result<bool, StoreError> {
-    // A clock that went back makes nobody wait for ever.
+    // A clock that went back doesn't put it off for ever.
     Ok(read(store, LAST).await?.is_none_or(|last| now < last || now.since(last) >= time))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - A run that ended long enough ago is removed as a whole. A run that hasn't ended is kept for ever.
 //! - Of one run so many checkpoints are kept, evenly spread over its life; the others are removed.
-//! - What then nobody needs is condemned, and deleted once the grace period is over.
+//! - What then no run needs is condemned, and deleted once the grace period is over.
 //!
 //! Nothing that is asked here depends on the clock for its safety: at worst it is removed too early or too late by
 //! the user's own rules, and a clock that jumped far ahead isn't believed before it has stood for a day.
@@ -27,7 +27,7 @@ pub use clock::{is_due, is_past};
 pub use plan::{Plan, Removal, Thinning, Why};
 pub use rules::{rules, set_rules};
 
-/// How long something condemned stays, so that whoever reads it at the moment can finish.
+/// How long something condemned stays, so that a process that is reading it can finish.
 pub const GRACE: Duration = Duration::from_secs(60 * 60);
 
 /// Keeps a store to a policy.

@@ -22,7 +22,7 @@ pub enum Why {
     Completed,
     /// It ended badly, so long ago.
     Failed,
-    /// Nobody has been at work for the session for so long.
+    /// No process has worked for the session for so long.
     Abandoned,
     /// It ended, and the store has to become smaller.
     Space,
@@ -141,8 +141,8 @@ impl Keeper<'_> {
         if (head.seq.0 as usize) < most || note.is_some_and(|note| note.head == head.seq.0) {
             return Ok(());
         }
-        // The folder's own log is written to by short commands, which look again; others have a driver that counts on
-        // what he has stored.
+        // The folder's own log is written to by short commands, which look again; other runs have a driver that counts
+        // on what it has stored.
         if run.kind != RunKind::Workspace && self.is_driven(&run).await? {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl Keeper<'_> {
         let unswept =
             removed.last.is_some() && note.is_none_or(|note| removed.last.is_some_and(|last| last.0 > note.head));
         if unswept && note.is_none_or(|note| note.pending.is_none()) {
-            // Somebody removed some by hand.
+            // The user removed some by hand.
             plan.pending.push(run.clone());
         }
         let all: Vec<(Seq, Timestamp)> = entries

@@ -1,4 +1,4 @@
-//! The rules that a store was given. Whoever keeps it, from whatever process, keeps it by these.
+//! The rules that a store was given. Every process that does its upkeep goes by these.
 
 use std::time::Duration;
 

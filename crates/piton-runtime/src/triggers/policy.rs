@@ -124,7 +124,7 @@ impl Default for TriggerPolicy {
 }
 
 impl TriggerPolicy {
-    /// Only checkpoints that somebody asks for.
+    /// Only checkpoints that the user or the program asks for.
     pub fn by_hand_only() -> Self {
         Self {
             step_completed: Rule::OFF,

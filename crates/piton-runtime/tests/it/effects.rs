@@ -92,7 +92,7 @@ async fn a_probe_decides() {
     }
 }
 
-/// Uncertain, and nobody but a person can tell: the run waits, and does what he says.
+/// Uncertain, and only a person can tell: the run waits, and does what that person says.
 #[tokio::test]
 async fn a_person_is_asked() {
     for (said, expected) in [

@@ -1,4 +1,4 @@
-//! Of all who want a run, one gets it; whoever lost it can't write.
+//! Of all processes that want a run, one gets it; a process that lost it can't write.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ async fn a_stale_writer_is_fenced_after_a_takeover() {
     let store = memory();
     let mut stale = Run::open(&process(&store), open()).await.unwrap();
     stale.step("a", (), async |()| Ok::<_, String>(1)).await.unwrap();
-    // The stale one is no live process to anybody else, so it is taken over under its feet.
+    // To other processes the stale one is no live process, so they take the run over under its feet.
     let mut owner = Run::open(&process(&store), open()).await.unwrap();
 
     let lost = RunError::from(stale.step("b", (), async |()| Ok::<_, String>(2)).await.unwrap_err());

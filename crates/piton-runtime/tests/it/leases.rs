@@ -17,7 +17,7 @@ fn elsewhere(store: &Arc<dyn Store>, clock: &Arc<ManualClock>) -> Context {
     Context { holder: Holder { host: "elsewhere".into(), ..dead_process() }, ..process_at(store, clock) }
 }
 
-/// A run that somebody on another host holds, and somebody here who looks at it.
+/// A run that a process on another host holds, and a process here that looks at it.
 struct Taken {
     store: Arc<dyn Store>,
     clock: Arc<ManualClock>,
@@ -110,8 +110,8 @@ async fn a_driven_run_beats() {
     assert_eq!(beat().await, last, "nobody drives it any more");
 }
 
-/// R1, decision 2: who is on another host and gives no sign of life for his time is found, and not before; whoever takes
-/// the run then fences him.
+/// R1, decision 2: a holder on another host that gives no sign of life for its time is found, and not before; the
+/// process that takes the run then fences that holder.
 #[tokio::test]
 async fn a_run_whose_holder_elsewhere_fell_silent_is_found_stalled() {
     let Taken { store, clock, theirs, mut stale, fence, me } = Taken::elsewhere().await;

@@ -1,4 +1,4 @@
-//! R6: somebody is told, and a hook that fails, hangs or panics fails no run.
+//! R6: the hooks are told, and a hook that fails, hangs or panics fails no run.
 
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Mutex};
@@ -69,7 +69,7 @@ impl Notify for Remembers {
     }
 }
 
-/// By default what somebody has to do something about: a failure, a question.
+/// By default what a person has to do something about: a failure, a question.
 #[tokio::test]
 async fn a_question_is_told_and_a_success_is_not() {
     let store = memory();

@@ -24,7 +24,7 @@ async fn ask(context: &Context, names: &[&str]) -> Result<Vec<String>, RunError>
     Ok(answers)
 }
 
-/// R1, decision 5 (5): waiting, nobody alive, answered by another process, used by the call that asked.
+/// R1, decision 5 (5): waiting, with no process alive, answered by another process, used by the call that asked.
 #[tokio::test]
 async fn each_answer_is_used_once() {
     let store = memory();
@@ -44,8 +44,8 @@ async fn each_answer_is_used_once() {
     assert_eq!(history(&store).await.answers.len(), 2);
 }
 
-/// Promise 11: whoever lets go of a run says so once more in its log, and somebody may have answered just before. At every
-/// call to the store.
+/// Promise 11: a process that lets go of a run says so once more in its log, and an answer may have come just before.
+/// At every call to the store.
 #[tokio::test]
 async fn an_answer_given_while_the_run_is_let_go_of_is_kept() {
     let (path, wait): (StepPath, _) = ("go".parse().unwrap(), Wait::new("go?"));
@@ -149,7 +149,7 @@ async fn several_questions_are_told_apart() {
     assert_eq!(b.wait_for::<u32>("n", Wait::new("?")).await.unwrap(), 2);
 }
 
-/// A wait that times out fails the run with that reason, also if nobody was alive; or takes another value.
+/// A wait that times out fails the run with that reason, also if no process was alive; or takes another value.
 #[tokio::test]
 async fn a_wait_ends_in_time() {
     for otherwise in [None, Some(3)] {

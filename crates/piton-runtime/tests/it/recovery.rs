@@ -1,4 +1,4 @@
-//! Taking a run up after damage, in changed surroundings, with and without somebody to ask.
+//! Taking a run up after damage, in changed surroundings, with and without a person to ask.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -313,7 +313,7 @@ async fn plain() -> Context {
     context
 }
 
-/// V2: by default everything is asked; with nobody to ask it stops with a report, and nothing was done.
+/// V2: by default everything is asked; with no person to ask it stops with a report, and nothing was done.
 #[tokio::test]
 async fn without_anybody_to_ask_it_stops_with_a_report() {
     let context = plain().await;

@@ -112,7 +112,7 @@ async fn a_canary_is_in_no_file_event_or_error() {
             let told = told.lock().unwrap().clone();
             assert!(told.len() > 300, "{told}");
             assert_eq!(mentions(told.as_bytes()), !redact, "{name}: {told}");
-            // Whoever looks without the policy sees the names of the secrets, whoever has it the secrets.
+            // A reader without the policy sees the names of the secrets, a reader with it the secrets.
             for (store, expected) in [(&below, "secret:CANARY"), (&store, CANARY)] {
                 let log = RunLog::open(Arc::clone(store), &run_id()).await.unwrap();
                 let history = WholeHistory::read(&log).await.unwrap();

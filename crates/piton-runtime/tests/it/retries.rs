@@ -90,7 +90,7 @@ async fn a_crash_in_a_pause_neither_loses_nor_doubles_the_retry() {
             assert!(futures_poll(dying.as_mut()).await.is_none());
         }
         assert_eq!(calls.load(Ordering::SeqCst), pauses);
-        // Half of the pause passes while nobody is alive.
+        // Half of the pause passes while no process is alive.
         let whole = 1_000 * (1 << (pauses - 1));
         clock.advance(Duration::from_millis(whole / 2));
         let left = history(&store).await.steps.last().unwrap().retry.clone().unwrap();

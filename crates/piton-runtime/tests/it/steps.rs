@@ -43,7 +43,7 @@ async fn finished_steps_do_not_run_again_in_another_process() {
     assert_eq!(history.claim.as_ref().unwrap().0.0, 2, "each claim raises the fence");
 }
 
-/// A run of N steps that nobody disturbs is N + 3 commits: created, claimed, the steps, completed.
+/// A run of N steps that no other process disturbs is N + 3 commits: created, claimed, the steps, completed.
 #[tokio::test]
 async fn a_step_costs_one_commit() {
     for steps in [0, 1, 7] {

@@ -14,7 +14,7 @@ fn here(store: &Arc<dyn Store>) -> Context {
     Context::system(Arc::clone(store))
 }
 
-/// The request is an entry of the log; whoever drives the run finds it at his next write, and stops at the
+/// The request is an entry of the log; the process that drives the run finds it at its next write, and stops at the
 /// step boundary. What ran is recorded.
 #[tokio::test]
 async fn a_run_is_stopped_at_a_step_boundary() {
@@ -112,7 +112,8 @@ async fn steps_are_cut_short() {
     }
 }
 
-/// A run that was given up stays so if whoever drove it dies before he hears of it; being asked to stop ends with him.
+/// A run that was given up stays so if the process that drove it dies before it hears of that; a request to stop ends
+/// with the process.
 #[tokio::test]
 async fn what_was_given_up_is_not_gone_on_with() {
     for order in ["stop", "cancel"] {
@@ -135,7 +136,7 @@ async fn what_was_given_up_is_not_gone_on_with() {
     }
 }
 
-/// R1: where nobody drives the run it is done at once, by legal moves only.
+/// R1: where no process drives the run it is done at once, by legal moves only.
 #[tokio::test]
 async fn nobody_needs_to_drive_a_run_to_stop_it() {
     // In progress, its holder dead.

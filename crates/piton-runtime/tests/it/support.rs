@@ -18,7 +18,7 @@ pub(crate) fn dead_process() -> Holder {
     Holder { pid: NEXT_PID.fetch_add(1, Ordering::Relaxed), started: 1, ..this_process() }
 }
 
-/// A new process, which everybody else takes for dead.
+/// A new process, which all other processes take for dead.
 pub(crate) fn process(store: &Arc<dyn Store>) -> Context {
     let holder = dead_process();
     let random = Arc::new(SeededRandom::new(holder.pid.into()));

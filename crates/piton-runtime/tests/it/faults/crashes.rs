@@ -218,7 +218,7 @@ async fn a_store_that_disappears_and_returns_strands_nothing() {
     }
 }
 
-/// A run's children are runs that anybody can find.
+/// A run's children are runs that every reader can find.
 #[tokio::test]
 async fn the_child_is_found_under_its_own_id() {
     let place = Place::new(false);

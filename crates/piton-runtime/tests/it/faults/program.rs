@@ -144,7 +144,7 @@ pub(crate) fn expected() -> Value {
     Value::map([("sum", Value::from(steps as u64 + 5 + 6 + 1)), ("said", Value::from("Ada"))])
 }
 
-/// Answers the question, if it is asked and nobody did.
+/// Answers the question, if it is asked and has no answer yet.
 pub(crate) async fn reply(context: &Context) -> Result<(), RunError> {
     match answer(context, &run_id(), None, "Ada", "a person").await {
         Err(RunError::NotAsked { .. }) => Ok(()),

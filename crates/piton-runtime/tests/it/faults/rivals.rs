@@ -171,7 +171,7 @@ fn a_frozen_holder_cannot_commit_after_a_takeover() {
             // As long as it beats it isn't given up, however long one waits.
             let patient = |wait| OpenRun { lease: LeaseOptions { ttl: TTL, wait: Some(wait) }, ..open() };
             assert!(matches!(Run::open(&context, patient(2 * TTL)).await, Err(RunError::Held { .. })));
-            // A process that is stopped in the middle of a commit would keep everybody out of the store.
+            // A process that is stopped in the middle of a commit would keep all others out of the store.
             loop {
                 holder.signal(rustix::process::Signal::STOP);
                 while !holder.is_stopped() {
