@@ -81,7 +81,7 @@ fn a_run_that_asks_exits_with_3_and_goes_on_with_answers_of_other_processes() {
     --- stderr
     run r started
     checkpoint r@4
-    checkpoint r@7
+    checkpoint r@5
     in: finished
     in: started
     review: asks: Publish it?
