@@ -22,7 +22,6 @@ macro_rules! conformance {
             a_taken_over_writer_cannot_append
             a_state_can_move_to_another_run
             background_saves_are_acknowledged_in_order
-            relaxed_entries_are_synced_later
         );
     };
 }
@@ -233,23 +232,4 @@ pub async fn background_saves_are_acknowledged_in_order(fixture: &dyn Fixture) {
     assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 202);
     let entry = log.entry(Seq(201)).await.unwrap();
     assert_eq!(log.load(&entry.parts[&"app".into()]).await.unwrap().as_list().map(<[Value]>::len), Some(200));
-}
-
-/// What was appended without a sync is made durable by one, as often as it is asked for; a store that can't says so.
-pub async fn relaxed_entries_are_synced_later(fixture: &dyn Fixture) {
-    let store = fixture.open().await;
-    let mut log = new_log(Arc::clone(&store), "later").await.unwrap();
-    let mut state = State::new(store.hashing(), &Value::List(Vec::new())).unwrap();
-    for n in 0..3 {
-        state.push(&Path::root(), message(n)).await.unwrap();
-        let draft = Draft { durability: Durability::Relaxed, ..checkpoint(format!("{n}"), Content::State(&mut state)) };
-        log.append(draft).await.unwrap();
-        let synced = store.sync().await;
-        match store.capabilities().sync {
-            true => synced.unwrap(),
-            false => assert!(matches!(synced, Err(StoreError::Unsupported { .. })), "{synced:?}"),
-        }
-    }
-    let log = RunLog::open(Arc::clone(&store), &run_id("later")).await.unwrap();
-    assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 4);
 }

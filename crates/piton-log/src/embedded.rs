@@ -477,7 +477,6 @@ impl Store for EmbeddedStore {
             index: false,
             fold: false,
             upkeep: false,
-            sync: false,
         }
     }
 

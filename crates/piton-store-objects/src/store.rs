@@ -177,7 +177,7 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
 impl Store for ObjectStore {
     fn capabilities(&self) -> Capabilities {
         let persistent = self.objects.is_persistent();
-        Capabilities { persistent, shared: persistent, sync: false, ..Capabilities::ALL }
+        Capabilities { persistent, shared: persistent, ..Capabilities::ALL }
     }
 
     fn hashing(&self) -> &Hashing {

@@ -20,18 +20,6 @@ impl Log for SqliteStore {
         self.append_all(commits).await
     }
 
-    /// A durable commit of a row that says nothing: it makes all commits before it durable.
-    async fn sync(&self) -> Result<(), StoreError> {
-        let work = |conn: &Connection| {
-            conn.prepare_cached(
-                "INSERT INTO meta(key, value) VALUES ('synced', 1) ON CONFLICT(key) DO UPDATE SET value = value + 1",
-            )?
-            .execute(())?;
-            Ok(())
-        };
-        self.core.write(Durability::Durable, work).await
-    }
-
     async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
         self.core.read(|conn| match run_number(conn, run)? {
             Some(number) => Ok(head(conn, number)?),

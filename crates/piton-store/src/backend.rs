@@ -212,12 +212,6 @@ pub trait Log: Send + Sync {
     ///
     /// Durability comes with the next durable commit: until then a crash may bring the old form back.
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError>;
-
-    /// Makes every entry durable that was visible when it was called, without a commit. A writer that appends meanwhile
-    /// doesn't wait for it. `Unsupported` without the capability `sync`: then a durable commit is the only way.
-    async fn sync(&self) -> Result<(), StoreError> {
-        Err(StoreError::Unsupported { store: "this store", what: "sync without a commit" })
-    }
 }
 
 /// The number of a staged pack within its store.
@@ -451,14 +445,11 @@ pub struct Capabilities {
     pub fold: bool,
     /// Runs can be removed and space given back.
     pub upkeep: bool,
-    /// Relaxed entries can be made durable later, while writers go on: see [`Log::sync`].
-    pub sync: bool,
 }
 
 impl Capabilities {
     /// All of it.
-    pub const ALL: Self =
-        Self { persistent: true, shared: true, history: true, index: true, fold: true, upkeep: true, sync: true };
+    pub const ALL: Self = Self { persistent: true, shared: true, history: true, index: true, fold: true, upkeep: true };
 }
 
 /// How much a store holds.

@@ -54,7 +54,6 @@ macro_rules! forward {
     (@ fold) => {
         $crate::forward!(@call fold ['a] (run: &'a $crate::types::RunId, segment: $crate::Segment) -> ());
     };
-    (@ sync) => { $crate::forward!(@call sync [] () -> ()); };
 
     (@ stage) => {
         $crate::forward!(@call stage ['a] (pack: $crate::Bytes, ids: &'a [$crate::types::BlobId]) -> $crate::PackId);

@@ -26,8 +26,6 @@ pub enum Call {
     Commit,
     /// A commit that needn't.
     RelaxedCommit,
-    /// Making durable what was committed before.
-    Sync,
     /// Looking where a log ends.
     Head,
     /// Reading entries.
@@ -48,10 +46,9 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::Commit,
         Self::RelaxedCommit,
-        Self::Sync,
         Self::Head,
         Self::Read,
         Self::Section,
@@ -254,10 +251,6 @@ impl Log for MeteredStore {
 
     async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
         self.measure(Call::Section, self.inner.section(run, segment, section), Bytes::len).await
-    }
-
-    async fn sync(&self) -> Result<(), StoreError> {
-        self.measure(Call::Sync, self.inner.sync(), |()| 0).await
     }
 
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {

@@ -224,16 +224,6 @@ impl Log for CrashStore {
         self.pass("section", self.inner.section(run, segment, section)).await
     }
 
-    /// Isn't counted: how often it is called depends on how long the disk takes.
-    async fn sync(&self) -> Result<(), StoreError> {
-        match self.fate(self.calls()) {
-            Fate::Answered => self.inner.sync().await,
-            Fate::AnswerLost(why) | Fate::NotPerformed(why) => {
-                Err(StoreError::Unavailable { detail: format!("{why} before a sync") })
-            }
-        }
-    }
-
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
         self.pass("fold", self.inner.fold(run, segment)).await
     }

@@ -102,15 +102,6 @@ impl Log for DyingStore {
         self.pass(self.inner.section(run, segment, section)).await
     }
 
-    /// Isn't counted: how often it is called depends on how long the disk takes.
-    async fn sync(&self) -> Result<(), StoreError> {
-        let Death { call: at, .. } = self.death;
-        if at != 0 && self.calls() >= at {
-            return Err(StoreError::Unavailable { detail: format!("the process died at call {at}") });
-        }
-        self.inner.sync().await
-    }
-
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
         self.pass(self.inner.fold(run, segment)).await
     }

@@ -59,7 +59,7 @@ impl Gate {
 
 #[async_trait]
 impl Log for Gate {
-    forward! { head read segments section fold sync }
+    forward! { head read segments section fold }
 
     async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
         self.pass(&commits).await?;

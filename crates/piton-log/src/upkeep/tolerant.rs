@@ -32,7 +32,7 @@ fn or_nothing<T: Default>(read: Result<T, StoreError>) -> Result<T, StoreError> 
 
 #[async_trait]
 impl Log for Tolerant {
-    forward! { append head section fold sync }
+    forward! { append head section fold }
 
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         let error = match self.inner.read(run, span).await {

@@ -14,7 +14,7 @@ use piton_store::{
     Blobs as _, Log as _, RunIndex as _, RunQuery, Section, Segment, SegmentInfo, Span, StoreError, Upkeep as _,
 };
 use piton_store_sqlite::{DamagedWal, SqliteOptions, SqliteStore};
-use piton_types::{BlobId, Fence, Holder, RunId, Seq};
+use piton_types::{BlobId, Durability, Fence, Holder, RunId, Seq};
 use tempfile::TempDir;
 
 use crate::child::Process;
@@ -252,16 +252,18 @@ fn a_damaged_log_is_kept_once_and_given_up_only_on_request() {
     assert_eq!(fs::read(&copy).unwrap(), content);
 }
 
-/// What a sync without a commit made durable is held to after a power cut: damage in it is told of. Behind the last
-/// sync the WAL may end anywhere, and what can be read counts.
+/// Relaxed commits that a durable one made durable are held to after a power cut: damage in them is told of. Behind the
+/// last sync the WAL may end anywhere, and what can be read counts.
 #[test]
-fn what_was_synced_without_a_commit_is_held_to_after_a_power_cut() {
+fn relaxed_commits_before_a_durable_one_are_held_to_after_a_power_cut() {
     let (taken, folder) = (scratch(), scratch());
     let store = open(&taken);
     let mut line = Line::new("first");
     block_on(async {
-        line.grow(&store, 12).await;
-        store.sync().await.unwrap();
+        line.grow(&store, 11).await;
+        line.durability = Durability::Durable;
+        line.grow(&store, 1).await;
+        line.durability = Durability::Relaxed;
     });
     let synced = fs::read(taken.path().join("store.db-wal")).unwrap();
     block_on(line.grow(&store, 12));

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use piton_store::{Log as _, Span, Store as _, StoreError, Upkeep as _};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::scratch::copy_tree;
+use piton_types::Durability;
 
 use crate::child::{Process, command};
 use crate::support::{Line, block_on, open};
@@ -227,11 +228,15 @@ fn a_deleted_store_acknowledges_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder);
     let mut line = Line::new("run");
-    line.durability = piton_types::Durability::Durable;
+    line.durability = Durability::Durable;
     block_on(line.grow(&store, 3));
     delete_all(&folder);
-    let error = block_on(line.append(&store)).unwrap_err();
-    assert!(matches!(&error, StoreError::Poisoned { cause } if cause.contains("deleted")), "{error}");
+    let poisoned = |done: Result<(), StoreError>| {
+        assert!(matches!(&done, Err(StoreError::Poisoned { cause }) if cause.contains("deleted")), "{done:?}");
+    };
+    poisoned(block_on(line.append(&store)));
+    line.durability = Durability::Relaxed;
+    poisoned(block_on(line.append(&store)));
 }
 
 /// Nor by the first sync of a handle, if there is another store in its place by then.
@@ -243,37 +248,11 @@ fn a_store_in_the_place_of_another_is_not_synced_for_it() {
     block_on(line.grow(&store, 3));
     delete_all(&folder);
     let other = open(&folder);
-    block_on(Line::new("other").grow(&other, 3));
-    block_on(other.sync()).unwrap();
-    let synced = block_on(store.sync());
-    assert!(matches!(synced, Err(StoreError::Poisoned { .. })), "{synced:?}");
-}
-
-/// A closed store says so, whether it was ever synced or not.
-#[test]
-fn a_closed_store_is_not_synced() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(&folder);
-    block_on(Line::new("run").grow(&store, 3));
-    block_on(store.close()).unwrap();
-    assert!(matches!(block_on(store.sync()), Err(StoreError::Unavailable { .. })));
-}
-
-/// Nor by a sync after a commit that didn't wait for one.
-#[test]
-fn a_deleted_store_is_not_synced() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(&folder);
-    let mut line = Line::new("run");
-    block_on(line.grow(&store, 3));
-    block_on(store.sync()).unwrap();
-    delete_all(&folder);
-    let poisoned = |done: Result<(), StoreError>| {
-        assert!(matches!(&done, Err(StoreError::Poisoned { cause }) if cause.contains("deleted")), "{done:?}");
-    };
-    poisoned(block_on(store.sync()));
-    poisoned(block_on(line.append(&store)));
-    poisoned(block_on(store.sync()));
+    let mut another = Line { durability: Durability::Durable, ..Line::new("other") };
+    block_on(another.grow(&other, 3));
+    line.durability = Durability::Durable;
+    let appended = block_on(line.append(&store));
+    assert!(matches!(appended, Err(StoreError::Poisoned { .. })), "{appended:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use piton_store::{Log as _, Span, Store as _, StoreError};
+use piton_store::{Log as _, Span, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, Seq};
 
@@ -51,21 +51,6 @@ fn relaxed_appends_do_not_wait_for_the_disk() {
         line.durability = Durability::Relaxed;
         line.grow(&store, 20).await;
         assert_eq!((store.counters().syncs, store.counters().commits), (1, 41));
-    });
-}
-
-/// A sync without a commit, and a closed store that says so.
-#[test]
-fn a_sync_waits_for_the_disk_once() {
-    block_on(async {
-        let folder = tempfile::tempdir().unwrap();
-        let store = open(&folder);
-        let mut line = Line::new("run");
-        line.grow(&store, 20).await;
-        store.sync().await.unwrap();
-        assert_eq!((store.counters().syncs, store.counters().commits), (1, 20));
-        store.close().await.unwrap();
-        assert!(matches!(store.sync().await, Err(StoreError::Unavailable { .. })));
     });
 }
 

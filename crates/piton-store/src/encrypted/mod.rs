@@ -147,8 +147,6 @@ impl EncryptedStore {
 
 #[async_trait]
 impl Log for EncryptedStore {
-    forward! { sync }
-
     async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
         let sealed = commits.into_iter().map(|commit| self.seal(commit)).collect::<Result<_, _>>()?;
         self.inner.append(sealed).await

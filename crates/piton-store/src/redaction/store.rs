@@ -26,7 +26,7 @@ impl RedactedStore {
 
 #[async_trait]
 impl Log for RedactedStore {
-    forward! { append head read segments section fold sync }
+    forward! { append head read segments section fold }
 }
 
 #[async_trait]

@@ -429,7 +429,7 @@ struct Settling {
 
 #[async_trait]
 impl Log for Settling {
-    forward! { append head read segments section fold sync }
+    forward! { append head read segments section fold }
 }
 
 #[async_trait]

@@ -83,12 +83,12 @@ fn power_cuts() {
     }
 }
 
-/// The same with saves that aren't synced by themselves: what a sync after them acknowledges is there.
+/// The same with relaxed saves: what the durable one behind them acknowledges is there.
 #[test]
-fn power_cuts_after_syncs_without_a_commit() {
-    let recording = record(How::Later);
+fn power_cuts_after_bursts() {
+    let recording = record(How::Burst);
     let wrong = cut(&recording, &recording.cuts(by_level(30, 100, 1000), SEED));
-    println!("later: {} steps, {} syncs: {wrong:?}", recording.steps(), recording.syncs());
+    println!("bursts: {} steps, {} syncs: {wrong:?}", recording.steps(), recording.syncs());
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

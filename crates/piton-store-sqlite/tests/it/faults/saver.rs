@@ -24,6 +24,9 @@ pub(crate) const LARGE_AT: u32 = 20;
 
 const HOW: &str = "PITON_TEST_HOW";
 
+/// How many entries a burst has.
+const BURST: u32 = 3;
+
 /// How the program goes about it. All but the first three are broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
@@ -31,8 +34,8 @@ pub(crate) enum How {
     Well,
     /// The same, but it tries three more times after an error.
     Stubborn,
-    /// Relaxed saves, each acknowledged after a sync without a commit.
-    Later,
+    /// Bursts of relaxed saves with a durable one at the end, after which all of them are acknowledged.
+    Burst,
     /// Acknowledges relaxed saves as if they were durable.
     Relaxed,
     /// Acknowledges before it saves.
@@ -45,7 +48,7 @@ impl How {
     const ALL: [(Self, &'static str); 6] = [
         (Self::Well, "well"),
         (Self::Stubborn, "stubborn"),
-        (Self::Later, "later"),
+        (Self::Burst, "burst"),
         (Self::Relaxed, "relaxed"),
         (Self::Early, "early"),
         (Self::Deaf, "deaf"),
@@ -170,20 +173,20 @@ async fn open_log(store: &Arc<SqliteStore>) -> Result<(RunLog, State), StoreErro
 }
 
 async fn save_all(store: &Arc<SqliteStore>, how: How) -> Result<Option<String>, Failed> {
-    let durability = if matches!(how, How::Relaxed | How::Later) { Durability::Relaxed } else { Durability::Durable };
-    let sync = async || match how {
-        How::Later => store.sync().await.map_err(|error| ("sync", error)),
-        _ => Ok(()),
+    let is_relaxed = |seq: u32| match how {
+        How::Relaxed => true,
+        How::Burst => !seq.is_multiple_of(BURST),
+        _ => false,
     };
+    let durability = |seq| if is_relaxed(seq) { Durability::Relaxed } else { Durability::Durable };
     let head = store.head(&run()).await.map_err(|error| ("head", error))?;
     if head.is_none() {
-        let created = RunLog::create(Arc::clone(store) as Arc<dyn Store>, new_run(durability)).await;
+        let created = RunLog::create(Arc::clone(store) as Arc<dyn Store>, new_run(durability(0))).await;
         created.map_err(|error| ("create", error))?;
-        sync().await?;
         say("ack 0 -");
     }
     let (mut log, mut state) = open_log(store).await.map_err(|error| ("log", error))?;
-    let mut chances = 3;
+    let (mut chances, mut burst) = (3, Vec::new());
     loop {
         let seq = log.head().seq.0 + 1;
         if seq == FOLDED_AT + 1 {
@@ -207,13 +210,16 @@ async fn save_all(store: &Arc<SqliteStore>, how: How) -> Result<Option<String>, 
             version: 1,
             content: Content::State(&mut state),
         };
-        let draft = Draft { parts: vec![part], durability, ..Draft::new(EntryKind::Checkpoint, at(seq)) };
+        let draft =
+            Draft { parts: vec![part], durability: durability(seq), ..Draft::new(EntryKind::Checkpoint, at(seq)) };
         match log.append(draft).await {
             Ok(_) if how == How::Early => {}
             Ok(_) => {
                 state.set_source(log.source());
-                sync().await?;
-                say(acknowledgement);
+                burst.push(acknowledgement);
+                if how != How::Burst || !is_relaxed(seq) {
+                    burst.drain(..).for_each(say);
+                }
             }
             Err(_) if how == How::Deaf => {
                 say(acknowledgement);
