@@ -153,7 +153,7 @@ impl<'a> RunJournal<'a> {
         }
         let turn = self.run.turn().await?;
         let Book { begun, position, parts } = &mut *book;
-        let moved = position.moved(self.run, None, &Now { begun, counted: &self.tally().value() })?;
+        let moved = position.moved(self.run, None, &Now { begun, counted: &self.tally().value() });
         let parts = parts.of(&turn, None, &moved, &self.fingerprint, std::iter::empty()).await?;
         let saved = turn.save_checkpoint(&marked(trigger, description), parts, None).await?;
         self.note_saved(None, description)?;
@@ -216,7 +216,7 @@ impl<'a> RunJournal<'a> {
         // What asked before has its checkpoint.
         if beginning.checkpoint && !self.run.is_asked(&step) {
             let Book { begun, position, .. } = &mut *book;
-            let moved = position.moved(self.run, None, &Now { begun, counted: &self.tally().value() })?;
+            let moved = position.moved(self.run, None, &Now { begun, counted: &self.tally().value() });
             let entry = turn.marked(&marked(Trigger::BeforeExternal, &before(&step)))?;
             let kind = Kind::Checkpoint(Box::new(Made { gave: None, moved }));
             pending.push(Pending { place, entry, step: step.clone(), kind });
@@ -264,10 +264,10 @@ impl<'a> RunJournal<'a> {
         book.begun.remove(&step);
         let kind = match &done.result {
             Ok(record) if (done.checkpoint || self.everywhere) && is_node => {
-                let gave = Some(Gave::new(self.run, &step, record)?);
+                let gave = Some(Gave::new(&step, record));
                 let Book { begun, position, .. } = book;
                 let now = Now { begun, counted: &tally };
-                let moved = position.moved(self.run, Some((&step, record)), &now)?;
+                let moved = position.moved(self.run, Some((&step, record)), &now);
                 Kind::Checkpoint(Box::new(Made { gave, moved }))
             }
             Ok(record) => {

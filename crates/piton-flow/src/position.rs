@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use piton_log::state::{Borrowed, MapEntries, State};
+use piton_log::state::State;
 use piton_log::{Content, DraftPart};
 use piton_runtime::{Run, RunError, Turn};
 use piton_types::{PartName, Path, StepPath, Value};
@@ -155,12 +155,7 @@ impl Position {
     }
 
     /// Where the run is, for a checkpoint; with `node` finished, if it is made after one.
-    pub(crate) fn moved(
-        &mut self,
-        run: &Run,
-        node: Option<(&StepPath, &Value)>,
-        now: &Now<'_>,
-    ) -> Result<Moved, RunError> {
+    pub(crate) fn moved(&mut self, run: &Run, node: Option<(&StepPath, &Value)>, now: &Now<'_>) -> Moved {
         let is_first = !self.is_begun;
         if is_first {
             self.begin(run);
@@ -168,32 +163,29 @@ impl Position {
         if let Some((step, record)) = node {
             self.take(step, record);
         }
-        let ready: Vec<_> = self
+        let ready = self
             .ready
             .queue
             .iter()
             .map(|place| self.graph.nodes[*place].id.as_str())
             .filter(|id| !now.begun.keys().any(|step| step.as_str() == *id))
-            .map(Borrowed::Text)
-            .collect();
+            .map(Value::from);
         let begun = now.begun.iter().filter(|(step, _)| node.is_none_or(|(done, _)| done != *step));
-        let that_wait = |waiting: bool| -> Vec<_> {
+        let that_wait = |waiting: bool| {
             let steps = begun.clone().filter(|(_, waits)| **waits == waiting);
-            steps.map(|(step, _)| Borrowed::Text(step.as_str())).collect()
+            Value::List(steps.map(|(step, _)| step.as_str().into()).collect())
         };
-        let (running, waiting) = (that_wait(false), that_wait(true));
         // What changes every time is one value, so it costs one edit.
-        let position = [
-            ("counted", Borrowed::Value(now.counted)),
-            ("last", self.last.as_deref().map_or(Borrowed::Value(&Value::Null), Borrowed::Text)),
-            ("ready", Borrowed::List(&ready)),
-            ("running", Borrowed::List(&running)),
-            ("waiting", Borrowed::List(&waiting)),
-        ];
-        let entries = [("now", Borrowed::Map(&position)), ("outputs", Borrowed::Values(&self.outputs))];
-        let count = if self.has_outputs { 2 } else { 1 };
-        let now = MapEntries::encode(&*run.context().store, &Path::root(), &entries[..count])?;
-        Ok(Moved { now, nodes: std::mem::take(&mut self.nodes), is_first })
+        let position = Value::map([
+            ("counted", now.counted.clone()),
+            ("last", self.last.as_deref().map_or(Value::Null, Value::from)),
+            ("ready", Value::List(ready.collect())),
+            ("running", that_wait(false)),
+            ("waiting", that_wait(true)),
+        ]);
+        let outputs = self.has_outputs.then(|| Value::Map(self.outputs.clone()));
+        let now = [("now", position)].into_iter().chain(outputs.map(|outputs| ("outputs", outputs))).collect();
+        Moved { now, nodes: std::mem::take(&mut self.nodes), is_first }
     }
 }
 
@@ -201,7 +193,7 @@ impl Position {
 #[derive(Debug)]
 pub(crate) struct Moved {
     /// What changes every time, and what ends have given, if they have.
-    now: MapEntries,
+    now: Vec<(&'static str, Value)>,
     /// The nodes to be listed.
     nodes: BTreeMap<String, Value>,
     /// It is the first one of this process: what is listed takes the place of what was.
@@ -233,7 +225,7 @@ impl EnginePart {
                 none.insert(state)
             }
         };
-        state.merge_encoded(&root, &moved.now).await?;
+        state.merge(&root, &moved.now).await?;
         if moved.is_first {
             state.set(&root.clone().key("nodes"), Value::Map(moved.nodes.clone())).await?;
         } else {

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use piton_log::state::{Borrowed, MapEntries, State};
+use piton_log::state::State;
 use piton_log::{Content, DraftPart};
-use piton_runtime::{Run, RunError, Turn};
+use piton_runtime::{RunError, Turn};
 use piton_types::{PartName, Path, StepPath, Value};
 
 use crate::record;
@@ -96,7 +96,7 @@ impl Variables {
             if self.assigned.contains(gave.step.as_str()) {
                 state.remove(&Path::root().key(gave.step.as_str())).await?;
             }
-            state.merge_encoded(&Path::root(), &gave.variables).await?;
+            state.merge(&Path::root(), &[(gave.step.as_str(), &gave.variables)]).await?;
             put(state, gave.assignments.clone(), &mut self.assigned).await?;
         }
         let name = PartName::from(PartName::VARIABLES);
@@ -108,18 +108,16 @@ impl Variables {
 #[derive(Debug)]
 pub(crate) struct Gave {
     step: StepPath,
-    variables: MapEntries,
+    variables: Value,
     /// What it set of others.
     assignments: Vec<(Selector, Value)>,
 }
 
 impl Gave {
-    pub(crate) fn new(run: &Run, step: &StepPath, record: &Value) -> Result<Self, RunError> {
-        let store = &*run.context().store;
-        let variables = record::variables(record);
-        let variables = MapEntries::encode(store, &Path::root(), &[(step.as_str(), Borrowed::Value(&variables))])?;
+    pub(crate) fn new(step: &StepPath, record: &Value) -> Self {
+        let variables = record::variables(record).into_owned();
         let assignments = if is_inside(step) { Vec::new() } else { record::assignments(record) };
-        Ok(Self { step: step.clone(), variables, assignments })
+        Self { step: step.clone(), variables, assignments }
     }
 }
 

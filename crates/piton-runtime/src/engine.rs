@@ -168,7 +168,7 @@ impl Turn<'_> {
             call,
         };
         let body = to_value(&intent).map_err(RunError::value(format!("the intent of step {path}")))?;
-        let entry = self.made(EntryKind::EffectIntent, path.to_string(), &body, Fact::Intent(intent))?;
+        let entry = self.made(EntryKind::EffectIntent, path.to_string(), body, Fact::Intent(intent))?;
         Ok((Intended::Go { key }, Some(entry)))
     }
 }

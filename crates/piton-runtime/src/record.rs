@@ -1,15 +1,10 @@
 //! The bodies of the entries that a run writes. They are stored: fields may be added, with a default,
 //! and are never given another meaning.
 
-use piton_log::EncodedBody;
-use piton_log::state::Borrowed;
-use piton_store::Store;
-use piton_types::{
-    BlobId, CheckpointRef, Holder, RunId, RunState, Seq, StepPath, Timestamp, Value, ValueError, WaitFor, to_value,
-};
+use piton_types::{BlobId, CheckpointRef, Holder, RunId, RunState, Seq, StepPath, Timestamp, Value, WaitFor};
 use serde::{Deserialize, Serialize};
 
-use crate::{Deadline, RunError};
+use crate::Deadline;
 
 /// The body of a `Claimed` entry: who took the run, and the state that it is in since.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -110,40 +105,6 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// Encodes it, as serde would, without a copy of the values.
-    pub(crate) fn encode(&self, store: &dyn Store) -> Result<EncodedBody, RunError> {
-        let failed = || RunError::value(format!("step {}", self.path));
-        let own = |value: Result<Value, ValueError>| value.map_err(|error| failed()(error));
-        let (attempt, duration) = (Value::from(self.attempt), Value::from(self.duration_ms));
-        let (index, started) = (Value::from(self.index), Value::from(self.started_at.as_millis()));
-        let hash = self.input_hash.map(|hash| hash.to_string());
-        let child = self.child.as_ref().map(to_value).map(own).transpose()?;
-        let failure = self.failure.as_ref().map(to_value).map(own).transpose()?;
-        let retry = self.retry.as_ref().map(to_value).map(own).transpose()?;
-        let place = self.place.map(Value::from);
-        let log = if self.log.is_empty() { None } else { Some(own(to_value(&self.log))?) };
-        // In the order of their names.
-        let fields = [
-            ("attempt", Some(Borrowed::Value(&attempt))),
-            ("child", child.as_ref().map(Borrowed::Value)),
-            ("duration_ms", Some(Borrowed::Value(&duration))),
-            ("error", self.error.as_deref().map(Borrowed::Text)),
-            ("failure", failure.as_ref().map(Borrowed::Value)),
-            ("index", Some(Borrowed::Value(&index))),
-            ("input", Some(Borrowed::Value(&self.input))),
-            ("input_hash", hash.as_deref().map(Borrowed::Text)),
-            ("log", log.as_ref().map(Borrowed::Value)),
-            ("output", Some(Borrowed::Value(&self.output))),
-            ("path", Some(Borrowed::Text(self.path.as_str()))),
-            ("place", place.as_ref().map(Borrowed::Value)),
-            ("retry", retry.as_ref().map(Borrowed::Value)),
-            ("started_at", Some(Borrowed::Value(&started))),
-            ("tally", Some(&self.tally).filter(|tally| !tally.is_null()).map(Borrowed::Value)),
-        ];
-        let fields: Vec<_> = fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        Ok(EncodedBody::of_map(store, &fields)?)
-    }
-
     /// Whether the step ended well, so that it never runs again.
     pub const fn is_finished(&self) -> bool {
         self.error.is_none()
@@ -340,47 +301,4 @@ pub struct RestoreRecord {
 pub struct LogRecord {
     /// The lines.
     pub log: Vec<LogLine>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A step is stored alike, whichever way it goes into the log.
-    #[test]
-    fn a_step_is_encoded_as_what_serde_makes_of_it() {
-        let plain = StepRecord {
-            path: "a/b#2".parse().unwrap(),
-            index: 3,
-            place: None,
-            input_hash: Some(BlobId::new([7; 32])),
-            input: Value::map([("x", 1.into())]),
-            output: Value::Null,
-            error: None,
-            failure: None,
-            retry: None,
-            started_at: Timestamp::from_millis(1_700_000_000_123),
-            duration_ms: 12,
-            attempt: 1,
-            child: None,
-            log: Vec::new(),
-            tally: Value::Null,
-        };
-        let context = crate::Context::system(std::sync::Arc::new(piton_store_objects::ObjectStore::in_memory()));
-        let full = StepRecord {
-            place: Some(4),
-            output: Value::List(vec!["y".into()]),
-            error: Some("no".to_owned()),
-            failure: Some(FailureKind::Timeout),
-            retry: Some(Deadline::after(&context, std::time::Duration::from_secs(5))),
-            child: Some("child".parse().unwrap()),
-            log: vec![LogLine { at: Timestamp::from_millis(5), text: "line".to_owned() }],
-            tally: Value::map([("steps", 9.into())]),
-            ..plain.clone()
-        };
-        for step in [plain, full] {
-            let store = &*context.store;
-            assert_eq!(step.encode(store).unwrap(), EncodedBody::of(store, &to_value(&step).unwrap()).unwrap());
-        }
-    }
 }

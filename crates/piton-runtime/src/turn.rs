@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use piton_log::state::State;
-use piton_log::{Chain, Draft, DraftPart, EncodedBody};
+use piton_log::{Chain, Draft, DraftPart};
 use piton_store::StoreError;
 use piton_types::{
     CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, PartName, Parts, RunId, Seq, StepPath, Value,
@@ -39,7 +39,7 @@ pub struct Turn<'a> {
 pub struct Entry {
     kind: EntryKind,
     label: String,
-    body: EncodedBody,
+    body: Value,
 }
 
 impl Run {
@@ -94,7 +94,7 @@ impl Turn<'_> {
         core.check_writable(EntryKind::StepDone)?;
         let mut record = core.record_of(done)?;
         record.log = core.open_lines();
-        let body = record.encode(&*core.context.store)?;
+        let body = to_value(&record).map_err(RunError::value(format!("step {}", record.path)))?;
         let label = record.path.to_string();
         core.ran(&record.path);
         core.take_in(Seq::default(), Fact::Step(Arc::new(record)));
@@ -108,14 +108,12 @@ impl Turn<'_> {
     /// If the record can't be stored.
     pub fn marked(&self, record: &CheckpointRecord) -> Result<Entry, RunError> {
         let body = to_value(record).map_err(RunError::value("a checkpoint's record"))?;
-        let body = EncodedBody::of(&*self.core.context.store, &body)?;
         Ok(Entry { kind: EntryKind::Checkpoint, label: record.description.clone(), body })
     }
 
     /// The entry of `fact`, which counts from now on.
-    pub(crate) fn made(&mut self, kind: EntryKind, label: String, body: &Value, fact: Fact) -> Result<Entry, RunError> {
+    pub(crate) fn made(&mut self, kind: EntryKind, label: String, body: Value, fact: Fact) -> Result<Entry, RunError> {
         self.core.check_writable(kind)?;
-        let body = EncodedBody::of(&*self.core.context.store, body)?;
         self.core.take_in(Seq::default(), fact);
         Ok(Entry { kind, label, body })
     }
@@ -135,7 +133,7 @@ impl Turn<'_> {
         let writer = &mut *self.writer;
         let mut draft = Draft::new(entry.kind, core.context.clock.now());
         draft.label.clone_from(&entry.label);
-        draft.encoded = Some(entry.body.clone());
+        draft.body = entry.body.clone();
         draft.fence = Some(core.fence);
         draft.durability = core.at_most(durability);
         draft.parts = parts;

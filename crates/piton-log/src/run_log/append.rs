@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{Borrowed, FEW, Fresh, IdSet, State, check_order, encode, encode_inside, encode_map_inside};
+use crate::state::{FEW, Fresh, IdSet, State, encode, encode_inside};
 use piton_store::{Commit, Era, Head, PackId, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -37,8 +37,6 @@ pub struct Draft<'a> {
     pub label: String,
     /// What the kind calls for.
     pub body: Value,
-    /// The body, if it was encoded ahead: then the other isn't looked at.
-    pub encoded: Option<EncodedBody>,
     /// The state of the run; with any part, the entry is a checkpoint.
     pub parts: Vec<DraftPart<'a>>,
     /// Packs that were staged for it ahead, as by [`ContentWriter`](crate::ContentWriter).
@@ -65,7 +63,6 @@ impl Draft<'_> {
             kind,
             label: String::new(),
             body: Value::Null,
-            encoded: None,
             parts: Vec::new(),
             staged: Vec::new(),
             era: None,
@@ -75,31 +72,6 @@ impl Draft<'_> {
             durability: Durability::Durable,
             limit: None,
         }
-    }
-}
-
-/// A value that was encoded for a store, to be the body of an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EncodedBody {
-    below: Vec<(BlobId, Bytes)>,
-    top: Bytes,
-}
-
-impl EncodedBody {
-    /// A map of these entries, which are in the order of their keys, each once; anything else is `Invalid`.
-    pub fn of_map(store: &dyn Store, entries: &[(&str, Borrowed<'_>)]) -> Result<Self, StoreError> {
-        check_order(entries)?;
-        if store.redaction().is_some() {
-            return Self::of(store, &Borrowed::Map(entries).to_value());
-        }
-        let (below, top) = encode_map_inside(store.hashing(), entries.iter().copied())?;
-        Ok(Self { below, top })
-    }
-
-    /// A value.
-    pub fn of(store: &dyn Store, value: &Value) -> Result<Self, StoreError> {
-        let (below, top) = encode_inside(store.hashing(), &incoming(store, value))?;
-        Ok(Self { below, top })
     }
 }
 
@@ -407,11 +379,7 @@ impl RunLog {
         let (hashing, home) = (self.store.hashing(), self.home());
         let group = group(&*self.store, self.head.seq.next());
         let redaction = self.store.redaction();
-        let EncodedBody { below, top } = match &draft.encoded {
-            None => EncodedBody::of(&*self.store, &draft.body)?,
-            // It may be tried again.
-            Some(body) => body.clone(),
-        };
+        let (below, top) = encode_inside(hashing, &incoming(&*self.store, &draft.body))?;
         let has_body = !below.is_empty();
         let mut nodes = made(below);
         let (mut parts, mut saved) = (Parts::new(), Vec::new());

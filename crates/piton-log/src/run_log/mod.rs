@@ -21,7 +21,7 @@ use piton_types::{
     RunSummary, Seq, Timestamp, Value,
 };
 
-pub use append::{Content, Draft, DraftPart, EncodedBody};
+pub use append::{Content, Draft, DraftPart};
 pub use background::Receipt;
 pub use chain::Chain;
 pub use removed::Removed;

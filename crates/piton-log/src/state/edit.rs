@@ -26,9 +26,9 @@ pub(super) enum Edit<'a> {
     /// Take the item or entry out.
     Remove,
     /// Append to the list.
-    Extend(Cow<'a, Entries>),
+    Extend(Entries),
     /// Put entries, in the order of their keys and none twice, into the map.
-    Merge(Cow<'a, Entries>),
+    Merge(Entries),
     /// Append to the string.
     AppendText(&'a str),
 }

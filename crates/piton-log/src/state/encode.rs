@@ -6,7 +6,6 @@ use bytes::Bytes;
 use fastcdc::v2020::{FastCDC, Normalization};
 use piton_types::{BlobId, Value};
 
-use super::borrowed::Borrowed;
 use super::cache::IdSet;
 use super::cut::{Cutter, Sink, Top, place_body};
 use super::grammar::{
@@ -58,8 +57,8 @@ pub(crate) fn encode_inside(hashing: &Hashing, value: &Value) -> Result<(Vec<(Bl
     let mut encoder = Encoder::new(hashing);
     let mut out = Vec::with_capacity(ROOM);
     let top = match value {
-        Value::Map(entries) => return encode_map_inside(hashing, texts(entries)),
-        Value::List(items) => encoder.list(items.iter().map(Borrowed::Value), inside(0)?)?,
+        Value::Map(entries) => encoder.map(entries, inside(0)?)?,
+        Value::List(items) => encoder.list(items, inside(0)?)?,
         _ => {
             encoder.slot(value, 0, &mut out)?;
             let mut nodes = encoder.finish();
@@ -71,23 +70,6 @@ pub(crate) fn encode_inside(hashing: &Hashing, value: &Value) -> Result<(Vec<(Bl
     top.head.write(&mut out);
     out.extend_from_slice(&top.body);
     Ok((encoder.finish(), out.into()))
-}
-
-/// [`encode_inside`] for a map of these entries, which are in the order of their keys.
-pub(crate) fn encode_map_inside<'v>(
-    hashing: &Hashing,
-    entries: impl IntoIterator<Item = (&'v str, Borrowed<'v>)>,
-) -> Result<(Vec<(BlobId, Bytes)>, Bytes), StoreError> {
-    let mut encoder = Encoder::new(hashing);
-    let top = encoder.map(entries, inside(0)?)?;
-    let mut out = Vec::with_capacity(ROOM);
-    top.head.write(&mut out);
-    out.extend_from_slice(&top.body);
-    Ok((encoder.finish(), out.into()))
-}
-
-fn texts(entries: &BTreeMap<String, Value>) -> impl Iterator<Item = (&str, Borrowed<'_>)> {
-    entries.iter().map(|(key, value)| (key.as_str(), Borrowed::Value(value)))
 }
 
 /// Room for a small value.
@@ -182,49 +164,29 @@ impl<'h> Encoder<'h> {
             Value::String(text) => write_blob(self.hashing, Kind::Text, text.as_bytes(), out, self),
             Value::Bytes(bytes) => write_blob(self.hashing, Kind::Bytes, bytes, out, self),
             Value::List(items) => {
-                let top = self.list(items.iter().map(Borrowed::Value), inside(depth)?)?;
+                let top = self.list(items, inside(depth)?)?;
                 self.place(top, out);
             }
             Value::Map(entries) => {
-                let top = self.map(texts(entries), inside(depth)?)?;
+                let top = self.map(entries, inside(depth)?)?;
                 self.place(top, out);
             }
         }
         Ok(())
     }
 
-    /// [`slot`](Self::slot) of a value in pieces.
-    pub(super) fn slot_of(&mut self, value: Borrowed<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
-        let top = match value {
-            Borrowed::Value(value) => return self.slot(value, depth, out),
-            Borrowed::Text(text) => {
-                write_blob(self.hashing, Kind::Text, text.as_bytes(), out, self);
-                return Ok(());
-            }
-            Borrowed::List(items) => self.list(items.iter().copied(), inside(depth)?)?,
-            Borrowed::Map(entries) => self.map(entries.iter().copied(), inside(depth)?)?,
-            Borrowed::Values(entries) => self.map(texts(entries), inside(depth)?)?,
-        };
-        self.place(top, out);
-        Ok(())
-    }
-
-    fn list<'v>(&mut self, items: impl IntoIterator<Item = Borrowed<'v>>, depth: usize) -> Result<Top, StoreError> {
+    fn list(&mut self, items: &[Value], depth: usize) -> Result<Top, StoreError> {
         let mut cutter = Cutter::new(self.hashing, Kind::List, 0, self.spare());
         for item in items {
             cutter.make_room(self);
             let start = cutter.open.len();
-            self.slot_of(item, depth, &mut cutter.open)?;
+            self.slot(item, depth, &mut cutter.open)?;
             cutter.close_entry(start, (start, start), 1);
         }
         Ok(cutter.finish(self))
     }
 
-    fn map<'v>(
-        &mut self,
-        entries: impl IntoIterator<Item = (&'v str, Borrowed<'v>)>,
-        depth: usize,
-    ) -> Result<Top, StoreError> {
+    fn map(&mut self, entries: &BTreeMap<String, Value>, depth: usize) -> Result<Top, StoreError> {
         let mut cutter = Cutter::new(self.hashing, Kind::Map, 0, self.spare());
         for (key, value) in entries {
             cutter.make_room(self);
@@ -232,7 +194,7 @@ impl<'h> Encoder<'h> {
             write_varint(&mut cutter.open, key.len() as u64);
             let at = cutter.open.len();
             cutter.open.extend_from_slice(key.as_bytes());
-            self.slot_of(value, depth, &mut cutter.open)?;
+            self.slot(value, depth, &mut cutter.open)?;
             cutter.close_entry(start, (at, at + key.len()), 1);
         }
         Ok(cutter.finish(self))

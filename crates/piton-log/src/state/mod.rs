@@ -8,7 +8,6 @@
 //! Two entrances: [`encode()`] takes a whole value, [`State`] is edited by path and saves at the cost of
 //! the change. [`load()`] and [`diff()`] read what was stored.
 
-mod borrowed;
 mod cache;
 mod cut;
 pub(crate) mod decode;
@@ -25,12 +24,10 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use borrowed::Borrowed;
-pub(crate) use borrowed::check_order;
 pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
 pub use encode::{Encoded, encode};
-pub(crate) use encode::{FEW, encode_inside, encode_map_inside};
+pub(crate) use encode::{FEW, encode_inside};
 pub use load::{NodeSource, load};
 pub(crate) use state::Fresh;
-pub use state::{MapEntries, State};
+pub use state::State;

@@ -101,11 +101,6 @@ impl Entries {
         self.marks.is_empty()
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.marks.len()
-    }
-
     /// The bytes of all of them.
     pub(super) fn size(&self) -> usize {
         self.buffer.len()

@@ -20,7 +20,6 @@ use super::load::{NodeSource, load_node};
 use super::node::{Entries, Node};
 use super::splice::{Fail, Shelf};
 use crate::difference::Base;
-pub use merge::MapEntries;
 use piton_store::{Hashing, Redaction, StoreError};
 use unstored::{New, Origin, SWEEP_MIN, Unstored};
 
@@ -372,7 +371,7 @@ impl State {
         }
         let nodes = encoder.finish();
         self.keep(&nodes);
-        self.edit(path, &Edit::Extend(Cow::Owned(entries))).await.map(drop)
+        self.edit(path, &Edit::Extend(entries)).await.map(drop)
     }
 
     /// Puts an item into a list at the index that ends `path`; those from there on move up.
