@@ -38,7 +38,7 @@ pub trait Ids: Send + Sync {
 }
 
 /// The text of an id of the version 4 of RFC 9562 with these random bytes.
-pub fn uuid(mut bytes: [u8; 16]) -> String {
+pub(crate) fn uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     let mut text = String::with_capacity(36);

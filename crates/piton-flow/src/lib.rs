@@ -74,7 +74,7 @@ pub use control::Control;
 pub use document::{Document, Edge, ErrorHandler, NodeSpec, VariableSpec};
 #[cfg(feature = "checkpoint")]
 pub use durable::RunJournal;
-pub use engine::{Finished, Host, Ids, Inputs, Limits, Outputs, run, uuid};
+pub use engine::{Finished, Host, Ids, Inputs, Limits, Outputs, run};
 pub use error::FlowError;
 pub use events::EventSink;
 #[cfg(feature = "checkpoint")]
@@ -94,8 +94,8 @@ pub use need::{Need, NodeNeed, Services};
 pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, NodeError, NodeOutput, Patience};
 pub use nodes::file_with;
 pub use outside::{
-    Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, LimitReached, Outside,
-    OutsideConfig, Quotas, Secrets, SecurityLevel, ToolServer, ToolServers, Used,
+    Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, Outside, OutsideConfig,
+    Quotas, SecurityLevel, ToolServer, ToolServers, Used,
 };
 pub use plugin::{Plugin, PluginContext, PluginError, PluginMetadata, PluginPhase};
 pub use pool::VariablePool;

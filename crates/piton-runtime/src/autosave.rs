@@ -14,7 +14,8 @@ use piton_types::{BlobId, CheckpointRecord, CheckpointRef, Trigger};
 use tokio::task::JoinHandle;
 
 use crate::danger::{Classifier, Operation, Verdict};
-use crate::{Action, Occasion, Run, RunError, TriggerPolicy, TriggerState, decide, next_due};
+use crate::triggers::{Action, Occasion, TriggerState, decide, next_due};
+use crate::{Run, RunError, TriggerPolicy};
 
 /// State that can be saved as parts of a run.
 pub trait Checkpointed: Send + Sync + 'static {

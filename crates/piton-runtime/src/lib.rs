@@ -93,8 +93,8 @@ pub use nudge::listen_for_nudges;
 pub use open::{Admission, OpenRun, Refusal, StartAt};
 pub use pages::{CheckpointInfo, Cursor, Pager, PastEntry, PastStep};
 pub use record::{
-    AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, LogRecord,
-    Order, Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
+    AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, Order,
+    Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,
 };
 pub use restore::{RolledBack, UndoneEffect, roll_back, undone_effects};
 pub use retry::{Condition, RetryPolicy};
@@ -104,9 +104,7 @@ pub use scope::Scope;
 pub use step::{ErrorCondition, Recorded, StepDone, StepError, StepOptions};
 pub use stop::{Requested, cancel, stop};
 pub use system::{SystemClock, SystemRandom};
-pub use triggers::{
-    Action, GrowthRule, Occasion, Pending, Rule, TimerRule, TriggerPolicy, TriggerState, decide, next_due,
-};
+pub use triggers::{GrowthRule, Rule, TimerRule, TriggerPolicy};
 pub use turn::{Entry, Turn};
 pub use wait::{Wait, Waits, answer};
 pub use whole::WholeHistory;

@@ -298,7 +298,7 @@ pub struct RestoreRecord {
 
 /// The body of a `Logged` entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogRecord {
+pub(crate) struct LogRecord {
     /// The lines.
     pub log: Vec<LogLine>,
 }

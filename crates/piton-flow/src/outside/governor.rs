@@ -42,8 +42,7 @@ pub struct Used {
 
 /// A limit that is reached. What would go beyond it isn't done.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LimitReached {
+pub(crate) enum LimitReached {
     /// Of tokens.
     #[error("the limit of {limit} tokens is reached")]
     Tokens {

@@ -24,9 +24,9 @@ use piton_types::{CheckpointRef, Random, StepPath, Value};
 
 pub use audit::{Audit, AuditEntry, AuditError, AuditFile, AuditKind};
 pub use config::{Credential, Knowledge, OutsideConfig, SecurityLevel};
-pub use governor::{Governor, LimitReached, Quotas, Used};
+pub use governor::{Governor, Quotas, Used};
 pub(crate) use models::Said;
-pub use secrets::Secrets;
+use secrets::Secrets;
 pub(crate) use tools::{Builtin, ServerRef, builtin};
 pub use tools::{ToolServer, ToolServers};
 
@@ -254,7 +254,7 @@ impl Outside {
     }
 
     /// What must not be shown.
-    pub const fn secrets(&self) -> &Secrets {
+    pub(crate) const fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 

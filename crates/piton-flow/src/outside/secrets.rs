@@ -10,11 +10,11 @@ const SHORTEST: usize = 6;
 /// Secrets by name. A text without them has `[secret:NAME]` in their place, also where they stand in base64,
 /// in hex, or escaped for a URL.
 #[derive(Debug, Clone, Default)]
-pub struct Secrets(Vec<(String, SecretString)>);
+pub(crate) struct Secrets(Vec<(String, SecretString)>);
 
 impl Secrets {
     /// These.
-    pub fn new(secrets: Vec<(String, SecretString)>) -> Self {
+    pub(crate) fn new(secrets: Vec<(String, SecretString)>) -> Self {
         let mut kept = Self::default();
         for (name, secret) in secrets {
             kept.add(name, secret);
@@ -23,20 +23,20 @@ impl Secrets {
     }
 
     /// One more. One that is too short to be told from ordinary text is left out.
-    pub fn add(&mut self, name: String, secret: SecretString) {
+    pub(crate) fn add(&mut self, name: String, secret: SecretString) {
         if secret.expose_secret().len() >= SHORTEST {
             self.0.push((name, secret));
         }
     }
 
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The next piece of a text that comes in pieces, without them. What may be the beginning of one is kept in
     /// `held` until it is known; at the end `held` has the rest, which has none.
-    pub fn redact_piece(&self, held: &mut String, piece: &str) -> String {
+    pub(crate) fn redact_piece(&self, held: &mut String, piece: &str) -> String {
         held.push_str(piece);
         if self.is_empty() {
             return std::mem::take(held);
@@ -63,7 +63,7 @@ impl Secrets {
     }
 
     /// The text without them.
-    pub fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, secret) in &self.0 {
             let secret = secret.expose_secret();

@@ -12,7 +12,7 @@ use super::TriggerPolicy;
 
 /// Something that may call for a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occasion {
+pub(crate) enum Occasion {
     /// What a trigger watches for took place.
     Happened(Trigger),
     /// The state changed, and the context grew by so many bytes.
@@ -30,7 +30,7 @@ pub enum Occasion {
 
 /// What was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Nothing for now.
     Nothing,
     /// Begin to save a checkpoint, and go on meanwhile.
@@ -41,33 +41,33 @@ pub enum Action {
 
 /// A checkpoint that will be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// The most urgent trigger; of equally urgent ones the first.
-    pub trigger: Trigger,
+    pub(crate) trigger: Trigger,
     /// How urgent that is.
-    pub priority: Priority,
+    pub(crate) priority: Priority,
     /// When it is no longer put off.
-    pub due: Duration,
+    pub(crate) due: Duration,
 }
 
 /// What is remembered between occasions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TriggerState {
+pub(crate) struct TriggerState {
     /// Whether the state changed since the last checkpoint was taken.
-    pub changed: bool,
+    pub(crate) changed: bool,
     /// By how many bytes the context grew since then.
-    pub grown: u64,
+    pub(crate) grown: u64,
     /// Whether a checkpoint is being saved.
-    pub saving: bool,
+    pub(crate) saving: bool,
     /// The checkpoint that will be made next.
-    pub pending: Option<Pending>,
+    pub(crate) pending: Option<Pending>,
     /// When the last one was taken, or the watch began.
-    pub last: Duration,
+    pub(crate) last: Duration,
 }
 
 impl TriggerState {
     /// Nothing happened yet.
-    pub fn beginning(now: Duration) -> Self {
+    pub(crate) fn beginning(now: Duration) -> Self {
         Self { last: now, ..Self::default() }
     }
 
@@ -103,25 +103,7 @@ impl TriggerState {
 /// The caller does what the action says, and says [`Occasion::Saved`] or [`Occasion::Failed`] when it is
 /// done. Everything that changed before a checkpoint is begun is in it, so what was pending then is done
 /// with it.
-///
-/// ```
-/// use std::time::Duration;
-/// use piton_runtime::{Action, Occasion, TriggerPolicy, TriggerState, decide};
-/// use piton_types::Trigger;
-///
-/// let policy = TriggerPolicy::default();
-/// let now = Duration::ZERO;
-/// let begun = TriggerState::beginning(now);
-/// // A changed file waits a moment; the step that completes meanwhile takes it along.
-/// let (state, action) = decide(&policy, begun, Occasion::Happened(Trigger::FileChanged), now);
-/// assert_eq!(action, Action::Nothing);
-/// let (state, action) = decide(&policy, state, Occasion::Happened(Trigger::StepCompleted), now);
-/// assert_eq!(action, Action::Save(Trigger::StepCompleted));
-/// // While that is saved, what is dangerous doesn't wait for a turn.
-/// let (_, action) = decide(&policy, state, Occasion::Happened(Trigger::BeforeDangerous), now);
-/// assert_eq!(action, Action::SaveFirst(Trigger::BeforeDangerous));
-/// ```
-pub fn decide(
+pub(crate) fn decide(
     policy: &TriggerPolicy,
     mut state: TriggerState,
     occasion: Occasion,
@@ -155,7 +137,7 @@ pub fn decide(
 }
 
 /// When [`Occasion::Tick`] is worth telling next, if nothing else happens before.
-pub fn next_due(policy: &TriggerPolicy, state: &TriggerState) -> Option<Duration> {
+pub(crate) fn next_due(policy: &TriggerPolicy, state: &TriggerState) -> Option<Duration> {
     let pending = state.pending.filter(|_| !state.saving).map(|pending| pending.due);
     let timer = (state.changed && policy.timer.enabled).then(|| state.last.saturating_add(policy.every()));
     [pending, timer].into_iter().flatten().min()
@@ -182,6 +164,19 @@ mod tests {
     }
 
     /// C2, every pair of trigger and situation.
+    #[test]
+    fn what_waits_is_taken_along_and_what_is_dangerous_does_not_wait() {
+        let policy = TriggerPolicy::default();
+        let begun = TriggerState::beginning(Duration::ZERO);
+        let happened = |state, trigger| decide(&policy, state, Occasion::Happened(trigger), Duration::ZERO);
+        let (state, action) = happened(begun, Trigger::FileChanged);
+        assert_eq!(action, Action::Nothing);
+        let (state, action) = happened(state, Trigger::StepCompleted);
+        assert_eq!(action, Action::Save(Trigger::StepCompleted));
+        let (_, action) = happened(state, Trigger::BeforeDangerous);
+        assert_eq!(action, Action::SaveFirst(Trigger::BeforeDangerous));
+    }
+
     #[test]
     fn every_trigger_in_every_situation() {
         let policy = TriggerPolicy::default();

@@ -1,6 +1,6 @@
 //! When a checkpoint is made by itself (C2).
 //!
-//! [`TriggerPolicy`] says which occasions count and how urgent each is; [`decide`] turns an occasion into
+//! [`TriggerPolicy`] says which occasions count and how urgent each is; `decide` turns an occasion into
 //! what to do, and is pure: no clock, no store. [`Autosave`](crate::Autosave) does what it says.
 //!
 //! Several triggers that are pending make one checkpoint, named by the most urgent of them:
@@ -14,5 +14,5 @@
 mod decide;
 mod policy;
 
-pub use decide::{Action, Occasion, Pending, TriggerState, decide, next_due};
+pub(crate) use decide::{Action, Occasion, TriggerState, decide, next_due};
 pub use policy::{GrowthRule, Rule, TimerRule, TriggerPolicy};
