@@ -38,7 +38,7 @@ impl Scope {
     ///     .await?;
     /// assert_eq!(length, 4);
     /// let step = run.recorded(&"part".parse()?).await?.expect("it is recorded");
-    /// assert!(step.child.is_some_and(|id| id.as_str().starts_with("all.")));
+    /// assert!(step.child.as_ref().is_some_and(|id| id.as_str().starts_with("all.")));
     /// # Ok(())
     /// # }
     /// ```
