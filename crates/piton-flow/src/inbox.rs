@@ -160,7 +160,18 @@ pub struct Waiting<'a> {
 impl Waiting<'_> {
     /// Waits for something that may take for ever. It may be dropped at any time.
     pub async fn until<T>(&self, event: impl Future<Output = T>) -> T {
-        let _rest = (self.activity.rest(), Pausing::at(self.step, self.control));
+        let _pausing = self.pausing();
+        self.rest(event).await
+    }
+
+    /// From now on the node waits for a person: a stop doesn't cut it short, whatever it looks up meanwhile.
+    pub(crate) fn pausing(&self) -> Pausing<'_> {
+        Pausing::at(self.step, self.control)
+    }
+
+    /// [Waits](Self::until) while the node is [pausing](Self::pausing).
+    pub(crate) async fn rest<T>(&self, event: impl Future<Output = T>) -> T {
+        let _rest = self.activity.rest();
         event.await
     }
 }

@@ -50,6 +50,8 @@ impl<'a> RunInbox<'a> {
     }
 
     async fn answered(&self, path: &StepPath, waiting: &Waiting<'_>) -> Result<AnswerRecord, RunError> {
+        // An entry of another process makes the node look for its answer. If that entry is a stop, the node still waits.
+        let _pausing = waiting.pausing();
         let mut asked = false;
         loop {
             if let Some(answer) = self.run.answer_to(path).await? {
@@ -64,7 +66,7 @@ impl<'a> RunInbox<'a> {
                     waiting.extend(open.map(|open| (open.path.clone(), open.into())));
                 });
             }
-            waiting.until(self.run.news_of(path)).await;
+            waiting.rest(self.run.news_of(path)).await;
         }
     }
 }

@@ -142,7 +142,7 @@ async fn what_a_resume_reads_is_bounded_in_a_folder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_index_it_grows() {
     let mut seen = Vec::new();
-    for count in [200, 2_000] {
+    for count in [200, 4_000] {
         let store = memory();
         let mut run = Run::open(&process(&store), OpenRun { index_every: Some(u32::MAX), ..relaxed() }).await.unwrap();
         for number in 0..count {
