@@ -1,6 +1,7 @@
 //! Faults for the tests of Piton, and what is needed to make them repeatable.
 //!
 //! - [`ManualClock`] and [`SeededRandom`]: time and chance in the test's hands.
+//! - [`Line`]: a run that grows by made-up entries.
 //! - [`CrashStore`]: a store that dies, or goes away for a while, at a chosen call.
 //! - [`strace`]: a real process killed, or its system call failed, at a chosen system call.
 //! - [`power`]: what a disk may hold after a power cut, for any moment of a recorded run.
@@ -23,8 +24,10 @@ pub mod web;
 
 mod clock;
 mod crash_store;
+mod line;
 mod random;
 
 pub use clock::ManualClock;
 pub use crash_store::{CrashStore, Fault};
+pub use line::{Line, id};
 pub use random::SeededRandom;

@@ -101,7 +101,7 @@ fn folds_that_meet_lose_nothing() {
         for round in 0..20 {
             let mut line = Line::new(&format!("run-{round}"));
             let store = open();
-            line.grow(&store, 12).await;
+            line.grow(&*store, 12).await;
             let folds = [(0, 5), (3, 8), (0, 8), (6, 9)].map(|(first, last)| {
                 let (store, run) = (open(), line.run.clone());
                 tokio::spawn(async move { store.fold(&run, segment(first, last)).await })
@@ -137,7 +137,7 @@ fn a_fold_that_died_is_passed_over() {
         let store: Arc<dyn Store> =
             Arc::new(ObjectStore::in_folder(scratch.join("s"), &FolderOptions::default()).unwrap());
         let mut line = Line::new("one");
-        line.grow(&store, 12).await;
+        line.grow(&*store, 12).await;
         let segments = scratch.join("s/runs/one/segments");
         let entries = scratch.join("s/runs/one/entries");
         let keep = |seq: u32| std::fs::read(entries.join(format!("{seq:010}.json"))).unwrap();
@@ -153,7 +153,7 @@ fn a_fold_that_died_is_passed_over() {
         std::fs::write(segments.join("0000000000-0000000005.segment"), &dead).unwrap();
         let other = Line::new("other");
         let mut other_line = other;
-        other_line.grow(&store, 12).await;
+        other_line.grow(&*store, 12).await;
         store.fold(&other_line.run, segment(4, 8)).await.unwrap();
         let standing = std::fs::read(scratch.join("s/runs/other/segments/0000000004-0000000008.segment")).unwrap();
         std::fs::write(segments.join("0000000004-0000000008.segment"), &standing).unwrap();
@@ -184,7 +184,7 @@ fn a_burst_is_one_object_and_folds_anywhere() {
             chain.push(commit);
         }
         store.append(chain).await.unwrap();
-        line.grow(&store, 3).await;
+        line.grow(&*store, 3).await;
         let read = async |span| other.read(&line.run, span).await.unwrap().iter().map(|r| r.seq.0).collect::<Vec<_>>();
         assert_eq!(read(Span::ALL).await, (0..10).collect::<Vec<_>>());
         assert_eq!(read(Span { from: Seq(3), to: Seq(5), ..Span::ALL }).await, [3, 4, 5]);
@@ -207,7 +207,7 @@ fn a_writer_of_a_removed_run_changes_nothing() {
         for round in 0..3 {
             let mut old = Line::new("again");
             old.size = 10 + round;
-            old.grow(&store, 4).await;
+            old.grow(&*store, 4).await;
             assert_eq!(slow.head(&old.run).await.unwrap(), old.head);
             let late: Commit = old.next();
             store.remove(&old.run, old.head.unwrap()).await.unwrap();
@@ -215,7 +215,7 @@ fn a_writer_of_a_removed_run_changes_nothing() {
             assert!(matches!(refused, Err(StoreError::Conflict { head: None, .. })), "{refused:?}");
             let mut new = Line::new("again");
             new.size = 99;
-            new.grow(&slow, 2).await;
+            new.grow(&*slow, 2).await;
             let refused = store.append(vec![late.clone()]).await;
             assert!(matches!(refused, Err(StoreError::Conflict { head: Some(_), .. })), "{refused:?}");
             while store.sweep(SWEEP).await.unwrap().more {}
@@ -230,7 +230,7 @@ fn a_writer_of_a_removed_run_changes_nothing() {
         assert_eq!(store.run_ids().await.unwrap(), []);
         assert_eq!(store.totals().await.unwrap().entry_bytes, 0);
         let mut anew = Line::new("again");
-        anew.grow(&store, 1).await;
+        anew.grow(&*store, 1).await;
         assert_eq!(slow.head(&anew.run).await.unwrap(), anew.head);
     });
 }

@@ -99,7 +99,7 @@ fn entrance() {
             // Appends four entries and waits to be killed.
             "small" => {
                 let store = open().unwrap();
-                let mut line = Line::new("second");
+                let mut line = Line::relaxed("second");
                 line.durability = Durability::Durable;
                 line.size = 40;
                 line.grow(&store, 4).await;
@@ -109,7 +109,7 @@ fn entrance() {
             // Appends until it is killed, and says each number once it is acknowledged.
             "append" => {
                 let store = open().unwrap();
-                let mut line = Line::new("killed");
+                let mut line = Line::relaxed("killed");
                 line.durability = Durability::Durable;
                 line.head = piton_store::Log::head(&store, &line.run).await.unwrap();
                 loop {
@@ -120,7 +120,7 @@ fn entrance() {
             // Appends to a run of its own until it is killed.
             "busy" => {
                 let store = open().unwrap();
-                let mut line = Line { size: 3000, ..Line::new(&format!("busy-{}", std::process::id())) };
+                let mut line = Line { size: 3000, ..Line::relaxed(&format!("busy-{}", std::process::id())) };
                 line.grow(&store, 1).await;
                 say("ready");
                 loop {
@@ -130,7 +130,7 @@ fn entrance() {
             // Races for the entries of one run with others.
             "race" => {
                 let store = open().unwrap();
-                let mut line = Line::new("raced");
+                let mut line = Line::relaxed("raced");
                 say("ready");
                 wait();
                 let mut won = 0;
@@ -157,7 +157,7 @@ fn entrance() {
                 Err(error) => say(format!("{error:?}")),
                 Ok(store) => {
                     let runs = piton_store::Store::usage(&store).await.map(|usage| usage.runs);
-                    say(format!("{runs:?}, then {:?}", Line::new("new").append(&store).await));
+                    say(format!("{runs:?}, then {:?}", Line::relaxed("new").append(&store).await));
                 }
             },
             // Fills the file system, frees it and goes on.
@@ -165,7 +165,7 @@ fn entrance() {
                 let ballast = Path::new(&path).with_file_name("ballast");
                 std::fs::write(&ballast, vec![1; 300_000]).unwrap();
                 let store = open().unwrap();
-                let mut line = Line::new("filling");
+                let mut line = Line::relaxed("filling");
                 line.durability = Durability::Durable;
                 line.size = 9000;
                 let error = loop {

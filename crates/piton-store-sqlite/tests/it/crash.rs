@@ -1,9 +1,10 @@
 //! Real kills.
 
 use piton_store::{Log as _, Span};
+use piton_testing::id;
 
 use crate::child::Process;
-use crate::support::{Line, block_on, id, open};
+use crate::support::{Line, block_on, open};
 
 /// Whatever a killed process was told is there afterwards, and at most one entry more.
 #[test]
@@ -34,7 +35,7 @@ fn killed_processes_lose_nothing_that_was_acknowledged() {
 fn survivors_of_a_kill_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder);
-    let mut line = Line::new("mine");
+    let mut line = Line::relaxed("mine");
     block_on(line.grow(&store, 5));
     let mut process = Process::start("append", &folder.path().join("store.db"));
     for _ in 0..30 {

@@ -14,11 +14,12 @@ use piton_store::{
     Blobs as _, Log as _, RunIndex as _, RunQuery, Section, Segment, SegmentInfo, Span, StoreError, Upkeep as _,
 };
 use piton_store_sqlite::{DamagedWal, SqliteOptions, SqliteStore};
+use piton_testing::id;
 use piton_types::{BlobId, Durability, Fence, Holder, RunId, Seq};
 use tempfile::TempDir;
 
 use crate::child::Process;
-use crate::support::{Line, block_on, id, open};
+use crate::support::{Line, block_on, open};
 
 /// In memory if there is such a place: every case writes and syncs a whole store.
 fn scratch() -> TempDir {
@@ -30,7 +31,7 @@ fn closed_store() -> TempDir {
     let folder = scratch();
     let store = open(&folder);
     block_on(async {
-        let mut line = Line::new("first");
+        let mut line = Line::relaxed("first");
         line.size = 60;
         line.grow(&store, 6).await;
         let part = |text: &str| bytes::Bytes::from(text.repeat(9));
@@ -244,7 +245,7 @@ fn a_damaged_log_is_kept_once_and_given_up_only_on_request() {
     let second: RunId = id("second");
     let kept = block_on(store.head(&second)).unwrap().unwrap().seq;
     assert_eq!(kept, Seq(1), "of four, the third is damaged and the fourth behind it");
-    let mut line = Line::new("second");
+    let mut line = Line::relaxed("second");
     line.head = block_on(store.head(&second)).unwrap();
     block_on(line.grow(&store, 2));
     drop(store);
@@ -258,7 +259,7 @@ fn a_damaged_log_is_kept_once_and_given_up_only_on_request() {
 fn relaxed_commits_before_a_durable_one_are_held_to_after_a_power_cut() {
     let (taken, folder) = (scratch(), scratch());
     let store = open(&taken);
-    let mut line = Line::new("first");
+    let mut line = Line::relaxed("first");
     block_on(async {
         line.grow(&store, 11).await;
         line.durability = Durability::Durable;

@@ -17,9 +17,9 @@ fn only_exactly_what_is_there_is_folded() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&folder);
-        let mut line = Line::new("run");
+        let mut line = Line::relaxed("run");
         line.grow(&store, 10).await;
-        Line::new("other").grow(&store, 20).await;
+        Line::relaxed("other").grow(&store, 20).await;
         store.fold(&line.run, segment(0, 3)).await.unwrap();
         for (first, last) in [(5, 9), (5, 20), (2, 6), (0, 2), (1, 3), (3, 4), (10, 12)] {
             let refused = store.fold(&line.run, segment(first, last)).await;
@@ -45,9 +45,9 @@ fn space_is_given_back() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&folder);
-        let mut line = Line::new("run");
+        let mut line = Line::relaxed("run");
         line.size = 9000;
-        let mut other = Line::new("other");
+        let mut other = Line::relaxed("other");
         other.size = 5000;
         for _ in 0..10 {
             line.grow(&store, 50).await;

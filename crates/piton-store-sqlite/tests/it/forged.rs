@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_log::{Draft, NewRun, RunLog};
 use piton_store::{Commit, Hashing, Head, Log as _, Record, Span, Store, StoreError};
+use piton_testing::id;
 use piton_types::{Durability, EntryHash, EntryKind, Fence, RunId, Seq, Timestamp, Value};
 
 use crate::SqliteStore;
-use crate::support::{block_on, id, open};
+use crate::support::{block_on, open};
 
 /// What the hash of an entry is, by `docs/format.md`.
 fn hash(run: &RunId, seq: u32, entry: &[u8]) -> EntryHash {

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog, SealedEntry};
 use piton_store::{RunQuery, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::id;
 use piton_types::{
     CheckpointRef, Durability, EntryKind, Fence, Holder, PartName, RunId, RunKind, RunStatus, RunSummary, Seq,
     Timestamp, Value, to_json,
 };
 use serde_json::{Value as Json, json};
 
-use crate::support::{block_on, id};
+use crate::support::block_on;
 
 /// Values whose JSON is longer are represented by its hash.
 const SHOWN: usize = 500;

@@ -62,7 +62,7 @@ fn folders_may_be_links() {
     fs::create_dir(folder.path().join("there")).unwrap();
     symlink("there", folder.path().join("here")).unwrap();
     let store = SqliteStore::open(folder.path().join("here/store.db"), SqliteOptions::default()).unwrap();
-    block_on(Line::new("run").grow(&store, 1));
+    block_on(Line::relaxed("run").grow(&store, 1));
     assert!(folder.path().join("there/store.db").exists());
 }
 
@@ -121,7 +121,7 @@ fn an_empty_file_becomes_a_store_and_a_missing_one_only_if_asked() {
     fs::write(&empty, b"").unwrap();
     assert!(matches!(SqliteStore::open(&empty, careful), Err(StoreError::NotFound { .. })));
     let store = SqliteStore::open(&empty, SqliteOptions::default()).unwrap();
-    block_on(Line::new("run").grow(&store, 1));
+    block_on(Line::relaxed("run").grow(&store, 1));
     drop(store);
     // But not if its WAL shows that it once was a store.
     let another = folder.path().join("another.db");
@@ -137,7 +137,7 @@ fn rights_of_others_are_taken_away() {
     drop(open(&folder));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     let store = open(&folder);
-    block_on(Line::new("run").grow(&store, 1));
+    block_on(Line::relaxed("run").grow(&store, 1));
     for name in ["store.db", "store.db-wal", "store.db-shm"] {
         assert_eq!(fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
     }
@@ -167,7 +167,7 @@ fn files_of_other_users_are_refused() {
 fn what_cannot_be_written_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
-    block_on(Line::new("run").grow(&open(&folder), 3));
+    block_on(Line::relaxed("run").grow(&open(&folder), 3));
     let user = is_root().then_some(65534);
     for entry in fs::read_dir(folder.path()).unwrap() {
         chown(entry.unwrap().path(), user, user).unwrap();
@@ -227,7 +227,7 @@ fn delete_all(folder: &tempfile::TempDir) {
 fn a_deleted_store_acknowledges_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder);
-    let mut line = Line::new("run");
+    let mut line = Line::relaxed("run");
     line.durability = Durability::Durable;
     block_on(line.grow(&store, 3));
     delete_all(&folder);
@@ -244,11 +244,11 @@ fn a_deleted_store_acknowledges_nothing() {
 fn a_store_in_the_place_of_another_is_not_synced_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder);
-    let mut line = Line::new("run");
+    let mut line = Line::relaxed("run");
     block_on(line.grow(&store, 3));
     delete_all(&folder);
     let other = open(&folder);
-    let mut another = Line { durability: Durability::Durable, ..Line::new("other") };
+    let mut another = Line { durability: Durability::Durable, ..Line::relaxed("other") };
     block_on(another.grow(&other, 3));
     line.durability = Durability::Durable;
     let appended = block_on(line.append(&store));
@@ -271,13 +271,13 @@ fn a_copy_of_a_store_in_use_is_a_store_or_is_refused() {
     let (mut opened, mut refused) = (0, 0);
     block_on(async {
         let store = open(&folder);
-        let mut line = Line::new("one");
+        let mut line = Line::relaxed("one");
         line.grow(&store, 5).await;
         let quiet = copies.path().join("quiet");
         fs::create_dir(&quiet).unwrap();
         copy_tree(folder.path(), &quiet).unwrap();
         let other = SqliteStore::open(quiet.join("store.db"), SqliteOptions::default()).unwrap();
-        let mut there = Line::new("one");
+        let mut there = Line::relaxed("one");
         there.head = other.head(&there.run).await.unwrap();
         assert_eq!(there.head, line.head, "no process wrote while it was copied");
         there.grow(&other, 2).await;
@@ -289,7 +289,7 @@ fn a_copy_of_a_store_in_use_is_a_store_or_is_refused() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut line = Line::new("busy");
+            let mut line = Line::relaxed("busy");
             line.size = 2_000;
             while !stop.load(Ordering::Relaxed) {
                 block_on(line.grow(&busy, 2));
@@ -305,12 +305,12 @@ fn a_copy_of_a_store_in_use_is_a_store_or_is_refused() {
                 refused += 1;
                 continue;
             };
-            let read = block_on(copy.read(&crate::support::id("busy"), Span { packs: true, ..Span::ALL }));
+            let read = block_on(copy.read(&piton_testing::id("busy"), Span { packs: true, ..Span::ALL }));
             let whole = block_on(copy.inspect()).unwrap().is_empty();
             match read {
                 Ok(records) if whole => {
                     opened += 1;
-                    let mut line = Line::new("busy");
+                    let mut line = Line::relaxed("busy");
                     line.size = 2_000;
                     for record in records {
                         let commit = line.next();
@@ -335,7 +335,7 @@ fn an_emptied_store_is_damaged() {
     let path = folder.path().join("store.db");
     block_on(async {
         let store = open(&folder);
-        Line::new("run").grow(&store, 3).await;
+        Line::relaxed("run").grow(&store, 3).await;
         store.close().await.unwrap();
     });
     fs::write(&path, "").unwrap();

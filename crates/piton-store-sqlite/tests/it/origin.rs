@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use piton_store::{Log as _, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore, gather};
+use piton_testing::id;
 use piton_testing::scratch::Scratch;
 use piton_types::Seq;
 
 use crate::child::Process;
-use crate::support::{Line, block_on, id};
+use crate::support::{Line, block_on};
 
 /// A closed store of so many runs with so many entries each; gives its path.
 fn store(folder: PathBuf, name: &str, runs: usize, entries: usize) -> PathBuf {
@@ -17,7 +18,7 @@ fn store(folder: PathBuf, name: &str, runs: usize, entries: usize) -> PathBuf {
     let path = folder.join("store.db");
     let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
     for run in 0..runs {
-        block_on(Line::new(&format!("{name}-{run}")).grow(&store, entries));
+        block_on(Line::relaxed(&format!("{name}-{run}")).grow(&store, entries));
     }
     path
 }
@@ -76,7 +77,7 @@ fn the_log_of_a_copy_that_went_on_is_refused() {
     fs::create_dir(copy.parent().unwrap()).unwrap();
     fs::copy(&own, &copy).unwrap();
     let grow = |path: &Path, run: &str| {
-        block_on(Line::new(run).grow(&SqliteStore::open(path, SqliteOptions::default()).unwrap(), 30));
+        block_on(Line::relaxed(run).grow(&SqliteStore::open(path, SqliteOptions::default()).unwrap(), 30));
     };
     grow(&own, "here");
     grow(&copy, "there");
@@ -91,7 +92,7 @@ fn a_log_is_refused_beside_its_own_database_of_another_time() {
     let path = store(scratch.join("own"), "own", 2, 5);
     let old = fs::read(&path).unwrap();
     let run = |name: &str| {
-        block_on(Line::new(name).grow(&SqliteStore::open(&path, SqliteOptions::default()).unwrap(), 300));
+        block_on(Line::relaxed(name).grow(&SqliteStore::open(&path, SqliteOptions::default()).unwrap(), 300));
     };
     run("later");
     run("later-still");

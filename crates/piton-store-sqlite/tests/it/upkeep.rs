@@ -13,7 +13,7 @@ fn the_log_stays_small_under_continuous_load() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&folder);
-        let mut line = Line::new("run");
+        let mut line = Line::relaxed("run");
         line.size = 3000;
         let log = folder.path().join("store.db-wal");
         let (mut restarts, mut last) = (0, 0);
@@ -43,7 +43,7 @@ fn the_wal_stays_short_beside_rivals() {
         rival.hear().unwrap();
     }
     let store = open(&folder);
-    let mut line = Line { size: 3000, ..Line::new("mine") };
+    let mut line = Line { size: 3000, ..Line::relaxed("mine") };
     block_on(line.grow(&store, 4000));
     let (size, counters) = (std::fs::metadata(&wal).unwrap().len(), store.counters());
     println!("{counters:?}, {size} bytes");
@@ -57,7 +57,7 @@ fn a_closed_store_is_one_file_and_its_lock() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let (first, second) = (open(&folder), open(&folder));
-        Line::new("run").grow(&first, 5).await;
+        Line::relaxed("run").grow(&first, 5).await;
         assert_eq!(second.usage().await.unwrap().runs, 1);
         for name in ["store.db", "store.db-wal", "store.db-shm", "store.db-lock"] {
             let mode = std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
@@ -81,7 +81,7 @@ fn staged_packs_of_the_dead_are_removed_once_nobody_is_left() {
     block_on(async {
         let store = open(&folder);
         let kept = store.stage("kept".into(), &[BlobId::new([8; 32])]).await.unwrap();
-        let mut commit = Line::new("run").next();
+        let mut commit = Line::relaxed("run").next();
         commit.staged = vec![kept];
         store.append(vec![commit]).await.unwrap();
         let mut other = Process::start("stage", &path);

@@ -22,7 +22,7 @@ fn an_append_is_one_transaction() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&folder);
-        let mut line = Line::new("run");
+        let mut line = Line::relaxed("run");
         line.durability = Durability::Durable;
         line.grow(&store, 50).await;
         let counters = store.counters();
@@ -43,7 +43,7 @@ fn relaxed_appends_do_not_wait_for_the_disk() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&folder);
-        let mut line = Line::new("run");
+        let mut line = Line::relaxed("run");
         line.grow(&store, 20).await;
         assert_eq!(store.counters().syncs, 0);
         line.durability = Durability::Durable;
@@ -64,10 +64,10 @@ fn concurrent_appends_all_arrive() {
         .map(|number| {
             let (store, start) = (Arc::clone(&store), Arc::clone(&start));
             std::thread::spawn(move || {
-                let mut line = Line::new(&format!("run-{number}"));
+                let mut line = Line::relaxed(&format!("run-{number}"));
                 line.durability = Durability::Durable;
                 start.wait();
-                block_on(line.grow(&store, 40));
+                block_on(line.grow(&*store, 40));
                 line
             })
         })
@@ -88,11 +88,11 @@ fn a_refused_append_does_not_disturb_the_others() {
     let store = Arc::new(open(&folder));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
     for round in 0..20 {
-        let line = Line::new(&format!("run-{round}"));
+        let line = Line::relaxed(&format!("run-{round}"));
         let good = line.next();
-        let mut staged = Line::new(&format!("staged-{round}")).next();
+        let mut staged = Line::relaxed(&format!("staged-{round}")).next();
         staged.staged = vec![piton_store::PackId(77)];
-        let mut ahead = Line::new(&format!("ahead-{round}")).next();
+        let mut ahead = Line::relaxed(&format!("ahead-{round}")).next();
         ahead.seq = Seq(5);
         let tasks: Vec<_> = [good, staged, ahead]
             .into_iter()
@@ -124,9 +124,9 @@ fn racing_processes_have_one_winner_per_entry() {
         racer.go();
     }
     let won: u32 = racers.iter_mut().map(|racer| racer.hear().unwrap().parse::<u32>().unwrap()).sum();
-    let head = block_on(store.head(&crate::support::id("raced"))).unwrap().unwrap();
+    let head = block_on(store.head(&piton_testing::id("raced"))).unwrap().unwrap();
     assert_eq!(head.seq.0 + 1, won);
-    let entries = block_on(store.read(&crate::support::id("raced"), Span::ALL)).unwrap();
+    let entries = block_on(store.read(&piton_testing::id("raced"), Span::ALL)).unwrap();
     assert_eq!(entries.len() as u32, won);
 }
 
@@ -136,7 +136,7 @@ fn a_dropped_future_is_whole_or_absent() {
     let store = Arc::new(open(&folder));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
     for round in 0..30 {
-        let line = Line::new(&format!("run-{round}"));
+        let line = Line::relaxed(&format!("run-{round}"));
         let tasks: Vec<_> = (0..4)
             .map(|_| {
                 let (store, commit) = (Arc::clone(&store), line.next());
@@ -153,7 +153,7 @@ fn a_dropped_future_is_whole_or_absent() {
         assert!(head.is_some() || won == 0);
     }
     // The store is as good as before.
-    runtime.block_on(Line::new("after").grow(&store, 3));
+    runtime.block_on(Line::relaxed("after").grow(&*store, 3));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_closed_store_says_so() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&folder);
-        let mut line = Line::new("run");
+        let mut line = Line::relaxed("run");
         line.grow(&store, 1).await;
         piton_store::Store::close(&store).await.unwrap();
         piton_store::Store::close(&store).await.unwrap();
@@ -176,7 +176,7 @@ fn a_writer_in_another_process_is_waited_for() {
     let path = folder.path().join("store.db");
     let options = SqliteOptions::default().with_patience(Duration::from_millis(100));
     let store = SqliteStore::open(&path, options).unwrap();
-    let mut line = Line::new("run");
+    let mut line = Line::relaxed("run");
     block_on(line.grow(&store, 1));
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

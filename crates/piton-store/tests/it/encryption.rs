@@ -212,8 +212,8 @@ fn records_open_only_where_they_belong() {
         let foreign: Arc<dyn Store> =
             Arc::new(EncryptedStore::create(Arc::clone(&foreign_below), &key, seed).await.unwrap());
         let (mut here, mut there) = (Line::new("a"), Line::new("a"));
-        here.grow(&store, 3).await;
-        there.grow(&foreign, 3).await;
+        here.grow(&*store, 3).await;
+        there.grow(&*foreign, 3).await;
         let sealed = |store: Arc<dyn Store>, seq: u32| async move {
             let span = Span { from: Seq(seq), to: Seq(seq), packs: true, ..Span::ALL };
             store.read(&id("a"), span).await.unwrap().remove(0)

@@ -23,7 +23,7 @@ fn build(folder: &Path) {
     block_on(async {
         let mut one = Line::new("one");
         one.size = 400;
-        one.grow(&store, 4).await;
+        one.grow(&*store, 4).await;
         let section = |name: &str| Bytes::from(name.repeat(9));
         let info = SegmentInfo { first: Seq(0), last: Seq(1) };
         let segment = Segment { info, entries: section("e"), index: section("i"), nodes: section("n") };
@@ -35,7 +35,7 @@ fn build(folder: &Path) {
         store.rely(&one.run, head, Reliance { also: vec![other], no_more: vec![] }).await.unwrap();
         store.rely(&one.run, head, Reliance { also: vec![], no_more: vec![other] }).await.unwrap();
         assert_eq!(store.condemn(&[other], Timestamp::from_millis(77)).await.unwrap(), 1);
-        Line::new("Two").grow(&store, 1).await;
+        Line::new("Two").grow(&*store, 1).await;
         store.set_note("when", Some("yesterday".into())).await.unwrap();
         store.next_era().await.unwrap();
         store.close().await.unwrap();
@@ -221,7 +221,7 @@ fn a_missing_entry_takes_no_other_with_it() {
     let scratch = Scratch::in_memory();
     let store = open(scratch.path());
     let mut line = Line::new("one");
-    block_on(line.grow(&store, 10));
+    block_on(line.grow(&*store, 10));
     let run = line.run.clone();
     std::fs::remove_file(scratch.path().join("runs/one/entries/0000000004.json")).unwrap();
     block_on(async {

@@ -43,7 +43,7 @@ fn something_else_in_the_place_of_a_file_is_refused() {
             block_on(async {
                 let store = open(&folder);
                 let mut line = Line::new("one");
-                line.grow(&store, 3).await;
+                line.grow(&*store, 3).await;
                 let pack = store.stage("p".into(), &[]).await.unwrap();
                 store.append(vec![piton_store::Commit { staged: vec![pack], ..line.next() }]).await.unwrap();
                 store.close().await.unwrap();
@@ -92,7 +92,7 @@ fn files_of_a_newer_format_are_told_from_damage() {
     let folder = scratch.join("store");
     block_on(async {
         let store = open(&folder);
-        Line::new("one").grow(&store, 2).await;
+        Line::new("one").grow(&*store, 2).await;
         store.close().await.unwrap();
     });
     for file in ["store.json", "runs/one/entries/0000000001.json"] {
@@ -118,7 +118,7 @@ fn ids_become_folders_of_their_own() {
     block_on(async {
         let store = open(&folder);
         for id in ids {
-            Line::new(id).grow(&store, 2).await;
+            Line::new(id).grow(&*store, 2).await;
         }
         std::fs::create_dir(folder.join("runs/not ours")).unwrap();
         std::fs::write(folder.join("runs/.hidden"), "x").unwrap();
@@ -139,7 +139,7 @@ fn a_folder_store_is_its_owners_alone() {
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     block_on(async {
         let store = open(&folder);
-        Line::new("one").grow(&store, 3).await;
+        Line::new("one").grow(&*store, 3).await;
         store.stage("p".into(), &[]).await.unwrap();
         store
             .beat(
@@ -171,10 +171,10 @@ fn a_number_that_was_folded_is_not_free() {
     block_on(async {
         let (store, slow) = (open(&scratch.join("s")), open(&scratch.join("s")));
         let mut line = Line::new("one");
-        line.grow(&store, 3).await;
+        line.grow(&*store, 3).await;
         assert_eq!(slow.head(&line.run).await.unwrap(), line.head, "it has looked");
         let late = line.next();
-        line.grow(&store, 5).await;
+        line.grow(&*store, 5).await;
         let info = piton_store::SegmentInfo { first: piton_types::Seq(0), last: piton_types::Seq(5) };
         let segment = piton_store::Segment { info, entries: "e".into(), index: "i".into(), nodes: "n".into() };
         store.fold(&line.run, segment).await.unwrap();
@@ -192,15 +192,15 @@ fn a_copy_of_a_store_in_use_is_a_store() {
     block_on(async {
         let store = open(&folder);
         let mut line = Line::new("one");
-        line.grow(&store, 5).await;
+        line.grow(&*store, 5).await;
         std::fs::create_dir(&copy).unwrap();
         piton_testing::scratch::copy_tree(&folder, &copy).unwrap();
         let other = open(&copy);
         let mut there = Line::new("one");
         there.head = other.head(&there.run).await.unwrap();
         assert_eq!(there.head, line.head);
-        there.grow(&other, 2).await;
-        line.grow(&store, 1).await;
+        there.grow(&*other, 2).await;
+        line.grow(&*store, 1).await;
         assert_eq!(store.read(&line.run, Span::ALL).await.unwrap().len(), 6);
         assert_eq!(other.read(&line.run, Span::ALL).await.unwrap().len(), 7);
         assert_eq!(other.inspect().await.unwrap(), []);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
 use piton_store::{Span, Store, StoreError, Upkeep as _};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::id;
 use piton_testing::process;
 use piton_testing::scratch::{Scratch, TinyFs, tiny_tmpfs};
 use piton_testing::strace::{self, CHANGING, FailAt, When};
@@ -15,7 +16,7 @@ use piton_types::{EntryKind, PartName, Timestamp, Value};
 
 use super::saver::{How, LAST, Said, kind, verify};
 use super::{by_level, sample};
-use crate::support::{block_on, id};
+use crate::support::block_on;
 
 /// How often the most active thread makes such a call in an undisturbed run.
 fn most_calls(syscall: &str) -> u32 {

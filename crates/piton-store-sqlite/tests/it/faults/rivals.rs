@@ -9,6 +9,7 @@ use piton_log::{Draft, NewRun, RunLog};
 use piton_store::{Span, Store, StoreError};
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_testing::id;
 use piton_testing::process::signal_process;
 use piton_types::{EntryKind, Fence, Timestamp, Value};
 use rustix::process::{Pid, Signal};
@@ -16,7 +17,7 @@ use rustix::process::{Pid, Signal};
 use super::by_level;
 use super::saver::kind;
 use crate::child::{Process, command, say, wait};
-use crate::support::{block_on, id};
+use crate::support::block_on;
 
 const MANNER: &str = "PITON_TEST_MANNER";
 

@@ -10,10 +10,11 @@ use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
 use piton_store::{Log as _, Span, Store, StoreError};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::SeededRandom;
+use piton_testing::id;
 use piton_types::{Durability, EntryKind, PartName, RunId, Seq, Timestamp, Value};
 
 use crate::child::{command, say};
-use crate::support::{block_on, id};
+use crate::support::block_on;
 
 /// The newest entry at the end.
 pub(crate) const LAST: u32 = 45;
