@@ -15,8 +15,8 @@ use piton_types::{BlobId, CheckpointRef, Seq};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Begun;
 use super::apply::{Staging, content_of, remove_staging, staging_name, widened_from};
+use super::execute::Begun;
 use super::plan::PlannedChange;
 use crate::record::{RestoreKind, Role};
 use crate::scan::Progress;

@@ -1,0 +1,348 @@
+//! Carrying a plan out: the contents wait in the staging folder, the backup is committed, the files change, and the entry
+//! that says so ends it. The mark says from before the first to after the last that a restore is under way.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write as _;
+use std::sync::Arc;
+
+use piton_log::{ContentWriter, RunLog};
+use piton_store::{PackId, StoreError};
+use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, Seq};
+use tokio::runtime::Handle;
+
+use super::RestoreResult;
+use super::apply::{Applied, Staging};
+use super::plan::{Plan, PlannedChange};
+use crate::cache::Cache;
+use crate::record::{Record, RestoreKind, Role};
+use crate::rules::is_rules;
+use crate::scan::Progress;
+use crate::snapshot::{ATTEMPTS, NewMoment, Snapshot, Staged};
+use crate::tree::{Entry, Nodes, Parsed, ParsedTimes, TimedEntry, edit, parse_leaves, parse_times};
+use crate::workspace::blocking;
+use crate::{RelPath, Workspace, WorkspaceError};
+
+impl Workspace {
+    /// Does what a plan says with the folder as `staged` found it. The caller has the lock.
+    pub(super) async fn execute(
+        &self,
+        kind: RestoreKind,
+        plan: Plan,
+        staged: Staged,
+        target: BlobId,
+        times: Option<BlobId>,
+        progress: &Arc<Progress>,
+    ) -> Result<RestoreResult, WorkspaceError> {
+        if !plan.conflicts.is_empty() {
+            return Err(WorkspaceError::Conflicts { conflicts: plan.conflicts });
+        }
+        if plan.changes.is_empty() {
+            return Ok(RestoreResult { checkpoint: None, backup: None, kind, files_restored: 0, plan });
+        }
+        let before = Snapshot::new(&staged.scanned);
+        let times = match times {
+            Some(times) => self.times_of(target, times, &plan).await?,
+            None => HashMap::new(),
+        };
+        let (result, packs) = self.stage_result(before.tree, &plan).await?;
+        let done = self.carry_out(kind.clone(), staged, (result, packs), plan.clone(), times, progress).await?;
+        Ok(RestoreResult {
+            checkpoint: Some(done.entry),
+            backup: Some(done.backup),
+            kind,
+            files_restored: done.applied,
+            plan,
+        })
+    }
+
+    /// The times that go with what will be written.
+    async fn times_of(
+        &self,
+        target: BlobId,
+        times: BlobId,
+        plan: &Plan,
+    ) -> Result<HashMap<RelPath, i64>, WorkspaceError> {
+        let paths: Vec<RelPath> = plan
+            .changes
+            .iter()
+            .filter(|change| matches!(change.then, Some(Entry::File { .. })) && !change.merged)
+            .map(|change| change.path.clone())
+            .collect();
+        let nodes = self.nodes();
+        blocking(move || {
+            let found = paths.into_iter().map(|path| Ok(time_at(&nodes, target, times, &path)?.map(|at| (path, at))));
+            found.filter_map(Result::transpose).collect()
+        })
+        .await
+    }
+
+    /// Stages the tree that the plan leads to, and the merged texts.
+    async fn stage_result(&self, now: BlobId, plan: &Plan) -> Result<(BlobId, Vec<PackId>), WorkspaceError> {
+        let (store, nodes, runtime) = (Arc::clone(self.store()), self.nodes(), Handle::current());
+        let plan = plan.clone();
+        blocking(move || {
+            let writer = ContentWriter::new(Arc::clone(&store), runtime);
+            for fresh in plan.fresh.values() {
+                writer.put(fresh)?;
+            }
+            let changes = plan.changes.iter().map(|change| (&change.path, &change.then));
+            let result = edit(&nodes, store.hashing(), now, changes, &mut |node| Ok(writer.put(node)?))?;
+            Ok((result, writer.finish()?))
+        })
+        .await
+    }
+
+    /// Everything from the backup to the entry that says it is done.
+    async fn carry_out(
+        &self,
+        kind: RestoreKind,
+        staged: Staged,
+        (result, mut packs): (BlobId, Vec<PackId>),
+        plan: Plan,
+        times: HashMap<RelPath, i64>,
+        progress: &Arc<Progress>,
+    ) -> Result<Done, WorkspaceError> {
+        let mut log = self.log(&self.run()).await?;
+        // The backup will be the next entry. Until the log has it, nothing has changed.
+        let seq = log.head().seq.next();
+        let tag = self.tag(seq);
+        self.mark(seq)?;
+        // A disk that is full is noticed while nothing has changed.
+        let (inner, reader) = (Arc::clone(&self.0), self.reader());
+        let (changes, fresh, staging_tag) = (plan.changes.clone(), plan.fresh.clone(), tag.clone());
+        let progress = Arc::clone(progress);
+        let filled =
+            blocking(move || Staging::create(&inner, &staging_tag)?.fill(&changes, &fresh, &times, &reader, &progress))
+                .await;
+        if let Err(error) = filled {
+            self.unmark()?;
+            return Err(error);
+        }
+        let role = Role::Backup { result, restore: kind.clone() };
+        let moment = NewMoment::new(Record::new(CheckpointKind::Auto, role, ""));
+        let before = Snapshot::new(&staged.scanned);
+        packs.extend(&staged.packs);
+        let (backup, _) = self.commit(&mut log, &moment, before, packs, Some(staged.era)).await?;
+        let recent = staged.scanned.recent.clone();
+        let cache = self.held_cache(staged, &log).await?;
+        let result = Some(result);
+        let begun = Begun { kind, backup, before, result, changes: plan.changes, tag, cache, recent };
+        let done = self.finish(&mut log, begun).await?;
+        log.close().await?;
+        Ok(done)
+    }
+
+    /// From the first changed file on.
+    pub(super) async fn finish(&self, log: &mut RunLog, begun: Begun) -> Result<Done, WorkspaceError> {
+        let Begun { kind, backup, before, result, changes, tag, cache, recent } = begun;
+        let (inner, hashing) = (Arc::clone(&self.0), self.store().hashing().clone());
+        let planned = changes.len();
+        let counts = Counts::of(&changes);
+        let touched = touched(changes.iter().map(|change| &change.path).chain(&recent));
+        let applied: Applied = blocking(move || {
+            let staging = Staging::reopen(&inner, &tag)?;
+            let applied = staging.apply(&changes, &hashing)?;
+            // What was taken out is what the backup has. Ahead of the sync: afterwards it would have been written out
+            // for nothing.
+            staging.remove()?;
+            staging.sync()?;
+            Ok(applied)
+        })
+        .await?;
+        let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
+        let record = Record::new(CheckpointKind::Auto, role, "");
+        let moment = NewMoment { kind: EntryKind::FilesRestored, ..NewMoment::new(record) };
+        let entry = match result.filter(|_| applied.failed.is_empty()) {
+            Some(result) => {
+                let again = match (cache, touched) {
+                    (Some(cache), Some(touched)) => Some(self.stage_again(cache, touched).await?),
+                    _ => None,
+                };
+                // If another process has changed something meanwhile, that isn't the restore's.
+                let again = again.filter(|again| again.scanned.tree == result);
+                self.close_restore(log, &moment, counts.after(before, result), again).await?
+            }
+            // What is there is neither the old nor the new: look.
+            None => self.close_as_found(log, &moment).await?,
+        };
+        self.unmark()?;
+        if !applied.failed.is_empty() {
+            return Err(WorkspaceError::Incomplete { failed: applied.failed, planned });
+        }
+        Ok(Done { entry, backup, applied: applied.changed })
+    }
+
+    /// Appends the entry that says that it is done. If the files were looked at `again`, the cache knows them from
+    /// now on, and the next snapshot need not read what the restore wrote.
+    async fn close_restore(
+        &self,
+        log: &mut RunLog,
+        moment: &NewMoment,
+        after: Snapshot,
+        again: Option<Staged>,
+    ) -> Result<CheckpointRef, WorkspaceError> {
+        if let Some(again) = again {
+            let (snapshot, packs) = (Snapshot::new(&again.scanned), again.packs.clone());
+            match self.commit(log, moment, snapshot, packs, Some(again.era)).await {
+                Ok((entry, _)) => {
+                    self.remember(again, log).await;
+                    return Ok(entry);
+                }
+                // Times that it shares with older snapshots may be gone; it does without.
+                Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.commit(log, moment, after, Vec::new(), None).await?.0)
+    }
+
+    /// Appends the entry that says that it is done, with the files as they are. Nothing else has brought that tree
+    /// into the store, so what was staged for it is committed with it.
+    async fn close_as_found(&self, log: &mut RunLog, moment: &NewMoment) -> Result<CheckpointRef, WorkspaceError> {
+        let mut attempts = 0;
+        loop {
+            let staged = self.stage(&HashSet::new(), &Arc::default()).await?;
+            let (snapshot, packs) = (Snapshot::new(&staged.scanned), staged.packs.clone());
+            match self.commit(log, moment, snapshot, packs, Some(staged.era)).await {
+                // What it shares may be gone: it is looked for again.
+                Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. }))
+                    if attempts < ATTEMPTS =>
+                {
+                    attempts += 1;
+                }
+                done => {
+                    let (entry, _) = done?;
+                    self.remember(staged, log).await;
+                    return Ok(entry);
+                }
+            }
+        }
+    }
+
+    /// What the staging folder of a restore is named by: the number of its backup, and the store, since another one
+    /// may have the same number for the same folder.
+    pub(super) fn tag(&self, backup: Seq) -> String {
+        let store = u32::from_le_bytes(self.0.binding.store[..4].try_into().expect("four bytes"));
+        format!("{backup}-{store:08x}")
+    }
+
+    /// Writes down, durably, that a restore is under way, whose backup is that entry of the folder's log.
+    fn mark(&self, backup: Seq) -> Result<(), WorkspaceError> {
+        let path = self.mark_path();
+        let beside = path.with_extension("new");
+        let write = || {
+            let mut file = std::fs::File::create(&beside)?;
+            write!(file, "restoring {backup}")?;
+            file.sync_all()?;
+            std::fs::rename(&beside, &path)?;
+            std::fs::File::open(&self.0.options.state)?.sync_all()
+        };
+        write().map_err(|error| WorkspaceError::file("write", &path, error))
+    }
+
+    pub(super) fn unmark(&self) -> Result<(), WorkspaceError> {
+        match std::fs::remove_file(self.mark_path()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(WorkspaceError::file("remove", self.mark_path(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a plan adds to the sums of a snapshot.
+#[derive(Default)]
+struct Counts {
+    files: i64,
+    bytes: i64,
+}
+
+impl Counts {
+    fn of(changes: &[PlannedChange]) -> Self {
+        let count = |entry: &Option<Entry>| match entry {
+            Some(Entry::File { size, .. }) => (1, size.cast_signed()),
+            Some(Entry::Link { .. }) => (1, 0),
+            _ => (0, 0),
+        };
+        changes.iter().fold(Self::default(), |sum, change| {
+            let (then, now) = (count(&change.then), count(&change.now));
+            Self { files: sum.files + then.0 - now.0, bytes: sum.bytes + then.1 - now.1 }
+        })
+    }
+
+    fn after(&self, before: Snapshot, tree: BlobId) -> Snapshot {
+        let files = before.files.saturating_add_signed(self.files);
+        Snapshot { tree, times: None, files, bytes: before.bytes.saturating_add_signed(self.bytes), ..before }
+    }
+}
+
+/// A restore whose contents wait and whose backup is in the log.
+pub(super) struct Begun {
+    pub(super) kind: RestoreKind,
+    pub(super) backup: CheckpointRef,
+    pub(super) before: Snapshot,
+    /// The tree that it leads to, which the store has; `None` if only a look tells.
+    pub(super) result: Option<BlobId>,
+    pub(super) changes: Vec<PlannedChange>,
+    pub(super) tag: String,
+    /// What was found before it, as a cache.
+    pub(super) cache: Option<Arc<Cache>>,
+    /// And what of that may have changed again unseen.
+    pub(super) recent: Vec<RelPath>,
+}
+
+/// These paths and the folders above them; `None` if there are rules among them that decide about other paths.
+fn touched<'a>(paths: impl IntoIterator<Item = &'a RelPath>) -> Option<HashSet<RelPath>> {
+    let mut touched = HashSet::new();
+    for path in paths {
+        if is_rules(path) {
+            return None;
+        }
+        let mut path = Some(path.clone());
+        while let Some(here) = path {
+            path = here.split().map(|(above, _)| above);
+            if !touched.insert(here) {
+                break;
+            }
+        }
+    }
+    Some(touched)
+}
+
+pub(super) struct Done {
+    entry: CheckpointRef,
+    backup: CheckpointRef,
+    applied: usize,
+}
+
+/// When a file was modified, as the times beside a tree say.
+fn time_at(nodes: &dyn Nodes, tree: BlobId, times: BlobId, path: &RelPath) -> Result<Option<i64>, WorkspaceError> {
+    let (mut tree, mut times) = (tree, times);
+    let mut names = path.names().peekable();
+    while let Some(name) = names.next() {
+        let (leaves, beside) = match (parse_leaves(&nodes.node(tree)?)?, nodes.node(times)?) {
+            (Parsed::Entries(leaves), beside) => (leaves, beside),
+            (Parsed::Branch(children), beside) => {
+                let ParsedTimes::Branch(beside) = parse_times(&beside, &[])? else { return Ok(None) };
+                let mut found = None;
+                for ((child, _), times) in children.into_iter().zip(beside) {
+                    let Parsed::Entries(leaves) = parse_leaves(&nodes.node(child)?)? else { continue };
+                    if leaves.iter().any(|leaf| leaf.name == name) {
+                        found = Some((leaves, nodes.node(times)?));
+                        break;
+                    }
+                }
+                let Some(found) = found else { return Ok(None) };
+                found
+            }
+        };
+        let Some(at) = leaves.iter().position(|leaf| leaf.name == name) else { return Ok(None) };
+        let ParsedTimes::Times(all) = parse_times(&beside, &leaves)? else { return Ok(None) };
+        match (&leaves[at].entry, all[at], names.peek()) {
+            (_, TimedEntry::Modified(at), None) => return Ok(Some(at)),
+            (Entry::Folder { node, .. }, TimedEntry::Folder(beside), Some(_)) => (tree, times) = (*node, beside),
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}
