@@ -54,8 +54,8 @@ pub enum WorkspaceError {
         reason: &'static str,
     },
 
-    /// A snapshot that can't be read.
-    #[error("a snapshot is damaged: {detail}")]
+    /// A snapshot that is damaged, or has what no snapshot may have. Nothing was written.
+    #[error("a snapshot can't be used: {detail}")]
     Snapshot {
         /// How it shows.
         detail: TreeError,

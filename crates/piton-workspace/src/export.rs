@@ -16,7 +16,7 @@ use piton_log::ContentReader;
 
 use crate::content::{self, Piece, pieces};
 use crate::restore::Named;
-use crate::tree::{Content, StoredNodes, walk};
+use crate::tree::{Content, PERMISSIONS, StoredNodes, walk};
 use crate::workspace::blocking;
 use crate::{Entry, Progress, Reason, RelPath, Side, Snapshot, Workspace, WorkspaceError, system};
 
@@ -131,7 +131,7 @@ impl Export {
                     if !cloned {
                         self.fill(&file, &place, *content, *size)?;
                     }
-                    file.set_permissions(fs::Permissions::from_mode((*mode).into())).map_err(fail)?;
+                    file.set_permissions(fs::Permissions::from_mode((mode & PERMISSIONS).into())).map_err(fail)?;
                     done.files += 1;
                     done.cloned += usize::from(cloned);
                 }
@@ -144,7 +144,7 @@ impl Export {
         }
         // From the innermost, since some may forbid to write in them.
         for (place, mode) in modes.into_iter().rev() {
-            fs::set_permissions(&place, fs::Permissions::from_mode(mode.into()))
+            fs::set_permissions(&place, fs::Permissions::from_mode((mode & PERMISSIONS).into()))
                 .map_err(|error| WorkspaceError::file("write", &place, error))?;
         }
         File::open(&self.beside).and_then(|folder| Ok(rustix::fs::syncfs(folder)?)).map_err(fail)?;

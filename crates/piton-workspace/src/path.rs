@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::TreeError;
+use crate::tree::Reason;
 
 /// The longest name that a file system takes.
 const MAX_NAME: usize = 255;
@@ -20,6 +21,25 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), TreeError> {
         _ => Ok(()),
     }
 }
+
+/// Why a file or folder of this name is never captured and never restored: it is git's own, Piton's store, or what a
+/// restore leaves, or a file system that folds names would take it for one of those. As git does it: in any case, with
+/// characters that HFS+ passes over, the short names, dots, spaces and streams of NTFS, and its other separator.
+pub(crate) fn reserved(name: &[u8]) -> Option<Reason> {
+    let text = String::from_utf8_lossy(name);
+    let passed_over = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    text.split('\\').find_map(|part| {
+        let part: String = part.chars().filter(|c| !passed_over(c)).collect::<String>().to_ascii_lowercase();
+        match part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']) {
+            ".git" | "git~1" => Some(Reason::Git),
+            ".piton" | "piton~1" => Some(Reason::Store),
+            other => other.starts_with(TEMPORARY).then_some(Reason::Temporary),
+        }
+    })
+}
+
+/// What a restore writes beside the files that it replaces begins with this.
+pub(crate) const TEMPORARY: &str = ".piton-tmp-";
 
 /// A path below the root of a workspace; empty for the root itself.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
@@ -127,6 +147,24 @@ mod tests {
         for right in ["", "a", "a/b", ".env", "...", "\u{fc}", &"x".repeat(255)] {
             assert!(RelPath::new(right.as_bytes()).is_ok(), "{right:?}");
         }
+    }
+
+    /// What a file system may fold into a name that is ours or git's is that name; what only looks like it isn't.
+    #[test]
+    fn names_that_are_reserved_are_known_in_every_form() {
+        let git = [".git", ".GIT", ".Git", ".g\u{200c}it", "\u{feff}.git", ".git.", ".git ..", "git~1", "GIT~1"];
+        let more = [".git::$INDEX_ALLOCATION", "a\\.git", ".git\\hooks\\pre-commit"];
+        for name in git.into_iter().chain(more) {
+            assert_eq!(reserved(name.as_bytes()), Some(Reason::Git), "{name:?}");
+        }
+        assert_eq!(reserved(b".Piton"), Some(Reason::Store));
+        assert_eq!(reserved(b".piton-TMP-7"), Some(Reason::Temporary));
+        for fine in
+            [".gitignore", ".github", "git", ".pitonignore", ".piton-", "a.git", ".git2", "x:.git", "...", "\u{fc}"]
+        {
+            assert_eq!(reserved(fine.as_bytes()), None, "{fine:?}");
+        }
+        assert_eq!(reserved(b"\xff.git"), None);
     }
 
     #[test]

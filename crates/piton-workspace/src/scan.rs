@@ -19,11 +19,12 @@ use rustix::io::Errno;
 
 use crate::cache::{Cache, CacheWriter, CachedFolder, FileStat, Known, TooMany, Totals, is_file};
 use crate::content::{self, Sink, Unread};
+use crate::path::reserved;
 use crate::rules::{GITIGNORE, OuterRules, PITONIGNORE, Rules, Verdict};
 use crate::secrets::Watch;
 use crate::system::{self, Stat};
 use crate::threads::Threads;
-use crate::tree::{Content, Entry, FolderWriter, MAX_DEPTH, Reason, TimedEntry};
+use crate::tree::{Content, Entry, FolderWriter, MAX_DEPTH, PERMISSIONS, Reason, TimedEntry};
 use crate::{RelPath, WorkspaceError};
 
 /// Ignored files up to this size are captured all the same: `.env` and its like.
@@ -46,9 +47,6 @@ const SMALL_FOLDER: u64 = 16;
 const MUCH: usize = 32;
 /// So many folders in each other have room on the stack of any thread.
 const SHALLOW: usize = 64;
-
-/// What a restore writes beside the files that it replaces.
-pub(crate) const TEMPORARY: &[u8] = b".piton-tmp-";
 
 /// What to look at.
 pub(crate) struct Scanner<'a> {
@@ -232,8 +230,8 @@ impl Walk<'_> {
 
     fn mode(&self, scan: &FolderScan) -> u16 {
         match scan {
-            FolderScan::New(new) => new.stat.mode,
-            FolderScan::Same { number } => self.cache().folder(*number).mode,
+            FolderScan::New(new) => new.stat.mode & PERMISSIONS,
+            FolderScan::Same { number } => self.cache().folder(*number).mode & PERMISSIONS,
         }
     }
 
@@ -484,11 +482,8 @@ impl Walk<'_> {
             Err(_) => return excluded(Reason::Unreadable),
         };
         let path = spot.path.join(name);
-        if name == b".git" {
-            return excluded(Reason::Git);
-        }
-        if name.starts_with(TEMPORARY) {
-            return excluded(Reason::Temporary);
+        if let Some(reason) = reserved(name) {
+            return excluded(reason);
         }
         if self.scanner.own.iter().any(|own| belongs(own, &path)) {
             return excluded(Reason::Store);

@@ -29,9 +29,10 @@ use rustix::io::Errno;
 
 use super::plan::PlannedChange;
 use crate::content::{self, Piece, Sink, pieces};
-use crate::scan::{Progress, TEMPORARY};
+use crate::path::TEMPORARY;
+use crate::scan::Progress;
 use crate::system::{self, name};
-use crate::tree::{Content, Entry};
+use crate::tree::{Content, Entry, PERMISSIONS};
 use crate::workspace::Inner;
 use crate::{RelPath, WorkspaceError};
 
@@ -57,7 +58,7 @@ pub(crate) struct Applied {
 
 /// The name of the staging folder of the restore with this number.
 pub(crate) fn staging_name(tag: &str) -> Vec<u8> {
-    [TEMPORARY, tag.as_bytes()].concat()
+    [TEMPORARY, tag].concat().into_bytes()
 }
 
 impl<'a> Staging<'a> {
@@ -198,7 +199,7 @@ impl<'a> Staging<'a> {
     ) -> Result<(), WorkspaceError> {
         let Some(Entry::File { mode, .. }) = change.then else { return Ok(()) };
         let fail = |error: Errno| self.fail(&change.path, error.into());
-        rustix::fs::fchmod(file, Mode::from_raw_mode(mode.into())).map_err(fail)?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode((mode & PERMISSIONS).into())).map_err(fail)?;
         if let Some(at) = times.get(&change.path) {
             let at = Timespec { tv_sec: at.div_euclid(1_000_000_000), tv_nsec: at.rem_euclid(1_000_000_000) };
             rustix::fs::futimens(file, &Timestamps { last_access: at, last_modification: at }).map_err(fail)?;
@@ -307,7 +308,7 @@ fn remove_leftovers(inner: &Inner, tag: &str) -> Result<(), WorkspaceError> {
     let fail = |error| WorkspaceError::file("read", &inner.root, error);
     let store = tag.rsplit('-').next().unwrap_or(tag).as_bytes();
     for entry in system::names(&inner.folder).map_err(fail)? {
-        let of_store = entry.strip_prefix(TEMPORARY).and_then(|rest| rest.strip_suffix(store));
+        let of_store = entry.strip_prefix(TEMPORARY.as_bytes()).and_then(|rest| rest.strip_suffix(store));
         if of_store.is_some_and(|number| number.ends_with(b"-")) {
             remove_staging(inner, &entry)?;
         }
@@ -536,7 +537,7 @@ impl Work<'_> {
         };
         match &change.then {
             Some(Entry::File { mode, .. }) if is_mode_only(change) => {
-                let mode = Mode::from_raw_mode((*mode).into());
+                let mode = Mode::from_raw_mode((mode & PERMISSIONS).into());
                 let (parent, entry) = self.parent(&change.path)?;
                 let file = system::open_file(parent, entry)?;
                 return Ok(rustix::fs::fchmod(file, mode)?);
@@ -580,6 +581,7 @@ impl Work<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (parent, entry) = self.parent(path)?;
         let stat = system::stat(parent, entry)?;
+        let mode = (stat.mode & !PERMISSIONS) | (mode & PERMISSIONS);
         if stat.kind != rustix::fs::FileType::Directory || stat.mode == mode {
             return Ok(());
         }

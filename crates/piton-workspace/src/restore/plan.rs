@@ -14,7 +14,7 @@ use piton_types::BlobId;
 
 use super::renames::{Renamed, renames};
 use super::{Ask, Conflict, ConflictResolution, ContestedText, Resolver, Selection};
-use crate::tree::{Content, Entry, Nodes, diff, entry_at, folder};
+use crate::tree::{Content, Entry, Nodes, PERMISSIONS, diff, entry_at, folder};
 use crate::{RelPath, WorkspaceError, content};
 
 /// The largest text that is merged.
@@ -318,7 +318,14 @@ impl Replay<'_> {
         Ok(true)
     }
 
-    fn add(&self, plan: &mut Plan, change: PlannedChange) {
+    fn add(&self, plan: &mut Plan, mut change: PlannedChange) {
+        if alike(&change.now, &change.then) {
+            return;
+        }
+        // Setuid and its like never come from a snapshot.
+        if let Some(Entry::File { mode, .. }) = &mut change.then {
+            *mode &= PERMISSIONS;
+        }
         match (&change.now, &change.then) {
             (now, then) if alike(now, then) => {}
             (_, Some(Entry::Excluded(reason))) => {
@@ -368,7 +375,7 @@ impl Replay<'_> {
                 match (free, &conflict.checkpoint) {
                     (Some(path), Some(Entry::File { .. } | Entry::Link { .. })) => {
                         let then = conflict.checkpoint.clone();
-                        plan.changes.push(PlannedChange { path, now: None, then, merged: false, resolved: false });
+                        self.add(plan, PlannedChange { path, now: None, then, merged: false, resolved: false });
                         plan.left.push((conflict.path, conflict.reason));
                     }
                     (None, _) => {

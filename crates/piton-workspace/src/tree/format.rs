@@ -8,7 +8,7 @@ use piton_types::BlobId;
 
 use super::{Content, Entry, Reason};
 use crate::TreeError;
-use crate::path::check_name;
+use crate::path::{check_name, reserved};
 use crate::wire::{Wire, put_bytes, put_signed, put_varint};
 
 /// First byte of a leaf: entries.
@@ -191,7 +191,11 @@ pub(crate) fn parse_leaves(node: &[u8]) -> Result<Parsed, TreeError> {
                 if leaves.last().is_some_and(|before| before.name[..] >= *name) {
                     return Err(TreeError("names are out of order"));
                 }
-                leaves.push(Leaf { name: name.to_vec(), entry: read_entry(&mut wire)? });
+                let entry = read_entry(&mut wire)?;
+                if !matches!(entry, Entry::Excluded(_)) && reserved(name).is_some() {
+                    return Err(TreeError("a name is git's or Piton's own, which no snapshot may have"));
+                }
+                leaves.push(Leaf { name: name.to_vec(), entry });
             }
             wire.end()?;
             Ok(Parsed::Entries(leaves))

@@ -18,12 +18,16 @@ pub(crate) use nodes::{KeptNodes, Nodes, Overlay, StoredNodes, entry_at, folder,
 use piton_types::BlobId;
 use serde::{Deserialize, Serialize};
 
+/// The bits of a mode that are restored. Setuid, setgid and sticky aren't: of a file they are seen and not put back, of a
+/// folder they stay as they are.
+pub(crate) const PERMISSIONS: u16 = 0o777;
+
 /// What a snapshot says of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// A regular file.
     File {
-        /// Its permissions, twelve bits.
+        /// Its mode, twelve bits.
         mode: u16,
         /// Its size.
         size: u64,
@@ -37,7 +41,7 @@ pub enum Entry {
     },
     /// A folder.
     Folder {
-        /// Its permissions, twelve bits.
+        /// Its permissions, nine bits.
         mode: u16,
         /// Its node.
         node: BlobId,

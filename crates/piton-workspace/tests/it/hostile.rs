@@ -7,7 +7,7 @@ use piton_testing::scratch::tiny_tmpfs;
 use piton_types::{BlobId, CheckpointRef, EntryKind, PartName, Timestamp, Value};
 use piton_workspace::{Goal, RestoreOptions, WorkspaceError, WorkspaceOptions};
 
-use crate::world::{World, look};
+use crate::world::{Plain, World, look};
 
 /// Commits a snapshot whose tree is `node`, as an attacker who can write the store would.
 async fn forge(world: &World, node: Vec<u8>) -> CheckpointRef {
@@ -44,11 +44,16 @@ async fn forge(world: &World, node: Vec<u8>) -> CheckpointRef {
 
 /// A leaf with entries of these names, each a file with the content `owned`.
 fn leaf(world: &World, names: &[&[u8]]) -> Vec<u8> {
+    leaf_with(world, names, 0o644)
+}
+
+fn leaf_with(world: &World, names: &[&[u8]], mode: u16) -> Vec<u8> {
     let mut node = vec![1, u8::try_from(names.len()).unwrap()];
+    let [low, high] = [mode & 0x7f | 0x80, mode >> 7].map(|part| u8::try_from(part).unwrap());
     for name in names {
         node.push(u8::try_from(name.len()).unwrap());
         node.extend_from_slice(name);
-        node.extend_from_slice(&[1, 0xa4, 0x03, 5]);
+        node.extend_from_slice(&[1, low, high, 5]);
         node.extend_from_slice(world.store.hashing().blob(b"owned").as_bytes());
     }
     node
@@ -67,6 +72,12 @@ async fn names_that_lead_out_are_refused_and_nothing_is_written() {
         &[b"a\0b"],
         &[b"same", b"same"],
         &[b"b", b"a"],
+        &[b".git"],
+        &[b".GIT"],
+        &[b".g\xe2\x80\x8cit"],
+        &[b"git~1"],
+        &[b".piton"],
+        &[b".piton-tmp-7"],
     ] {
         let world = World::new();
         std::fs::write(world.scratch.join("canary"), "alive").unwrap();
@@ -82,6 +93,64 @@ async fn names_that_lead_out_are_refused_and_nothing_is_written() {
     let checkpoint = forge(&world, leaf(&world, &[b"fine"])).await;
     world.restore(&checkpoint).await.unwrap();
     assert_eq!(world.read("fine"), "owned");
+}
+
+/// A name that is git's or Piton's own is refused below the root too, and in what a snapshot is exported into; a file of the
+/// folder that has such a name is named and not captured.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_comes_into_a_repository_from_a_snapshot() {
+    let world = World::new();
+    // The leaf that lies below is put into the store like a file.
+    let below = leaf(&world, &[b".git"]);
+    world.write("leaf", &below);
+    let mut node = vec![1, 1, 3, b's', b'u', b'b', 4, 0xed, 0x03];
+    node.extend_from_slice(world.store.hashing().blob(&below).as_bytes());
+    let checkpoint = forge(&world, node).await;
+    let before = look(&world.root());
+    let refused = world.restore(&checkpoint).await.map(|_| ());
+    assert!(matches!(refused, Err(WorkspaceError::Snapshot { .. })), "{refused:?}");
+    assert_eq!(look(&world.root()), before);
+    let log = RunLog::open(Arc::clone(&world.store), &checkpoint.run).await.unwrap();
+    let snapshot = piton_workspace::Workspace::snapshot_of(&log, checkpoint.seq).await.unwrap().unwrap();
+    let into = world.scratch.join("exported");
+    let refused = world.workspace().export(snapshot, &into, false).await;
+    assert!(matches!(refused, Err(WorkspaceError::Snapshot { .. })), "{refused:?}");
+    assert!(!into.exists());
+
+    world.write("sub/.Git/config", "mine");
+    world.write("sub/.gitignore", "nothing");
+    let saved = world.save("").await;
+    world.write("sub/.Git/config", "changed");
+    world.remove("sub/.gitignore");
+    world.restore(&saved.checkpoint).await.unwrap();
+    assert_eq!((world.read("sub/.Git/config"), world.read("sub/.gitignore")), ("changed".into(), "nothing".into()));
+}
+
+/// A file that comes from a snapshot never runs as its owner: setuid, setgid and sticky are left out, whatever the snapshot
+/// says; of a folder they stay as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn setuid_is_not_restored() {
+    let world = World::new();
+    let forged = forge(&world, leaf_with(&world, &[b"fine"], 0o6755)).await;
+    world.restore(&forged).await.unwrap();
+    assert_eq!(look(&world.root())[std::path::Path::new("fine")], Plain::File(b"owned".into(), 0o755));
+
+    let world = World::new();
+    world.write("folder/tool", "tool");
+    world.mode("folder/tool", 0o4755);
+    world.mode("folder", 0o2755);
+    let start = world.save("").await;
+    world.write("folder/tool", "other");
+    world.mode("folder", 0o2700);
+    world.restore(&start.checkpoint).await.unwrap();
+    let tree = look(&world.root());
+    assert_eq!(tree[std::path::Path::new("folder/tool")], Plain::File(b"tool".into(), 0o755));
+    assert_eq!(tree[std::path::Path::new("folder")], Plain::Folder(0o2755));
+    // One that was set since is taken away again.
+    let start = world.save("").await;
+    world.mode("folder/tool", 0o4755);
+    world.restore(&start.checkpoint).await.unwrap();
+    assert_eq!(look(&world.root()), tree);
 }
 
 #[tokio::test(flavor = "multi_thread")]
