@@ -11,6 +11,7 @@ pub mod cases;
 pub mod documents;
 pub mod failure;
 pub mod files;
+pub mod hooks;
 pub mod place;
 pub mod plan;
 pub mod references;

@@ -13,7 +13,6 @@ use piton_store::Bytes;
 use piton_types::{BlobId, CheckpointRecord, CheckpointRef, Trigger};
 use tokio::task::JoinHandle;
 
-use crate::danger::{Classifier, Operation, Verdict};
 use crate::triggers::{Action, Occasion, TriggerState, decide, next_due};
 use crate::{Run, RunError, TriggerPolicy};
 
@@ -33,7 +32,6 @@ pub trait Checkpointed: Send + Sync + 'static {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use piton_runtime::danger::Operation;
 /// use piton_runtime::{AgentContext, Autosave, Context, Message, OpenRun, Run, TriggerPolicy};
 /// use piton_store_objects::ObjectStore;
 /// use piton_types::Trigger;
@@ -48,9 +46,9 @@ pub trait Checkpointed: Send + Sync + 'static {
 /// agent.push_message(&Message::user("Tidy up.")).await?;
 /// autosave.changed(&mut agent).await?;
 /// autosave.happened(Trigger::UserInput, "Tidy up.", &mut agent).await?;
-/// // Harmless: nothing is saved for it. Dangerous: it waits until the checkpoint is durable.
-/// assert_eq!(autosave.before(Operation::Shell("ls build"), &mut agent).await?, None);
-/// assert!(autosave.before(Operation::Shell("rm -rf build"), &mut agent).await?.is_some());
+/// // What is dangerous waits until the checkpoint is durable.
+/// let first = autosave.happened(Trigger::BeforeDangerous, "before: rm -rf build", &mut agent).await?;
+/// assert!(first.is_some());
 /// autosave.finish(&mut agent).await?;
 /// # Ok(())
 /// # }
@@ -59,7 +57,6 @@ pub trait Checkpointed: Send + Sync + 'static {
 pub struct Autosave {
     run: Arc<Run>,
     policy: TriggerPolicy,
-    classifier: Classifier,
     state: TriggerState,
     saving: Option<Saving>,
     newest: Option<CheckpointRef>,
@@ -87,17 +84,10 @@ impl std::fmt::Debug for Copy {
 }
 
 impl Autosave {
-    /// Watches over a run, with the default list of dangerous operations.
+    /// Watches over a run.
     pub fn new(run: Arc<Run>, policy: TriggerPolicy) -> Self {
         let state = TriggerState::beginning(run.clock().monotonic());
-        Self { run, policy, classifier: Classifier::default(), state, saving: None, newest: None, about: String::new() }
-    }
-
-    /// With another list of dangerous operations.
-    #[must_use]
-    pub fn with_classifier(mut self, classifier: Classifier) -> Self {
-        self.classifier = classifier;
-        self
+        Self { run, policy, state, saving: None, newest: None, about: String::new() }
     }
 
     /// The newest checkpoint that is known to be durable.
@@ -131,22 +121,6 @@ impl Autosave {
             about.clone_into(&mut self.about);
         }
         self.tell(Occasion::Happened(trigger), content).await
-    }
-
-    /// An operation is about to start. If it is dangerous or talks to the outside, and the policy says so, this
-    /// returns the checkpoint that is durable before it.
-    pub async fn before(
-        &mut self,
-        operation: Operation<'_>,
-        content: &mut dyn Checkpointed,
-    ) -> Result<Option<CheckpointRef>, RunError> {
-        let verdict = self.classifier.classify(operation);
-        let Some(trigger) = verdict.trigger() else { return Ok(None) };
-        let about = match verdict {
-            Verdict::Dangerous(danger) => format!("before: {danger}"),
-            Verdict::Harmless | Verdict::External => "before a call to the outside".to_owned(),
-        };
-        self.happened(trigger, &about, content).await
     }
 
     /// Time passed.

@@ -26,7 +26,6 @@ mod autosave;
 mod child;
 mod context;
 mod core;
-pub mod danger;
 mod deadline;
 mod difference;
 mod drive;

@@ -126,7 +126,7 @@ pub mod store {
 
 /// An agent's own loop: a conversation with a budget, and checkpoints that make themselves.
 pub mod agent {
-    pub use piton_runtime::danger::{self, Operation};
+    pub use piton_agents::danger::{self, Operation};
     pub use piton_runtime::{
         AgentContext, AgentError, Autosave, Budget, Message, Paid, Summariser, TriggerPolicy, TrimPolicy, notify,
     };

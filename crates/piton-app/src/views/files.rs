@@ -413,7 +413,7 @@ pub struct HooksView {
     /// `yes`, `no` or `partly`.
     pub installed: &'static str,
     /// The events that have one.
-    pub events: Vec<String>,
+    pub events: Vec<&'static str>,
     /// What they run.
     pub commands: Vec<String>,
 }

@@ -53,17 +53,16 @@ pub(crate) enum HookAction {
 }
 
 /// An agent whose hooks are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Agent {
     /// Claude Code
     ClaudeCode,
 }
 
-impl Agent {
-    /// As it is written.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::ClaudeCode => "claude-code",
+impl From<Agent> for piton_agents::Agent {
+    fn from(agent: Agent) -> Self {
+        match agent {
+            Agent::ClaudeCode => Self::ClaudeCode,
         }
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_log::RunLog;
-use piton_runtime::danger::{Classifier, DangerSettings, Operation};
 use piton_runtime::{AgentContext, Autosave, Message, Run, RunError, TriggerPolicy};
 use piton_store::{Span, Store};
 use piton_testing::{CrashStore, Fault, ManualClock, SeededRandom};
-use piton_types::{CheckpointKind, CheckpointRecord, EntryKind, Timestamp, Trigger, from_value};
+use piton_types::{CheckpointRecord, EntryKind, Timestamp, Trigger, from_value};
 
 use crate::support::{memory, open, process, run_id};
 
@@ -65,51 +64,6 @@ async fn what_is_pending_becomes_one_checkpoint_named_by_the_most_urgent() {
     let abouts: Vec<_> = records(&store).await.into_iter().map(|record| record.description).collect();
     assert_eq!(abouts, ["step one", "the user"]);
     assert_eq!(texts(&store).await, ["one", "two"]);
-}
-
-/// C2: what is dangerous waits until everything so far is durable; what isn't waits for nothing.
-#[tokio::test]
-async fn a_dangerous_operation_comes_after_a_durable_checkpoint() {
-    let store = memory();
-    let run = Arc::new(Run::open(&process(&store), open()).await.unwrap());
-    let mut agent = AgentContext::open(&run).await.unwrap();
-    let mut autosave = Autosave::new(run, TriggerPolicy::default());
-    say(&mut agent, "tidy up").await;
-    autosave.happened(Trigger::UserInput, "tidy up", &mut agent).await.unwrap();
-    say(&mut agent, "I will remove build/").await;
-    assert_eq!(autosave.before(Operation::Shell("ls build"), &mut agent).await.unwrap(), None);
-    let checkpoint = autosave.before(Operation::Shell("rm -rf build"), &mut agent).await.unwrap();
-    let checkpoint = checkpoint.unwrap();
-    assert_eq!(autosave.newest(), Some(&checkpoint));
-    assert_eq!(triggers(&store).await, [Trigger::UserInput, Trigger::BeforeDangerous]);
-    let record = records(&store).await.pop().unwrap();
-    assert_eq!((record.kind, record.description.as_str()), (CheckpointKind::PreTool, "before: run rm"));
-    assert_eq!(texts(&store).await, ["tidy up", "I will remove build/"]);
-
-    // What is dangerous here, others may call harmless, and the other way round.
-    let store = memory();
-    let run = Arc::new(Run::open(&process(&store), open()).await.unwrap());
-    let mut agent = AgentContext::open(&run).await.unwrap();
-    let settings = DangerSettings {
-        harmless_programs: vec!["rm".to_owned()],
-        dangerous_programs: vec!["ls".to_owned()],
-        ..DangerSettings::default()
-    };
-    let mut odd = Autosave::new(run, TriggerPolicy::default()).with_classifier(Classifier::new(settings));
-    assert_eq!(odd.before(Operation::Shell("rm -rf build"), &mut agent).await.unwrap(), None);
-    assert!(odd.before(Operation::Shell("ls build"), &mut agent).await.unwrap().is_some());
-    assert_eq!(triggers(&store).await, [Trigger::BeforeDangerous]);
-
-    let out = Operation::Http { method: "GET", url: "http://example.org" };
-    let store = memory();
-    let run = Arc::new(Run::open(&process(&store), open()).await.unwrap());
-    let mut agent = AgentContext::open(&run).await.unwrap();
-    let mut quiet = Autosave::new(run, TriggerPolicy::by_hand_only());
-    assert_eq!(quiet.before(out, &mut agent).await.unwrap(), None);
-    assert_eq!(quiet.before(Operation::Delete("a"), &mut agent).await.unwrap(), None);
-    quiet.happened(Trigger::Manual, "now", &mut agent).await.unwrap();
-    quiet.finish(&mut agent).await.unwrap();
-    assert_eq!(triggers(&store).await, [Trigger::Manual]);
 }
 
 /// C2, promise 14: the timer counts on a clock that doesn't jump.
@@ -176,7 +130,9 @@ async fn editing_while_a_copy_is_saved_loses_nothing() {
             said.push(text);
             autosave.changed(&mut agent).await.unwrap();
             match random.below(8) {
-                0 => drop(autosave.before(Operation::Delete("x"), &mut agent).await.unwrap().unwrap()),
+                0 => drop(
+                    autosave.happened(Trigger::BeforeDangerous, "before: delete x", &mut agent).await.unwrap().unwrap(),
+                ),
                 1..4 => drop(autosave.happened(Trigger::StepCompleted, "", &mut agent).await.unwrap()),
                 4 => tokio::task::yield_now().await,
                 _ => {}
@@ -210,7 +166,7 @@ async fn what_was_acknowledged_survives_a_crash_at_any_call() {
                 agent.push_message(&Message::user(format!("{n}"))).await?;
                 autosave.happened(Trigger::UserInput, "", &mut agent).await?;
                 if n % 2 == 1 {
-                    autosave.before(Operation::Delete("x"), &mut agent).await?;
+                    autosave.happened(Trigger::BeforeDangerous, "before: delete x", &mut agent).await?;
                     acknowledged = Some(n + 1);
                 }
             }

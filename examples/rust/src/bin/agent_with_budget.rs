@@ -9,6 +9,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use piton::agent::danger::Classifier;
 use piton::agent::{AgentContext, AgentError, Autosave, Budget, Message, Operation, Paid, TokenUsage, TriggerPolicy};
 
 /// What one answer may cost at most.
@@ -19,6 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "agent.db".to_owned());
     let run = Arc::new(piton::open(&format!("sqlite:{path}")).await?.run("helper").await?);
     let mut agent = AgentContext::open(&run).await?;
+    let dangers = Classifier::default();
     let mut autosave = Autosave::new(Arc::clone(&run), TriggerPolicy::default());
     if agent.message_count().await? == 0 {
         agent.set_budget(Budget { max_cost: Some(0.05), ..Budget::default() }).await?;
@@ -35,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Ok(command) => {
                 println!("turn {turn}: {command}");
                 // What isn't known to be harmless waits until a checkpoint is durable.
-                let saved = autosave.before(Operation::Shell(&command), &mut agent).await?;
+                let saved = dangers.save_before(Operation::Shell(&command), &mut autosave, &mut agent).await?;
                 println!(
                     "  {}",
                     saved.map_or("harmless".to_owned(), |checkpoint| format!("checkpoint {checkpoint} first"))

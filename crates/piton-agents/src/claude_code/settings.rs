@@ -1,22 +1,23 @@
 //! Claude Code's settings as text: our hooks put in and taken out, and everything else left as it is, to the byte.
 
-use jsonc_parser::cst::{CstArray, CstNode, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstArray, CstNode, CstObject, CstObjectProp, CstRootNode};
 use jsonc_parser::{ParseOptions, json};
 
-/// By these words a command is told to be ours, wherever the program is.
-pub(super) const CALL: &str = "hook call";
+use super::CALL;
+use crate::agent::{Hooks, SettingsError};
+
 /// How long a hook may take, in seconds; the first checkpoint of a large folder takes longest.
 const TIMEOUT: f64 = 120.0;
 
 /// An event that Piton wants to be told of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Event {
-    pub(super) name: &'static str,
+pub(crate) struct Event {
+    pub(crate) name: &'static str,
     /// Whether it has to do with a tool, so that the settings ask which.
     of_tools: bool,
 }
 
-pub(super) const EVENTS: [Event; 6] = [
+pub(crate) const EVENTS: [Event; 6] = [
     Event { name: "UserPromptSubmit", of_tools: false },
     Event { name: "PreToolUse", of_tools: true },
     Event { name: "PostToolUse", of_tools: true },
@@ -25,17 +26,8 @@ pub(super) const EVENTS: [Event; 6] = [
     Event { name: "SessionEnd", of_tools: false },
 ];
 
-/// What settings have of ours.
-#[derive(Debug, Default)]
-pub(super) struct Hooks {
-    /// The events.
-    pub(super) events: Vec<&'static str>,
-    /// The commands, each once.
-    pub(super) commands: Vec<String>,
-}
-
 /// What is there.
-pub(super) fn found(text: &str) -> Result<Hooks, String> {
+pub(crate) fn found(text: &str) -> Result<Hooks, SettingsError> {
     let (_, settings) = parse(text)?;
     let mut found = Hooks::default();
     let Some(hooks) = settings.object_value("hooks") else { return Ok(found) };
@@ -54,12 +46,13 @@ pub(super) fn found(text: &str) -> Result<Hooks, String> {
 }
 
 /// The settings with our hooks, each once.
-pub(super) fn installed(text: &str, command: &str) -> Result<String, String> {
+pub(crate) fn installed(text: &str, command: &str) -> Result<String, SettingsError> {
     let (root, settings) = parse(text)?;
-    let hooks = settings.object_value_or_create("hooks").ok_or("`hooks` is no object")?;
+    let hooks =
+        settings.object_value_or_create("hooks").ok_or_else(|| SettingsError("`hooks` is no object".to_owned()))?;
     for event in EVENTS {
-        let groups =
-            hooks.array_value_or_create(event.name).ok_or_else(|| format!("`hooks.{}` is no list", event.name))?;
+        let no_list = || SettingsError(format!("`hooks.{}` is no list", event.name));
+        let groups = hooks.array_value_or_create(event.name).ok_or_else(no_list)?;
         let there: Vec<String> = ours(&groups).into_iter().map(|(_, _, text)| text).collect();
         if there == [command] {
             continue;
@@ -77,7 +70,7 @@ pub(super) fn installed(text: &str, command: &str) -> Result<String, String> {
 }
 
 /// The settings without our hooks: `None` if there are none, and an inner `None` if nothing else is left.
-pub(super) fn removed(text: &str) -> Result<Option<Option<String>>, String> {
+pub(crate) fn removed(text: &str) -> Result<Option<Option<String>>, SettingsError> {
     if found(text)?.events.is_empty() {
         return Ok(None);
     }
@@ -86,26 +79,26 @@ pub(super) fn removed(text: &str) -> Result<Option<Option<String>>, String> {
         for event in EVENTS {
             let Some(groups) = hooks.array_value(event.name) else { continue };
             if take_out(&groups) && groups.elements().is_empty() {
-                hooks.get(event.name).into_iter().for_each(jsonc_parser::cst::CstObjectProp::remove);
+                hooks.get(event.name).into_iter().for_each(CstObjectProp::remove);
             }
         }
         if hooks.properties().is_empty() {
-            settings.get("hooks").into_iter().for_each(jsonc_parser::cst::CstObjectProp::remove);
+            settings.get("hooks").into_iter().for_each(CstObjectProp::remove);
         }
     }
     let left = !settings.properties().is_empty();
     Ok(Some(left.then(|| root.to_string())))
 }
 
-fn parse(text: &str) -> Result<(CstRootNode, CstObject), String> {
+fn parse(text: &str) -> Result<(CstRootNode, CstObject), SettingsError> {
     let strict = ParseOptions {
         allow_comments: true,
         allow_loose_object_property_names: false,
         allow_trailing_commas: false,
         ..ParseOptions::default()
     };
-    let root = CstRootNode::parse(text, &strict).map_err(|error| error.to_string())?;
-    let settings = root.object_value_or_create().ok_or("it is no object")?;
+    let root = CstRootNode::parse(text, &strict).map_err(|error| SettingsError(error.to_string()))?;
+    let settings = root.object_value_or_create().ok_or_else(|| SettingsError("it is no object".to_owned()))?;
     Ok((root, settings))
 }
 
@@ -117,7 +110,7 @@ fn ours(groups: &CstArray) -> Vec<(CstObject, CstNode, String)> {
         for hook in hooks {
             let command = hook.as_object().and_then(|hook| hook.get("command")?.value()?.as_string_lit());
             if let Some(Ok(command)) = command.map(|command| command.decoded_value())
-                && command.contains(&format!(" {CALL} claude-code"))
+                && command.contains(CALL)
             {
                 found.push((group.clone(), hook, command));
             }

@@ -25,7 +25,8 @@ mod list;
 use std::fmt;
 use std::sync::Arc;
 
-use piton_types::{Trigger, Value};
+use piton_runtime::{Autosave, Checkpointed, RunError};
+use piton_types::{CheckpointRef, Trigger, Value};
 use serde::{Deserialize, Serialize};
 
 /// Something that an agent is about to do.
@@ -154,7 +155,7 @@ pub struct DangerSettings {
 /// Tells dangerous operations from harmless ones. See the [default list](crate::danger) and its limits.
 ///
 /// ```
-/// use piton_runtime::danger::{Classifier, DangerSettings, Operation};
+/// use piton_agents::danger::{Classifier, DangerSettings, Operation};
 ///
 /// let classifier = Classifier::default();
 /// let is_dangerous = |line| classifier.classify(Operation::Shell(line)).is_dangerous();
@@ -207,6 +208,23 @@ impl Classifier {
                 }
             }
         }
+    }
+
+    /// An operation is about to start. If it is dangerous or talks to the outside, and the policy of `autosave` says
+    /// so, this returns the checkpoint that is durable before it.
+    pub async fn save_before(
+        &self,
+        operation: Operation<'_>,
+        autosave: &mut Autosave,
+        content: &mut dyn Checkpointed,
+    ) -> Result<Option<CheckpointRef>, RunError> {
+        let verdict = self.classify(operation);
+        let Some(trigger) = verdict.trigger() else { return Ok(None) };
+        let about = match verdict {
+            Verdict::Dangerous(danger) => format!("before: {danger}"),
+            Verdict::Harmless | Verdict::External => "before a call to the outside".to_owned(),
+        };
+        autosave.happened(trigger, &about, content).await
     }
 
     fn line(&self, line: &str) -> Verdict {
