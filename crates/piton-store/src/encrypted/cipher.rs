@@ -1,14 +1,17 @@
-//! Sealing bytes: encrypted and authenticated by AEGIS-256X2, and bound to the place they are stored at, so that a
+//! Sealing bytes: encrypted and authenticated by AES-256-GCM, and bound to the place they are stored at, so that a
 //! record which is changed, moved or taken from another store doesn't open.
 //!
-//! Invariant: no two contents are sealed with the same nonce under one key. A nonce has 32 bytes, random or the hash of
+//! Every record has a key of its own: the keyed hash of its nonce and its place. So the counter of GCM begins at zero for
+//! each, and how many records a store may have isn't bounded by GCM's short nonces.
+//!
+//! Invariant: no two contents are sealed with the same nonce for one place. A nonce has 32 bytes, random or the hash of
 //! the content: they don't repeat in any number of records that a store can have.
 
 use std::sync::Arc;
 
-use aegis::aegis256x2::Aegis256X2;
 use bytes::{Bytes, BytesMut};
 use piton_types::{Random, RunId, Seq};
+use ring::aead;
 use zeroize::Zeroizing;
 
 use crate::{Hashing, Section, SegmentInfo, StoreError};
@@ -133,31 +136,41 @@ pub(crate) fn seal(key: &[u8; 32], random: &dyn Random, bound: &[u8], plain: &[u
     seal_with(key, &nonce, bound, &[plain])
 }
 
-/// Form, nonce, ciphertext, tag. The nonce must be one that no other content has under this key.
+/// The key of one record.
+fn record_key(key: &[u8; 32], nonce: &[u8; NONCE], bound: &[u8]) -> aead::LessSafeKey {
+    let key = Zeroizing::new(*blake3::Hasher::new_keyed(key).update(nonce).update(bound).finalize().as_bytes());
+    aead::LessSafeKey::new(aead::UnboundKey::new(&aead::AES_256_GCM, &*key).expect("the key has 32 bytes"))
+}
+
+/// Where the counter of every record begins: no two records have one key.
+fn beginning() -> aead::Nonce {
+    aead::Nonce::assume_unique_for_key([0; aead::NONCE_LEN])
+}
+
+/// Form, nonce, ciphertext, tag. The nonce must be one that no other content has for this key and place.
 pub(super) fn seal_with(key: &[u8; 32], nonce: &[u8; NONCE], bound: &[u8], plain: &[&[u8]]) -> Bytes {
     let length: usize = plain.iter().map(|part| part.len()).sum();
     let mut out = Vec::with_capacity(length + OVERHEAD);
     out.push(FORM);
     out.extend_from_slice(nonce);
     plain.iter().for_each(|part| out.extend_from_slice(part));
-    let tag = Aegis256X2::<TAG>::new(key, nonce).encrypt_in_place(&mut out[1 + NONCE..], bound);
-    out.extend_from_slice(&tag);
+    let sealing = record_key(key, nonce, bound);
+    let tag = sealing.seal_in_place_separate_tag(beginning(), aead::Aad::empty(), &mut out[1 + NONCE..]);
+    out.extend_from_slice(tag.expect("a record is far below the 64 GiB of GCM").as_ref());
     out.into()
 }
 
 /// What was sealed; `None` if it isn't exactly that. It is opened where it is, if no other handle shares the bytes.
 pub(crate) fn open(key: &[u8; 32], bound: &[u8], sealed: Bytes) -> Option<Bytes> {
-    let (head, text) = sealed.split_at_checked(1 + NONCE)?;
+    let (head, _) = sealed.split_at_checked(1 + NONCE)?;
     let (&[FORM], nonce) = head.split_first_chunk()? else { return None };
-    let (_, tag) = text.split_last_chunk::<TAG>()?;
-    let (cipher, tag) = (Aegis256X2::<TAG>::new(key, nonce.try_into().ok()?), *tag);
+    let opening = record_key(key, nonce.try_into().ok()?, bound);
     let mut bytes = match sealed.try_into_mut() {
         Ok(own) => own,
         Err(shared) => BytesMut::from(&shared[..]),
     };
-    let end = bytes.len() - TAG;
-    cipher.decrypt_in_place(&mut bytes[1 + NONCE..end], &tag, bound).ok()?;
-    Some(bytes.freeze().slice(1 + NONCE..end))
+    let length = opening.open_in_place(beginning(), aead::Aad::empty(), &mut bytes[1 + NONCE..]).ok()?.len();
+    Some(bytes.freeze().slice(1 + NONCE..1 + NONCE + length))
 }
 
 impl std::fmt::Debug for Cipher {
