@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use piton_runtime::Context;
 use piton_store_objects::ObjectStore;
-use piton_types::Holder;
 use piton_workspace::{DriftOptions, MergeOptions, RelPath, ReserveMode, Take, Workspace, WorkspaceOptions, merge};
 
 use crate::measure::{Samples, ratio, report};
@@ -189,9 +188,9 @@ pub(crate) async fn lease_worker(dir: &Path) -> anyhow::Result<()> {
     let number = std::env::var("PITON_BENCH_WORKER")?;
     let options = WorkspaceOptions { state: dir.join("state"), ..WorkspaceOptions::default() };
     let work = dir.join("work").canonicalize()?;
-    let workspace = Workspace::open(&Context::system(Arc::new(ObjectStore::in_memory())), &work, options)?;
-    let me = Holder { host: "here".into(), boot: "now".into(), pid: std::process::id(), started: 0 };
-    let book = workspace.reservations(&me, Arc::new(|_| false));
+    let context = Context::system(Arc::new(ObjectStore::in_memory()));
+    let workspace = Workspace::open(&context, &work, options)?;
+    let (me, book) = (context.holder, workspace.reservations(Arc::new(|_| false)));
     let (start, mut count) = (Instant::now(), 0_u32);
     while start.elapsed() < Duration::from_secs(5) {
         let path = RelPath::new(format!("src/{number}/{count}").as_bytes())?;

@@ -27,6 +27,7 @@ mod scan;
 mod secrets;
 mod session;
 mod snapshot;
+mod state;
 mod system;
 mod text_diff;
 mod threads;

@@ -16,6 +16,9 @@ use crate::{Workspace, WorkspaceError};
 /// How many entries are read at a time when looking back; the first look is at the newest alone.
 const PAGE: usize = 16;
 
+/// The file with the newest number.
+const NUMBER: &str = "moment";
+
 impl Workspace {
     /// The number of the folder's newest checkpoint, or a higher one that no checkpoint got; 0 if there is none.
     pub(crate) async fn last_number(&self) -> Result<u64, WorkspaceError> {
@@ -33,23 +36,20 @@ impl Workspace {
     /// The number of the next checkpoint. The caller has the folder's lock.
     pub(crate) async fn next_number(&self) -> Result<u64, WorkspaceError> {
         let next = self.last_number().await? + 1;
-        let path = self.number_path();
+        let state = &self.0.state;
         // An older number must not stay behind.
-        std::fs::write(&path, format!("{next}{}", self.place_and_time()))
-            .or_else(|_| std::fs::remove_file(&path))
-            .map_err(|error| WorkspaceError::file("write", path, error))?;
+        state
+            .write(NUMBER, &[format!("{next}{}", self.place_and_time()).as_bytes()], false)
+            .or_else(|_| state.remove(NUMBER))
+            .map_err(|error| WorkspaceError::file("write", state.path(NUMBER), error))?;
         Ok(next)
     }
 
     /// The number that the file says, if the file is of this boot and store.
     pub(crate) fn kept_number(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(self.number_path()).ok()?;
+        let text = String::from_utf8(self.0.state.read(NUMBER).ok()??).ok()?;
         let here = !self.context().holder.boot.is_empty();
         text.strip_suffix(&self.place_and_time()).filter(|_| here)?.parse().ok()
-    }
-
-    fn number_path(&self) -> std::path::PathBuf {
-        self.0.options.state.join("moment")
     }
 
     fn place_and_time(&self) -> String {

@@ -325,10 +325,10 @@ fn first_line(prompt: &str) -> String {
 
 /// Waits until no other process makes a report about this folder.
 async fn one_at_a_time(workspace: &Workspace) -> Result<File, WorkspaceError> {
-    let path = workspace.0.options.state.join("reports");
+    let inner = Arc::clone(&workspace.0);
     blocking(move || {
-        let fail = |error| WorkspaceError::file("lock", &path, error);
-        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+        let fail = |error| WorkspaceError::file("lock", inner.state.path("reports"), error);
+        let file = inner.state.lock_file("reports").map_err(fail)?;
         file.lock().map_err(fail)?;
         Ok(file)
     })

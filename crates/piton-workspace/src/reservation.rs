@@ -18,15 +18,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use piton_types::{Holder, Timestamp, from_json, from_value, to_json, to_value};
-use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::state::State;
 use crate::workspace::blocking;
 use crate::{RelPath, Workspace, WorkspaceError};
 
@@ -38,6 +36,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The version of the file's form.
 const VERSION: u32 = 1;
+
+/// The file with all of them.
+const BOOK: &str = "reservations";
 
 /// What a path is reserved for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,8 +164,9 @@ struct Book {
 }
 
 impl Workspace {
-    /// The reservations of this folder. `me` says which host and boot this is.
-    pub fn reservations(&self, me: &Holder, is_dead: IsDead) -> Reservations {
+    /// The reservations of this folder.
+    pub fn reservations(&self, is_dead: IsDead) -> Reservations {
+        let me = &self.context().holder;
         Reservations { workspace: self.clone(), is_dead, here: (me.host.clone(), me.boot.clone()) }
     }
 }
@@ -314,14 +316,13 @@ impl Reservations {
         .await
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.workspace.0.options.state.join(name)
+    fn state(&self) -> &State {
+        &self.workspace.0.state
     }
 
     fn lock(&self) -> Result<File, WorkspaceError> {
-        let path = self.path("reservations.lock");
-        let fail = |error| WorkspaceError::file("lock", &path, error);
-        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+        let fail = |error| WorkspaceError::file("lock", self.state().path("reservations.lock"), error);
+        let file = self.state().lock_file("reservations.lock").map_err(fail)?;
         file.lock().map_err(fail)?;
         Ok(file)
     }
@@ -333,21 +334,16 @@ impl Reservations {
     }
 
     fn read(&self) -> Result<Book, WorkspaceError> {
-        let path = self.path("reservations");
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Book { version: VERSION, last: 0, grants: Vec::new() });
-            }
-            Err(error) => return Err(WorkspaceError::file("read", &path, error)),
-        };
+        let path = self.state().path(BOOK);
+        let read = self.state().read(BOOK).map_err(|error| WorkspaceError::file("read", &path, error))?;
+        let Some(text) = read else { return Ok(Book { version: VERSION, last: 0, grants: Vec::new() }) };
         let damaged = |detail: String| WorkspaceError::file("understand", &path, std::io::Error::other(detail));
         // Beside an encrypted store it is sealed: it has names of files.
         let hashing = self.workspace.0.store.hashing();
         let text = match hashing.is_keyed() {
             false => text.into(),
             true => hashing
-                .open_beside("reservations", text.into())
+                .open_beside(BOOK, text.into())
                 .ok_or_else(|| damaged("it was changed, or written with another key".to_owned()))?,
         };
         let value = from_json(&text).map_err(|error| damaged(error.to_string()))?;
@@ -360,29 +356,12 @@ impl Reservations {
 
     /// Not synced: reservations end with the boot anyway.
     fn write(&self, book: &Book) -> Result<(), WorkspaceError> {
-        let path = self.path("reservations");
         let value = to_value(book).expect("texts and numbers are a value");
         let text = to_json(&value).expect("there is no float in it").to_string();
-        let sealed = self.workspace.0.store.hashing().seal_beside("reservations", &[text.as_bytes()]);
-        let written = replace(&path, sealed.as_deref().unwrap_or(text.as_bytes()));
-        written.map_err(|error| WorkspaceError::file("write", &path, error))
+        let sealed = self.workspace.0.store.hashing().seal_beside(BOOK, &[text.as_bytes()]);
+        let written = self.state().write(BOOK, &[sealed.as_deref().unwrap_or(text.as_bytes())], false);
+        written.map_err(|error| WorkspaceError::file("write", self.state().path(BOOK), error))
     }
-}
-
-/// Puts a whole new content in the place of a file. The two are exchanged, and the old one goes: a file that is renamed over
-/// another is written out by ext4 at once, which took three quarters of the time.
-fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(text)?;
-    drop(file);
-    match rustix::fs::renameat_with(CWD, &beside, CWD, path, RenameFlags::EXCHANGE) {
-        // One that stays is written over the next time.
-        Ok(()) => drop(std::fs::remove_file(&beside)),
-        // There is none yet, or the file system knows no exchange.
-        Err(_) => std::fs::rename(&beside, path)?,
-    }
-    Ok(())
 }
 
 /// By what right a file is written.

@@ -362,8 +362,10 @@ impl Workspace {
 
     /// The cache, if the log has the checkpoint that it names.
     async fn believed_cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
-        let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
-        let read = blocking(move || inner.threads.run_if(Cache::is_long(&path), || Cache::read(&path, &inner.binding)));
+        let inner = Arc::clone(&self.0);
+        let read = blocking(move || {
+            inner.threads.run_if(Cache::is_long(&inner.state), || Cache::read(&inner.state, &inner.binding))
+        });
         let Some(cache) = read.await? else { return Ok(None) };
         let Base { run, seq, hash, .. } = cache.base();
         if self.0.store.summary(run).await?.is_none() {
@@ -386,7 +388,7 @@ impl Workspace {
         let head = log.head();
         let Scanned { tree, times, mut taken_at, totals, .. } = staged.scanned;
         let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
-        let (path, inner) = (self.cache_path(), Arc::clone(&self.0));
+        let inner = Arc::clone(&self.0);
         let next = match staged.scanned.is_cached() {
             false => staged.next,
             // The further its checkpoint is behind, the more has to be read to believe the cache.
@@ -398,7 +400,7 @@ impl Workspace {
         async move {
             let Some(writer) = next else { return };
             let written = blocking(move || {
-                let write = || writer.write(&path, &inner.binding, &base, taken_at);
+                let write = || writer.write(&inner.state, &inner.binding, &base, taken_at);
                 if let Err(error) = inner.threads.run_if(totals.are_many(), write)? {
                     tracing::warn!(%error, "the stat cache can't be written; the next snapshot takes longer");
                 }

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -89,6 +89,18 @@ pub(crate) fn open_below(root: impl AsFd, path: &RelPath) -> Result<OwnedFd> {
     }
 }
 
+/// Changes the mode of an open folder: of that one, whatever has its name by now.
+pub(crate) fn change_mode(folder: &OwnedFd, mode: u16) -> Result<()> {
+    let mode = Mode::from_raw_mode(mode.into());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::openat(folder, ".", flags, Mode::empty()) {
+        Ok(folder) => rustix::fs::fchmod(folder, mode),
+        // One that its owner may not read can't be opened so; the system gives the descriptor that we have a path.
+        Err(Errno::ACCESS) => rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), mode),
+        Err(error) => Err(error),
+    }
+}
+
 /// The names in a folder, unsorted.
 pub(crate) fn names(folder: impl AsFd) -> Result<Vec<Vec<u8>>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -121,4 +133,28 @@ pub(crate) fn read_link(folder: impl AsFd, entry: &[u8]) -> Result<Vec<u8>> {
 pub(crate) fn now() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// Promise 16: the mode of the folder that was opened is changed, and not that of one which its name leads to by then.
+    #[test]
+    fn a_mode_is_changed_by_descriptor() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [folder, outside, aside] = ["folder", "outside", "aside"].map(|name| scratch.path().join(name));
+        for folder in [&folder, &outside] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        let open = open_root(&folder).unwrap();
+        std::fs::rename(&folder, &aside).unwrap();
+        symlink(&outside, &folder).unwrap();
+        change_mode(&open, 0o700).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
+        assert_eq!((mode(&aside), mode(&outside)), (0o700, 0o500));
+    }
 }

@@ -6,7 +6,7 @@
 use std::fs::{File, TryLockError};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,9 +20,13 @@ use tokio::runtime::Handle;
 use crate::cache::Binding;
 use crate::rules::OuterRules;
 use crate::scan::Progress;
+use crate::state::State;
 use crate::threads::Threads;
 use crate::tree::{KeptNodes, StoredNodes};
 use crate::{RelPath, WorkspaceError, system};
+
+/// The file that marks a restore which is under way.
+pub(crate) const MARK: &str = "restoring";
 
 /// How a folder is to be treated.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) context: Context,
     pub(crate) root: PathBuf,
     pub(crate) folder: OwnedFd,
+    pub(crate) state: State,
     pub(crate) binding: Binding,
     pub(crate) own: Vec<RelPath>,
     pub(crate) options: WorkspaceOptions,
@@ -84,11 +89,8 @@ impl Workspace {
         let fail = |error| WorkspaceError::file("open", root, error);
         let folder = system::open_root(root).map_err(fail)?;
         let stat = system::stat_of(&folder).map_err(fail)?;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&options.state)
-            .map_err(|error| WorkspaceError::file("make", &options.state, error))?;
+        let state = State::open(&options.state, root, &folder)
+            .map_err(|error| WorkspaceError::file("open", &options.state, error))?;
         let mut own = Vec::new();
         for path in options.own.iter().chain([&options.state]) {
             if let Ok(inside) = path.strip_prefix(root) {
@@ -110,7 +112,7 @@ impl Workspace {
             root: (stat.dev, stat.ino),
         };
         let (root, nodes, threads) = (root.to_owned(), Arc::default(), Threads::new(root.to_owned()));
-        Ok(Self(Arc::new(Inner { store, context, root, folder, binding, own, options, nodes, threads })))
+        Ok(Self(Arc::new(Inner { store, context, root, folder, state, binding, own, options, nodes, threads })))
     }
 
     /// The folder.
@@ -182,11 +184,10 @@ impl Workspace {
 
     /// Takes the right to change the folder, or waits for it.
     pub(crate) async fn lock(&self, progress: &Arc<Progress>) -> Result<Lock, WorkspaceError> {
-        let path = self.0.options.state.join("lock");
-        let progress = Arc::clone(progress);
+        let (inner, progress) = (Arc::clone(&self.0), Arc::clone(progress));
         blocking(move || {
-            let fail = |error| WorkspaceError::file("lock", &path, error);
-            let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+            let fail = |error| WorkspaceError::file("lock", inner.state.path("lock"), error);
+            let file = inner.state.lock_file("lock").map_err(fail)?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::Error(error)) => return Err(fail(error)),
@@ -214,21 +215,19 @@ impl Workspace {
         self.0.context.clock.now()
     }
 
-    /// Where a restore that is under way is marked.
-    pub(crate) fn mark_path(&self) -> PathBuf {
-        self.0.options.state.join("restoring")
+    /// What the mark of a restore that is under way says, if there is one.
+    pub(crate) fn read_mark(&self) -> Result<Option<String>, WorkspaceError> {
+        let read =
+            self.0.state.read(MARK).map_err(|error| WorkspaceError::file("read", self.0.state.path(MARK), error))?;
+        Ok(read.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Fails if a restore was cut short: what is on disk is neither the old nor the new.
     pub(crate) fn refuse_unfinished(&self) -> Result<(), WorkspaceError> {
-        match self.mark_path().exists() {
-            true => Err(WorkspaceError::Unfinished { root: self.0.root.clone() }),
-            false => Ok(()),
+        match self.read_mark()? {
+            Some(_) => Err(WorkspaceError::Unfinished { root: self.0.root.clone() }),
+            None => Ok(()),
         }
-    }
-
-    pub(crate) fn cache_path(&self) -> PathBuf {
-        self.0.options.state.join("stat.cache")
     }
 }
 

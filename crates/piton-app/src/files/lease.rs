@@ -43,9 +43,8 @@ impl Book {
         let store = app.store_or_create().await?;
         let workspace = open(app, &store, Capture::ACCEPTED).await?;
         let me = this_process();
-        let holder = me.clone();
         let is_dead = Arc::new(move |other: &_| liveness(other, &me) == Liveness::Dead);
-        let book = workspace.reservations(&holder, is_dead);
+        let book = workspace.reservations(is_dead);
         Ok(Self { store, workspace, book })
     }
 

@@ -6,13 +6,13 @@
 //! put back or lost, and must not make a snapshot refer to contents that no store has. Anything else is as
 //! good as no cache.
 //!
-//! It is two files. The *whole* has everything, and is mapped. The *patch* has the folders that changed since,
+//! It is two files. The *whole* has everything. The *patch* has the folders that changed since,
 //! each with all of its entries, up to the root; whatever is below them and didn't change is named by its number
 //! in the whole. A snapshot writes a new patch, which costs what changed; a patch that has become large makes a
 //! new whole. A patch names the whole that it is for by its checksum: a torn or foreign one is left out, and the
 //! whole alone is an older cache and as true as ever.
 //!
-//! Beside an encrypted store both are sealed as a whole, and held in memory instead of mapped.
+//! Beside an encrypted store both are sealed as a whole.
 //!
 //! Records have a fixed size. A folder's entries lie together, and so do in the whole all records of everything
 //! below a folder: a subtree that hasn't changed is copied in three pieces.
@@ -20,18 +20,22 @@
 mod segment;
 mod writer;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use piton_store::Hashing;
 use piton_types::{BlobId, EntryHash, RunId, Seq};
 use rustix::fs::FileType;
 
+use crate::state::State;
 use crate::system::Stat;
 use crate::tree::{Content, Reason};
 use segment::{Segment, id_at, u32_at, u64_at};
 
 pub(crate) use writer::{CacheWriter, TooMany};
+
+/// The files.
+const WHOLE: &str = "stat.cache";
+const PATCH: &str = "stat.patch";
 
 /// Bytes of a folder's record.
 const FOLDER: usize = 144;
@@ -145,16 +149,16 @@ const SUBFOLDER: u8 = 4;
 const EXCLUDED: u8 = 5;
 
 impl Cache {
-    /// Reads the cache at `path` if it can be believed, as far as can be said without the log.
-    pub(crate) fn read(path: &Path, binding: &Binding) -> Option<Self> {
-        let whole = Segment::read(path, binding, false).filter(|whole| whole.head.under.is_none())?;
-        let patch = Segment::read(&patch_path(path), binding, true).filter(|patch| patch.is_for(&whole));
+    /// Reads the cache if it can be believed, as far as can be said without the log.
+    pub(crate) fn read(state: &State, binding: &Binding) -> Option<Self> {
+        let whole = Segment::read(state, WHOLE, binding).filter(|whole| whole.head.under.is_none())?;
+        let patch = Segment::read(state, PATCH, binding).filter(|patch| patch.is_for(&whole));
         Some(Self { whole: Arc::new(whole), patch })
     }
 
-    /// Whether it takes long enough to read the cache at `path` to share that among threads.
-    pub(crate) fn is_long(path: &Path) -> bool {
-        path.metadata().is_ok_and(|metadata| metadata.len() > 256 << 10)
+    /// Whether it takes long enough to read the cache to share that among threads.
+    pub(crate) fn is_long(state: &State) -> bool {
+        state.size(WHOLE) > 256 << 10
     }
 
     fn newest(&self) -> &Segment {
@@ -260,11 +264,6 @@ impl Cache {
         }
         None
     }
-}
-
-/// Where the patch of the cache at `path` is.
-fn patch_path(path: &Path) -> std::path::PathBuf {
-    path.with_extension("patch")
 }
 
 /// Whether a stat is one of a kind that the cache has.

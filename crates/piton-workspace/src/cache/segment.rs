@@ -4,15 +4,12 @@
 //! folder and is replaced as a whole, never written to or shortened in place; all of it is hashed before any of it
 //! is believed, in pieces on several threads.
 
-use std::io::Write as _;
-use std::path::Path;
-
-use memmap2::Mmap;
 use piton_store::Bytes;
 use piton_types::{BlobId, EntryHash, RunId, Seq};
 use rayon::prelude::*;
 
 use super::{Base, Binding, ENTRY, FOLDER};
+use crate::state::State;
 use crate::threads::Threads;
 
 const MAGIC: &[u8; 8] = b"PITONSC3";
@@ -57,7 +54,9 @@ pub(super) struct Parts {
 /// A file of the cache that is whole.
 #[derive(Debug)]
 pub(super) struct Segment {
-    bytes: Source,
+    bytes: Bytes,
+    /// Whether a file has it.
+    pub(super) is_on_disk: bool,
     pub(super) head: Head,
     sum: [u8; 32],
     folders: usize,
@@ -65,43 +64,21 @@ pub(super) struct Segment {
     names: usize,
 }
 
-#[derive(Debug)]
-enum Source {
-    Mapped(Mmap),
-    /// A file has it, sealed.
-    Opened(Bytes),
-    Held(Vec<u8>),
-}
-
-impl std::ops::Deref for Source {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Mapped(bytes) => bytes,
-            Self::Opened(bytes) => bytes,
-            Self::Held(bytes) => bytes,
-        }
-    }
-}
-
 impl Segment {
     /// Reads a file if it is whole and belongs to what it should.
-    pub(super) fn read(path: &Path, binding: &Binding, is_patch: bool) -> Option<Self> {
-        let source = match binding.hashing.is_keyed() {
-            false => Source::Mapped(map(path).ok()?),
-            true => Source::Opened(binding.hashing.open_beside(place(is_patch), std::fs::read(path).ok()?.into())?),
-        };
-        Self::parse(source, binding)
+    pub(super) fn read(state: &State, name: &str, binding: &Binding) -> Option<Self> {
+        let bytes = Bytes::from(state.read(name).ok()??);
+        let bytes = if binding.hashing.is_keyed() { binding.hashing.open_beside(name, bytes)? } else { bytes };
+        Some(Self { is_on_disk: true, ..Self::parse(bytes, binding)? })
     }
 
     /// A segment that no file has.
     pub(super) fn hold(parts: &Parts, head: &Head, binding: &Binding) -> Option<Self> {
         let bytes = [&encode(parts, head, binding)?, &parts.folders[..], &parts.entries, &parts.names].concat();
-        Self::parse(Source::Held(bytes), binding)
+        Self::parse(bytes.into(), binding)
     }
 
-    fn parse(bytes: Source, binding: &Binding) -> Option<Self> {
+    fn parse(bytes: Bytes, binding: &Binding) -> Option<Self> {
         if bytes.len() < HEADER || &bytes[..8] != MAGIC {
             return None;
         }
@@ -137,26 +114,23 @@ impl Segment {
             first_folder: u32_at(head, 272),
             first_entry: u32_at(head, 276),
         };
-        Some(Self { bytes, head, sum, folders, entries, names })
+        Some(Self { bytes, is_on_disk: false, head, sum, folders, entries, names })
     }
 
-    /// Replaces the file at `path`. It need not survive a power cut: what is torn isn't believed.
-    pub(super) fn write(parts: &Parts, head: &Head, binding: &Binding, path: &Path) -> std::io::Result<()> {
-        let is_patch = head.under.is_some();
+    /// Replaces the file. It need not survive a power cut: what is torn isn't believed.
+    pub(super) fn write(
+        parts: &Parts,
+        head: &Head,
+        binding: &Binding,
+        state: &State,
+        name: &str,
+    ) -> std::io::Result<()> {
         let Some(head) = encode(parts, head, binding) else { return Ok(()) };
         let parts = [&head[..], &parts.folders, &parts.entries, &parts.names];
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let mut file = std::fs::File::create(&beside)?;
-        match binding.hashing.seal_beside(place(is_patch), &parts) {
-            Some(sealed) => file.write_all(&sealed)?,
-            None => parts.iter().try_for_each(|part| file.write_all(part))?,
+        match binding.hashing.seal_beside(name, &parts) {
+            Some(sealed) => state.write(name, &[&sealed], false),
+            None => state.write(name, &parts, false),
         }
-        drop(file);
-        // Some file systems write a file out at once if it is renamed over another, which takes as long as all the
-        // rest. A process that looks at this very moment finds none, and takes longer.
-        let _ = std::fs::remove_file(path);
-        std::fs::rename(&beside, path)
     }
 
     /// Whether this is the patch for that whole.
@@ -181,11 +155,6 @@ impl Segment {
     pub(super) fn end(&self) -> (u32, u32) {
         let count = |n: usize| u32::try_from(n).expect("counted in 32 bits in the file");
         (self.head.first_folder + count(self.folders), self.head.first_entry + count(self.entries))
-    }
-
-    /// Whether a file has it.
-    pub(super) fn is_on_disk(&self) -> bool {
-        !matches!(self.bytes, Source::Held(_))
     }
 
     /// Its bytes.
@@ -226,11 +195,6 @@ impl Segment {
     pub(super) fn name(&self, number: u32) -> &[u8] {
         &self.names()[self.name_at(number)]
     }
-}
-
-/// As what a file is sealed.
-const fn place(is_patch: bool) -> &'static str {
-    if is_patch { "stat.patch" } else { "stat.cache" }
 }
 
 /// The head of a file with these parts; `None` if there is too much for its numbers.
@@ -276,12 +240,4 @@ fn checksum(parts: [&[u8]; 4]) -> blake3::Hash {
         whole.update(sum.as_bytes());
     });
     whole.finalize()
-}
-
-#[expect(unsafe_code, reason = "the system can't say that nobody else will shorten a file that is mapped")]
-fn map(path: &Path) -> std::io::Result<Mmap> {
-    let file = std::fs::File::open(path)?;
-    // SAFETY: the file is only ever replaced by renaming (`Segment::write`), in a folder that no other user
-    // can enter. A user who cuts it with other tools while it is used ends this process, and harms nothing.
-    unsafe { Mmap::map(&file) }
 }

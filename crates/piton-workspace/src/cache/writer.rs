@@ -1,15 +1,15 @@
 //! Writing the cache: what a scan found, folder by folder, as a patch for the whole that there is, or as a new
 //! whole.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use piton_types::BlobId;
 
 use super::segment::{Head, Parts, Segment, u32_at};
 use super::{
-    Base, Binding, Cache, ENTRY, EXCLUDED, FILE, FOLDER, FileStat, Known, LARGE, LINK, SUBFOLDER, Totals, patch_path,
+    Base, Binding, Cache, ENTRY, EXCLUDED, FILE, FOLDER, FileStat, Known, LARGE, LINK, PATCH, SUBFOLDER, Totals, WHOLE,
 };
+use crate::state::State;
 use crate::system::Stat;
 use crate::tree::Content;
 
@@ -41,7 +41,7 @@ fn index(n: usize) -> Result<u32, TooMany> {
 impl CacheWriter {
     /// A patch for the whole of `old`, if a file has that.
     pub(crate) fn patch(old: &Arc<Cache>) -> Option<Self> {
-        old.whole.is_on_disk().then(|| Self {
+        old.whole.is_on_disk.then(|| Self {
             parts: Parts::default(),
             old: Some(Arc::clone(old)),
             first: old.whole.end(),
@@ -238,15 +238,15 @@ impl CacheWriter {
         })
     }
 
-    /// Writes the patch beside the cache at `path`, or replaces it as a whole.
-    pub(crate) fn write(self, path: &Path, binding: &Binding, base: &Base, taken_at: i64) -> std::io::Result<()> {
+    /// Writes the patch, or replaces the cache as a whole.
+    pub(crate) fn write(self, state: &State, binding: &Binding, base: &Base, taken_at: i64) -> std::io::Result<()> {
         let head = self.head(base, taken_at);
         if self.is_patch {
-            return Segment::write(&self.parts, &head, binding, &patch_path(path));
+            return Segment::write(&self.parts, &head, binding, state, PATCH);
         }
-        Segment::write(&self.parts, &head, binding, path)?;
+        Segment::write(&self.parts, &head, binding, state, WHOLE)?;
         // It is for another whole. Should it stay, it isn't believed.
-        let _ = std::fs::remove_file(patch_path(path));
+        let _ = state.remove(PATCH);
         Ok(())
     }
 }

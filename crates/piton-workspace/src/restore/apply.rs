@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -441,24 +441,18 @@ impl Work<'_> {
         if self.opened.contains_key(&parent) || stat.mode & 0o700 == 0o700 {
             return false;
         }
-        let widened = Mode::from_raw_mode(u32::from(stat.mode) | 0o700);
         // Should this be cut short, the process that goes on puts them back. A link is there wholly or not at all.
         let note = [WIDENED, format!("{}-{:o}", self.widened, stat.mode).as_bytes()].concat();
         if rustix::fs::symlinkat(parent.as_path(), &self.staging.folder, name(&note)).is_err() {
             return false;
         }
         self.widened += 1;
-        // A folder that can't be read can't be opened for changing it; its own folder can name it.
-        let done = match parent.split() {
-            Some((above, entry)) => system::open_below(&self.staging.inner.folder, &above)
-                .and_then(|above| rustix::fs::chmodat(above, name(entry), widened, AtFlags::empty())),
-            None => Err(Errno::ACCESS),
-        };
-        if done.is_ok() {
+        let done = !parent.is_root() && system::change_mode(&folder, stat.mode | 0o700).is_ok();
+        if done {
             self.opened.insert(parent.clone(), stat.mode);
             self.folders.clear();
         }
-        done.is_ok()
+        done
     }
 
     /// Puts back the permissions of folders that were widened, unless the plan gave them others.
@@ -578,14 +572,13 @@ impl Work<'_> {
 
     fn set_folder_mode(&mut self, path: &RelPath, mode: u16) -> Result<(), Failed> {
         self.opened.remove(path);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (parent, entry) = self.parent(path)?;
-        let stat = system::stat(parent, entry)?;
+        let folder = match system::open_folder(parent, entry) {
+            Err(Errno::NOTDIR) => return Ok(()),
+            other => other?,
+        };
+        let stat = system::stat_of(&folder)?;
         let mode = (stat.mode & !PERMISSIONS) | (mode & PERMISSIONS);
-        if stat.kind != rustix::fs::FileType::Directory || stat.mode == mode {
-            return Ok(());
-        }
-        let folder = rustix::fs::openat(parent.as_fd(), name(entry), flags, Mode::empty())?;
-        Ok(rustix::fs::fchmod(folder, Mode::from_raw_mode(mode.into()))?)
+        if stat.mode == mode { Ok(()) } else { Ok(system::change_mode(&folder, mode)?) }
     }
 }

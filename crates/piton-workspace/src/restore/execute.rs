@@ -2,7 +2,6 @@
 //! that says so ends it. The mark says from before the first to after the last that a restore is under way.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Write as _;
 use std::sync::Arc;
 
 use piton_log::{ContentWriter, RunLog};
@@ -19,7 +18,7 @@ use crate::rules::is_rules;
 use crate::scan::Progress;
 use crate::snapshot::{ATTEMPTS, NewMoment, Snapshot, Staged};
 use crate::tree::{Entry, Nodes, Parsed, ParsedTimes, TimedEntry, edit, parse_leaves, parse_times};
-use crate::workspace::blocking;
+use crate::workspace::{MARK, blocking};
 use crate::{RelPath, Workspace, WorkspaceError};
 
 impl Workspace {
@@ -228,25 +227,13 @@ impl Workspace {
 
     /// Writes down, durably, that a restore is under way, whose backup is that entry of the folder's log.
     fn mark(&self, backup: Seq) -> Result<(), WorkspaceError> {
-        let path = self.mark_path();
-        let beside = path.with_extension("new");
-        let write = || {
-            let mut file = std::fs::File::create(&beside)?;
-            write!(file, "restoring {backup}")?;
-            file.sync_all()?;
-            std::fs::rename(&beside, &path)?;
-            std::fs::File::open(&self.0.options.state)?.sync_all()
-        };
-        write().map_err(|error| WorkspaceError::file("write", &path, error))
+        let written = self.0.state.write(MARK, &[format!("restoring {backup}").as_bytes()], true);
+        written.map_err(|error| WorkspaceError::file("write", self.0.state.path(MARK), error))
     }
 
     pub(super) fn unmark(&self) -> Result<(), WorkspaceError> {
-        match std::fs::remove_file(self.mark_path()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(WorkspaceError::file("remove", self.mark_path(), error))
-            }
-            _ => Ok(()),
-        }
+        let removed = self.0.state.remove(MARK);
+        removed.map_err(|error| WorkspaceError::file("remove", self.0.state.path(MARK), error))
     }
 }
 

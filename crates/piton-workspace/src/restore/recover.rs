@@ -12,7 +12,6 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use piton_log::ContentReader;
 use piton_types::{BlobId, CheckpointRef, Seq};
-use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::apply::{Staging, content_of, remove_staging, staging_name, widened_from};
@@ -38,12 +37,12 @@ impl Workspace {
     /// Finishes a restore that was cut short, if there is one.
     #[boxed]
     pub async fn recover(&self, progress: &Arc<Progress>) -> Result<Option<Recovered>, WorkspaceError> {
-        if !self.mark_path().exists() {
+        if self.read_mark()?.is_none() {
             return Ok(None);
         }
         let _lock = self.lock(progress).await?;
         // The process that held the lock may have finished it.
-        let Ok(mark) = std::fs::read_to_string(self.mark_path()) else { return Ok(None) };
+        let Some(mark) = self.read_mark()? else { return Ok(None) };
         let seq = mark.strip_prefix("restoring ").and_then(|seq| seq.trim().parse().ok().map(Seq));
         let Some(seq) = seq else {
             self.unmark()?;
@@ -233,13 +232,9 @@ fn is_there_in_part(
 /// permissions, another process has set them, or the restore never got to widen them.
 fn narrow(inner: &Inner, path: &[u8], mode: u16) {
     let Ok(path) = RelPath::new(path) else { return };
-    let Some((parent, name)) = path.split() else { return };
-    let Ok(above) = system::open_below(&inner.folder, &parent) else { return };
-    let widened = |stat: &system::Stat| stat.kind == FileType::Directory && stat.mode == mode | 0o700;
-    if system::stat(&above, name).is_ok_and(|stat| widened(&stat)) {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(folder) = system::open_below(&inner.folder, &path) else { return };
+    if system::stat_of(&folder).is_ok_and(|stat| stat.mode == mode | 0o700) {
         // If it can't be done, the folder is as open to its owner as it was a moment ago.
-        let folder = rustix::fs::openat(&above, system::name(name), flags, Mode::empty());
-        let _ = folder.and_then(|folder| rustix::fs::fchmod(folder, Mode::from_raw_mode(mode.into())));
+        let _ = system::change_mode(&folder, mode);
     }
 }

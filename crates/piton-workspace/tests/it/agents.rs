@@ -41,12 +41,12 @@ fn an_agent_of_a_schedule() {
     let broken = std::env::var("PITON_BROKEN").is_ok();
     let folder = std::path::PathBuf::from(folder);
     let options = WorkspaceOptions { state: folder.join("state"), ..WorkspaceOptions::default() };
-    let context = Context::system(Arc::new(ObjectStore::in_memory()));
+    let context = Context { holder: holder(), ..Context::system(Arc::new(ObjectStore::in_memory())) };
     let workspace = Workspace::open(&context, &folder.join("work"), options).unwrap();
     let dice = Dice::new(seed.parse::<u64>().unwrap() ^ blake3::hash(name.as_bytes()).as_bytes()[0] as u64);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let book = workspace.reservations(&holder(), Arc::new(is_dead));
+        let book = workspace.reservations(Arc::new(is_dead));
         for number in 0..LINES {
             let file = path(["one", "two"][dice.below(2)]);
             let line = format!("{name}-{number}\n");

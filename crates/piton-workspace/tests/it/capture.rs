@@ -14,7 +14,7 @@ use piton_workspace::{
     Progress, Reason, Record, RelPath, ReserveMode, Saved, Side, Take, Workspace, WorkspaceError, WorkspaceOptions,
 };
 
-use crate::reservations::{holder, path};
+use crate::reservations::path;
 use crate::world::{World, look};
 
 async fn excluded(world: &World, saved: &Saved) -> BTreeMap<String, Reason> {
@@ -300,7 +300,7 @@ async fn names_of_files_are_in_no_file_beside_an_encrypted_store() {
         settle();
         assert_eq!(files_read(&world).await, 1, "the whole is believed");
         assert_eq!(files_read(&world).await, 0, "the patch is believed");
-        let book = world.workspace().reservations(&holder(1), Arc::new(|_| false));
+        let book = world.workspace().reservations(Arc::new(|_| false));
         let wanted = [(path("d7/canary-7"), ReserveMode::Write)];
         book.take(&wanted, &Take::by("me")).await.unwrap();
         assert_eq!(book.list().await.unwrap().len(), 1);

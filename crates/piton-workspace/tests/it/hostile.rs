@@ -291,3 +291,63 @@ async fn what_is_written_during_the_restore_is_not_lost() {
         assert!(found, "{mine} is nowhere: {outcome:?}");
     }
 }
+
+/// No link and no folder in the place of one of the folder's own files leads a write elsewhere, and none stops the work: not
+/// even a hard link. The negative control is a write by path, which does overwrite what a link leads to.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_through_what_lies_in_the_place_of_our_own_files() {
+    let names = ["lock", "reports", "reservations", "reservations.lock", "reservations.new", "moment", "moment.new"];
+    let more = ["stat.cache", "stat.cache.new", "stat.patch", "stat.patch.new", "restoring", "restoring.new"];
+    for name in names.into_iter().chain(more) {
+        for kind in ["link", "hard link", "folder", "link to nothing"] {
+            let world = World::new();
+            world.write("a", "1");
+            let start = world.save("").await;
+            let (canary, place) = (world.scratch.join("canary"), world.options.state.join(name));
+            std::fs::write(&canary, "alive").unwrap();
+            let _ = std::fs::remove_file(&place);
+            match kind {
+                "link" => std::os::unix::fs::symlink(&canary, &place).unwrap(),
+                "hard link" => std::fs::hard_link(&canary, &place).unwrap(),
+                "folder" => std::fs::create_dir_all(place.join("mine")).unwrap(),
+                _ => std::os::unix::fs::symlink(world.scratch.join("nothing"), &place).unwrap(),
+            }
+            let _ = world.workspace().recover(&Arc::default()).await.unwrap();
+            world.write("a", "2");
+            world.save("").await;
+            world.restore(&start.checkpoint).await.unwrap_or_else(|error| panic!("{name} as a {kind}: {error:?}"));
+            assert_eq!(world.read("a"), "1");
+            let book = world.workspace().reservations(Arc::new(|_| false));
+            let wanted = [(crate::reservations::path("a"), piton_workspace::ReserveMode::Write)];
+            // A book that isn't one is refused, and is not written over.
+            let taken = book.take(&wanted, &piton_workspace::Take::by("me")).await;
+            assert_eq!(taken.is_ok(), (name, kind) != ("reservations", "hard link"), "{name} as a {kind}: {taken:?}");
+            assert_eq!(std::fs::read_to_string(&canary).unwrap(), "alive", "{name} as a {kind}");
+            assert!(!world.scratch.join("nothing").exists(), "{name} as a {kind}");
+        }
+    }
+    let world = World::new();
+    let (canary, link) = (world.scratch.join("canary"), world.scratch.join("link"));
+    std::fs::write(&canary, "alive").unwrap();
+    std::os::unix::fs::symlink(&canary, &link).unwrap();
+    std::fs::write(&link, "overwritten").unwrap();
+    assert_eq!(std::fs::read_to_string(&canary).unwrap(), "overwritten");
+}
+
+/// A link in the place of the folder that they lie in is refused, in the workspace and elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_to_another_folder_is_no_place_for_our_own_files() {
+    let mut world = World::new();
+    let outside = world.scratch.join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    for state in [world.scratch.join("link"), world.path("link"), world.path("link/below/it")] {
+        let link = if state.starts_with(world.root()) { world.path("link") } else { state.clone() };
+        std::os::unix::fs::symlink(&outside, &link).unwrap();
+        world.options.state = state;
+        assert!(matches!(world.try_workspace(), Err(WorkspaceError::File { .. })));
+        std::fs::remove_file(link).unwrap();
+        assert!(look(&outside).is_empty());
+    }
+    world.options.state = world.path("folder/below/it");
+    world.save("").await;
+}

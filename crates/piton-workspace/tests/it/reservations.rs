@@ -3,13 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_runtime::Context;
 use piton_types::Holder;
-use piton_workspace::{IsDead, RelPath, ReservationError, Reservations, ReserveMode, Take, WorkspaceError, WriteError};
+use piton_workspace::{
+    IsDead, RelPath, ReservationError, Reservations, ReserveMode, Take, Workspace, WorkspaceError, WriteError,
+};
 
-use crate::world::World;
+use crate::world::{World, context};
 
 pub(crate) fn path(text: &str) -> RelPath {
     RelPath::new(text.as_bytes()).unwrap()
+}
+
+/// The workspace as another process has it.
+fn as_holder(world: &World, holder: Holder) -> Workspace {
+    let context = Context { holder, ..context(&world.store) };
+    Workspace::open(&context, &world.root(), world.options.clone()).unwrap()
 }
 
 pub(crate) fn holder(pid: u32) -> Holder {
@@ -19,7 +28,7 @@ pub(crate) fn holder(pid: u32) -> Holder {
 /// Process 13 is dead.
 fn book(world: &World) -> Reservations {
     let is_dead: IsDead = Arc::new(|holder| holder.pid == 13);
-    world.workspace().reservations(&holder(1), is_dead)
+    as_holder(world, holder(1)).reservations(is_dead)
 }
 
 fn write(text: &str) -> (RelPath, ReserveMode) {
@@ -101,10 +110,10 @@ async fn the_dead_and_those_of_another_boot_hold_nothing() {
     book.take(&[write("a")], &dead).await.unwrap();
     book.take(&[write("a")], &Take::by("next")).await.unwrap();
     let rebooted = Holder { boot: "second".into(), ..holder(1) };
-    let later = world.workspace().reservations(&rebooted, Arc::new(|_| false));
+    let later = as_holder(&world, rebooted).reservations(Arc::new(|_| false));
     assert!(later.list().await.unwrap().is_empty());
     let elsewhere = Holder { host: "there".into(), ..holder(1) };
-    let elsewhere = world.workspace().reservations(&elsewhere, Arc::new(|_| false));
+    let elsewhere = as_holder(&world, elsewhere).reservations(Arc::new(|_| false));
     assert_eq!(elsewhere.list().await.unwrap().len(), 1, "another host doesn't know who lives here");
 }
 
