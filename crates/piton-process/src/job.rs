@@ -21,7 +21,7 @@ pub struct Limits {
     pub time: Option<Duration>,
     /// How many bytes it may write to each of its outputs.
     pub output: u64,
-    /// How much memory each of its processes may address. In a sandbox only.
+    /// How much memory each of its processes may address, with what they share as files of memory. In a sandbox only.
     pub memory: u64,
     /// How many processes there may be at a time. In a sandbox that allows more than one only.
     pub processes: u64,

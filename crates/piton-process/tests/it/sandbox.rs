@@ -143,6 +143,57 @@ async fn memory_runs_out_for_the_program_and_not_for_us() {
     refused("x = []\nfor i in range(64): x.append(bytearray(8 << 20))", "MemoryError").await;
 }
 
+/// Fills 300 MB of memory without addressing as much at a time.
+const BESIDE_THE_LIMIT: [&str; 4] = [
+    "import os, shutil
+shutil.rmtree('/dev/shm/piton-test', ignore_errors=True)
+os.mkdir('/dev/shm/piton-test')
+try:
+    for n in range(10): open(f'/dev/shm/piton-test/{n}', 'wb').write(bytes(30 << 20))
+finally: shutil.rmtree('/dev/shm/piton-test')",
+    "import os
+for n in range(10): os.write(os.memfd_create('x'), bytes(30 << 20))",
+    "import ctypes
+c = ctypes.CDLL(None, use_errno=True)
+c.shmat.restype = ctypes.c_void_p
+for n in range(10):
+    i = c.shmget(0, 30 << 20, 0o1600)
+    if i < 0: raise OSError(ctypes.get_errno(), 'shmget')
+    at = c.shmat(i, None, 0)
+    c.shmctl(i, 0, None)
+    ctypes.memset(at, 1, 30 << 20)
+    c.shmdt(ctypes.c_void_p(at))",
+    "import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+user = os.getuid()
+if user:
+    c.unshare(0x10000000)
+    open('/proc/self/uid_map', 'w').write(f'0 {user} 1')
+c.unshare(0x20000)
+if c.mount(b'none', b'/', None, 0x40000 | 0x4000, None) or c.mount(b'tmpfs', b'/mnt', b'tmpfs', 0, None):
+    raise OSError(ctypes.get_errno(), 'mount')
+for n in range(10): open(f'/mnt/{n}', 'wb').write(bytes(30 << 20))",
+];
+
+#[tokio::test]
+async fn memory_that_no_process_addresses_runs_out_too() {
+    for script in BESIDE_THE_LIMIT {
+        refused(script, "Error").await;
+        let mut job = python(script);
+        job.sandbox = Some(Sandbox::for_command());
+        let inside = run(job).await.unwrap();
+        assert!(inside.exit_code == 1 && said(&inside).contains("Error"), "{script}: {}", said(&inside));
+    }
+    // A little can be shared, as semaphores between processes are.
+    let shared = "import multiprocessing, os
+lock = multiprocessing.Lock()
+open('/dev/shm/x', 'wb').write(bytes(32 << 20))
+print(os.listdir('/dev/shm'))";
+    let mut job = python(shared);
+    job.sandbox = Some(Sandbox::for_command());
+    assert_eq!(said(&run(job).await.unwrap()), "0: ['x']\n");
+}
+
 #[tokio::test]
 async fn a_gigabyte_of_output_is_cut() {
     let script = "import sys

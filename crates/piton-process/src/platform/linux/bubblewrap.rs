@@ -21,7 +21,11 @@ use crate::sandbox::Sandbox;
 /// `-u` is bash's word for it, `-p` that of others.
 const LIMITED: &str = r#"{ ulimit -u "$1" 2>/dev/null || ulimit -p "$1"; } && shift && exec "$@""#;
 
+/// How much of its memory a program that starts others may have as files that are shared between them, and what that is at most.
+const SHARED: (u64, u64) = (4, 64 << 20);
+
 pub(super) fn command(sandbox: &Sandbox, job: &Job) -> Result<Command, String> {
+    let mut limits = job.limits;
     let mut command = Command::new(&sandbox.bubblewrap);
     prepare(&mut command);
     command.env_clear();
@@ -37,40 +41,39 @@ pub(super) fn command(sandbox: &Sandbox, job: &Job) -> Result<Command, String> {
         command.args([OsStr::new("--bind"), path.as_os_str(), path.as_os_str()]);
     }
     if sandbox.processes {
-        command.args(["--proc", "/proc"]);
+        let shared = (limits.memory / SHARED.0).min(SHARED.1);
+        limits.memory -= shared;
+        command.args(["--proc", "/proc", "--size", &shared.to_string(), "--tmpfs", "/dev/shm"]);
     }
-    command.args(["--remount-ro", "/"]);
+    // What is in a file system of memory is in no limit of a process: there is none to write but the one with a size.
+    command.args(["--remount-ro", "/dev", "--remount-ro", "/"]);
     let folder = job.folder.as_deref().unwrap_or_else(|| "/".as_ref());
     command.arg("--chdir").arg(folder);
-    // Programs in general need more of the system than a list can foresee; code doesn't.
-    let filter = if sandbox.processes { None } else { Some(filter_file().map_err(|error| error.to_string())?) };
-    if let Some(filter) = &filter {
-        command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
-    }
+    let filter = if sandbox.processes { seccomp::filter_for_programs()? } else { seccomp::filter()? };
+    let filter = filter_file(&filter).map_err(|error| error.to_string())?;
+    command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
     command.arg("--");
     if sandbox.processes {
         command.args(["/bin/sh", "-c", LIMITED, "sh"]).arg(job.limits.processes.to_string());
     }
     command.arg(&job.program).args(&job.arguments);
     drop_root(&mut command);
-    confine(&mut command, filter, ResourceLimits::from(job.limits));
+    confine(&mut command, filter, ResourceLimits::from(limits));
     Ok(command)
 }
 
 /// The filter in a file of memory, as bubblewrap wants it.
-fn filter_file() -> Result<OwnedFd, io::Error> {
+fn filter_file(filter: &seccompiler::BpfProgram) -> Result<OwnedFd, io::Error> {
     let mut file = File::from(memfd_create("filter", MemfdFlags::CLOEXEC)?);
-    file.write_all(&seccomp::bytes().map_err(io::Error::other)?)?;
+    file.write_all(&seccomp::bytes(filter))?;
     file.rewind()?;
     Ok(file.into())
 }
 
 #[expect(unsafe_code, reason = "only between fork and exec can a child be limited and given a descriptor alone")]
-fn confine(command: &mut Command, filter: Option<OwnedFd>, limits: ResourceLimits) {
+fn confine(command: &mut Command, filter: OwnedFd, limits: ResourceLimits) {
     let shut_in = move || {
-        if let Some(filter) = &filter {
-            fcntl_setfd(filter, FdFlags::empty())?;
-        }
+        fcntl_setfd(&filter, FdFlags::empty())?;
         limits.apply()
     };
     // SAFETY: the closure runs in the forked child, where only async-signal-safe calls are allowed. It

@@ -53,7 +53,7 @@ pub(crate) async fn choose(sandbox: &Sandbox) -> Result<Confinement, Unavailable
 /// What came of trying each bubblewrap; it costs some milliseconds, and doesn't change under us.
 static TRIED: Mutex<BTreeMap<PathBuf, Result<(), String>>> = Mutex::new(BTreeMap::new());
 
-/// Runs `true` in a sandbox: that it is installed doesn't mean that it may make namespaces.
+/// Runs `true` in a sandbox: that it is installed doesn't mean that it may make namespaces, nor that it is new enough.
 async fn bubblewrap_works(sandbox: &Sandbox) -> Result<(), String> {
     let path = &sandbox.bubblewrap;
     let poisoned = "the lock is only held to look at the map";
@@ -66,14 +66,16 @@ async fn bubblewrap_works(sandbox: &Sandbox) -> Result<(), String> {
 }
 
 async fn attempt(sandbox: &Sandbox) -> Result<(), String> {
-    let plain = Sandbox { bubblewrap: sandbox.bubblewrap.clone(), ..Sandbox::for_code() };
+    let plain = Sandbox { bubblewrap: sandbox.bubblewrap.clone(), ..Sandbox::for_command() };
     let mut command = bubblewrap::command(&plain, &Job::new("/usr/bin/true"))?;
     command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut process =
         Process::start_prepared(command).await.map_err(|error| format!("{}: {error}", sandbox.bubblewrap.display()))?;
     match timeout(Duration::from_secs(10), process.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("{} ended with {status}", sandbox.bubblewrap.display())),
+        Ok(Ok(status)) => {
+            Err(format!("{} ended with {status}; it should be version 0.7 or newer", sandbox.bubblewrap.display()))
+        }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("{} doesn't end", sandbox.bubblewrap.display())),
     }

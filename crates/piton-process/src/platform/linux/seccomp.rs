@@ -1,4 +1,4 @@
-//! Which system calls code may make. What isn't listed answers `ENOSYS`, so that a library falls back to
+//! Which system calls code and programs in a sandbox may make. For code, what isn't listed answers `ENOSYS`, so that a library falls back to
 //! an older call; a list of what is forbidden would let through whatever the next kernel brings.
 //!
 //! Left out on purpose: sockets of every kind, new processes (threads are fine), signals to others,
@@ -49,7 +49,13 @@ const OLDER: &[libc::c_long] = &calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-/// The filter, which can be installed.
+/// Memory that no limit of a process covers: files of memory, shared memory, and file systems that a program could mount in
+/// a user namespace of its own.
+const UNCOUNTED: &[libc::c_long] = &calls! {
+    SYS_memfd_create SYS_memfd_secret SYS_shmget SYS_mount SYS_fsopen SYS_fsmount SYS_move_mount SYS_open_tree
+};
+
+/// The filter for code, which can be installed.
 pub(super) fn filter() -> Result<BpfProgram, String> {
     let said = |error: seccompiler::BackendError| error.to_string();
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -61,17 +67,34 @@ pub(super) fn filter() -> Result<BpfProgram, String> {
     // Its own limits, not those of others.
     let itself = condition(0, SeccompCmpOp::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![itself]).map_err(said)?]);
+    compile(rules, missing()?, SeccompAction::Allow)
+}
+
+/// The filter for programs, which need more of the system than a list of what is allowed can foresee.
+pub(super) fn filter_for_programs() -> Result<BpfProgram, String> {
+    compile(UNCOUNTED.iter().map(|call| (*call, Vec::new())).collect(), SeccompAction::Allow, missing()?)
+}
+
+fn missing() -> Result<SeccompAction, String> {
+    u32::try_from(libc::ENOSYS).map(SeccompAction::Errno).map_err(|error| error.to_string())
+}
+
+fn compile(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    listed: SeccompAction,
+) -> Result<BpfProgram, String> {
+    let said = |error: seccompiler::BackendError| error.to_string();
     let machine = ARCH.try_into().map_err(said)?;
-    let otherwise = SeccompAction::Errno(u32::try_from(libc::ENOSYS).map_err(|error| error.to_string())?);
-    SeccompFilter::new(rules, otherwise, SeccompAction::Allow, machine).and_then(TryInto::try_into).map_err(said)
+    SeccompFilter::new(rules, otherwise, listed, machine).and_then(TryInto::try_into).map_err(said)
 }
 
 fn condition(argument: u8, compare: SeccompCmpOp, value: u64) -> Result<SeccompCondition, String> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, compare, value).map_err(|error| error.to_string())
 }
 
-/// The filter as the kernel lays it out, for bubblewrap to install.
-pub(super) fn bytes() -> Result<Vec<u8>, String> {
+/// A filter as the kernel lays it out, for bubblewrap to install.
+pub(super) fn bytes(filter: &BpfProgram) -> Vec<u8> {
     let instruction = |i: &seccompiler::sock_filter| {
         let mut bytes = Vec::with_capacity(8);
         bytes.extend_from_slice(&i.code.to_ne_bytes());
@@ -79,5 +102,5 @@ pub(super) fn bytes() -> Result<Vec<u8>, String> {
         bytes.extend_from_slice(&i.k.to_ne_bytes());
         bytes
     };
-    Ok(filter()?.iter().flat_map(instruction).collect())
+    filter.iter().flat_map(instruction).collect()
 }
