@@ -16,6 +16,9 @@ pub use python::Python;
 
 use std::time::Duration;
 
+/// How many bytes of what code threw are kept.
+const MAX_MESSAGE: usize = 64 << 10;
+
 /// What a piece of code may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeLimits {

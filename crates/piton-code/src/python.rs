@@ -18,6 +18,9 @@ def piton():
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     given = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+    def short(text):
+        text, most = str(text), 16384
+        return text if len(text) <= most else "%s… (%d more characters were cut)" % (text[:most], len(text) - most)
     def place(error):
         line, trace = None, error.__traceback__
         while trace is not None:
@@ -28,7 +31,7 @@ def piton():
     try:
         code = compile(given["code"], "<code>", "exec")
     except (SyntaxError, ValueError) as error:
-        said = {"syntax": "%s (line %s)" % (getattr(error, "msg", error), getattr(error, "lineno", "?"))}
+        said = {"syntax": "%s (line %s)" % (short(getattr(error, "msg", error)), getattr(error, "lineno", "?"))}
     else:
         scope = {"__name__": "__main__", "__builtins__": __builtins__}
         try:
@@ -48,13 +51,13 @@ def piton():
                     said = {"result": result}
                     json.dumps(said, allow_nan=False)
                 except (TypeError, ValueError, RecursionError) as error:
-                    said = {"unusable": str(error)}
+                    said = {"unusable": short(error)}
         except MemoryError:
             said = {"memory": True}
         except SystemExit as error:
-            said = {"error": "the code called exit(%s)" % (error.code,)}
+            said = {"error": "the code called exit(%s)" % short(error.code)}
         except BaseException as error:
-            said = {"error": "%s: %s%s" % (type(error).__name__, error, place(error))}
+            said = {"error": "%s: %s%s" % (short(type(error).__name__), short(error), place(error))}
     try:
         answer.write(json.dumps(said, allow_nan=False))
         answer.flush()
@@ -114,7 +117,8 @@ impl Python {
                 return Err(CodeError::OutOfMemory { limit: limits.memory });
             }
             let start = text.char_indices().rev().take(MAX_SAID).last().map_or(0, |(start, _)| start);
-            return Err(CodeError::Ended { exit_code: ended.exit_code, said: text[start..].to_owned() });
+            let cut = if start == 0 { String::new() } else { format!("({start} bytes before were cut) …") };
+            return Err(CodeError::Ended { exit_code: ended.exit_code, said: format!("{cut}{}", &text[start..]) });
         };
         let text = |key: &str| said.field(key).and_then(Value::as_str).map(str::to_owned);
         if let Some(error) = text("error") {

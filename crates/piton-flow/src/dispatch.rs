@@ -443,7 +443,7 @@ async fn run_node(
                 let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
                 return Ok(ended.succeed(output, usage, None, host).await);
             }
-            Err(error) => error,
+            Err(error) => error.cut(),
         };
         let retry = &node.settings.retry;
         let again = attempt <= retry.most && (error.retryable || !retry.only_retryable) && !is_given_up;

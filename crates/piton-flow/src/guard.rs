@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Stmt};
-use minijinja::machinery::parse;
+use minijinja::machinery::{Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
@@ -136,8 +136,78 @@ fn take(value: &Value, left: &mut usize, depth: usize) -> bool {
     }
 }
 
+/// How long a template may be, in bytes.
+const MAX_SOURCE: usize = 1 << 20;
+
+/// How deep it may be: so many operators behind one another, half as many `elif`, an eighth as many brackets in brackets.
+/// Parser, compiler and destructor call themselves once for each of them, with frames of about these sizes.
+const MAX_DEPTH: usize = 400;
+const ALTERNATIVE: usize = 2;
+const BLOCK: usize = 4;
+const BRACKET: usize = 8;
+
+/// Refuses a template that is too long or too deep, by its tokens: before anything looks at it that calls itself.
+fn bound(source: &str) -> Result<(), Error> {
+    let refuse = |what: String| Err(Error::new(ErrorKind::SyntaxError, what));
+    if source.len() > MAX_SOURCE {
+        return refuse(format!("the template has {} bytes; at most {MAX_SOURCE} are allowed", source.len()));
+    }
+    // Of the blocks and brackets that are open: how deep it was before each.
+    let (mut blocks, mut brackets) = (Vec::new(), Vec::new());
+    // How deep the blocks are, and the expression in them.
+    let (mut outside, mut depth) = (0, 0);
+    let (mut begins, mut opens, mut sets) = (false, false, false);
+    for token in tokenize(source, false, SyntaxConfig::default()) {
+        // What is wrong with it the parser says better.
+        let Ok((token, _)) = token else { return Ok(()) };
+        match token {
+            Token::BlockStart | Token::VariableStart => {
+                brackets.clear();
+                depth = outside;
+                begins = matches!(token, Token::BlockStart);
+                continue;
+            }
+            Token::Ident("elif") if begins => outside += ALTERNATIVE,
+            Token::Ident(word) if begins && word.starts_with("end") => outside = blocks.pop().unwrap_or(0),
+            Token::Ident(word) if begins => {
+                opens = !matches!(word, "else" | "do" | "include" | "import" | "from" | "extends");
+                sets = word == "set";
+            }
+            // `{% set x = … %}` has no end, `{% set x %}` has.
+            Token::Assign if sets && brackets.is_empty() => (opens, depth) = (false, outside),
+            Token::BlockEnd if opens => {
+                blocks.push(outside);
+                outside += BLOCK;
+                opens = false;
+            }
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => {
+                brackets.push(depth);
+                depth += BRACKET;
+            }
+            Token::ParenClose | Token::BracketClose | Token::BraceClose => {
+                depth = brackets.pop().unwrap_or(outside) + 1;
+            }
+            Token::Comma | Token::Colon | Token::Assign => {
+                depth = brackets.last().map_or(outside, |before| before + BRACKET);
+            }
+            Token::Ident("not" | "and" | "or" | "in" | "is" | "if" | "else") => depth += 1,
+            Token::Ident(_) | Token::Str(_) | Token::String(_) | Token::Int(_) | Token::Int128(_) | Token::Float(_) => {
+            }
+            _ => depth += 1,
+        }
+        begins = false;
+        if depth.max(outside) > MAX_DEPTH {
+            return refuse(
+                "the template is nested too deeply, or has too many operators or alternatives in a row".to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The template with everything in it that makes values made to pay.
 pub(crate) fn guard(source: &str) -> Result<String, Error> {
+    bound(source)?;
     let template = parse(source, "template", SyntaxConfig::default())?;
     let mut walk = Walk::default();
     walk.statement(&template);
@@ -266,13 +336,14 @@ impl Walk {
             }
             // Numbers and truth values; what is inside is looked at below.
             Expr::UnaryOp(_) | Expr::Compare(_) | Expr::Test(_) => self.expression(expression),
-            Expr::BinOp(found) if round.is_some() => {
-                // Only the end of the right side could be reached; both sides pay, which is more.
+            Expr::BinOp(found) => {
                 self.expression(expression);
-                self.value(&found.left, round);
-                self.value(&found.right, round);
+                // Only the end of the right side could be reached; both sides pay, which is more.
+                if round.is_some() || matches!(found.op, BinOpKind::ScAnd | BinOpKind::ScOr) {
+                    self.value(&found.left, round);
+                    self.value(&found.right, round);
+                }
             }
-            Expr::BinOp(_) => self.expression(expression),
             Expr::Filter(_) | Expr::Call(_) if round.is_none() => self.expression(expression),
             _ => {
                 self.expression(expression);
@@ -335,10 +406,15 @@ impl Walk {
                 self.call(found);
                 self.append(expression, format!("|{PAY}"));
             }
-            Expr::List(found) => found.items.iter().for_each(|item| self.expression(item)),
-            Expr::Tuple(found) => found.items.iter().for_each(|item| self.expression(item)),
-            Expr::Map(found) => found.values.iter().for_each(|item| self.expression(item)),
+            Expr::List(found) => self.items(&found.items),
+            Expr::Tuple(found) => self.items(&found.items),
+            Expr::Map(found) => self.items(&found.values),
         }
+    }
+
+    /// What is put into a list or a map pays, and so isn't nested without end.
+    fn items(&mut self, items: &[Expr<'_>]) {
+        items.iter().filter(|item| !matches!(item, Expr::Const(_))).for_each(|item| self.value(item, None));
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_types::{Clock, Event, RunId, StepPath, TokenUsage, Value};
+use piton_types::{Clock, Event, RunId, StepPath, TokenUsage, Value, excerpt};
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
@@ -168,6 +168,9 @@ impl NodeOutput {
     }
 }
 
+/// How many bytes of a message are kept.
+const MAX_MESSAGE: usize = 4096;
+
 /// Why a node failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -191,6 +194,13 @@ impl NodeError {
     /// An error that may pass by itself.
     pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retryable: true, unanswered: false }
+    }
+
+    /// The same with a message of bounded size, as it is kept and told. Secrets are out of it by now: what is cut before
+    /// that could leave the beginning of one.
+    pub(crate) fn cut(mut self) -> Self {
+        self.message = excerpt(&self.message, MAX_MESSAGE).into_owned();
+        self
     }
 }
 
@@ -428,6 +438,7 @@ impl<'a> NodeContext<'a> {
                 Err(NodeError::new("Uncertain", message))
             }
         };
+        let result = result.map_err(NodeError::cut);
         let duration = host.clock.monotonic().saturating_sub(started);
         host.burst.ended(NodeDone {
             step,

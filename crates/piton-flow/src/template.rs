@@ -287,6 +287,73 @@ mod tests {
         }
     }
 
+    /// Every way to be deep: as many as that, and around one.
+    fn deep(n: usize) -> Vec<String> {
+        let many = |piece: &str| piece.repeat(n);
+        let chain = |piece: &str| format!("{{{{ a{} }}}}", many(piece));
+        let around = |open: &str, close: &str| format!("{{% set x = {}1{} %}}", many(open), many(close));
+        let mut deep: Vec<String> =
+            ["+a", " ~ a", " and a", "**a", ".a", "[0]", "()", "|upper", " is defined", " if a else a"]
+                .map(chain)
+                .into();
+        deep.extend(
+            [("(", ")"), ("[", "]"), ("{1:", "}"), ("f(", ")"), ("not ", ""), ("-", "")].map(|(a, b)| around(a, b)),
+        );
+        deep.extend([
+            format!("{{% if a %}}{}{{% endif %}}", many("{% elif a %}x")),
+            format!("{}{}", many("{% if a %}"), many("{% endif %}")),
+            format!("{}{}", many("{% for a in b %}"), many("{% endfor %}")),
+            format!("{}{}", many("{% set a %}"), many("{% endset %}")),
+            format!("{{% filter upper{} %}}{{% endfilter %}}", many("|upper")),
+            format!("{{% set {}a{} = 1 %}}", many("("), many(")")),
+            format!("{}{}", many("{% if f([(f(a ~ 1), a)]) %}"), many("{% endif %}")),
+        ]);
+        deep.extend(["[ns.x]", "(ns.x, 1)", "{'a': ns.x}", "[ns.x or 1]", "[ns.x if a is undefined]", "ns.x, 1"].map(
+            |value| {
+                format!(
+                    "{{% set ns = namespace(x=1) %}}{{% for i in range({n}) %}}{{% set ns.x = {value} %}}{{% endfor %}}"
+                )
+            },
+        ));
+        deep
+    }
+
+    /// Promise 21: nothing overflows the stack, neither where it is refused nor just below, on a thread as small as any.
+    #[test]
+    fn a_template_can_not_be_too_deep() {
+        let all = || {
+            for depth in [5, 20, 30, 40, 48, 60, 90, 100, 190, 390, 1000, 10_000] {
+                for template in deep(depth) {
+                    let rendered = Template::jinja(&template).and_then(|template| template.render(&BTreeMap::new()));
+                    let error = rendered.err().unwrap_or_default();
+                    let shown: String = template.chars().take(60).collect();
+                    let bounded = ["too deeply", "recursion", "on the way"].iter().any(|word| error.contains(word));
+                    assert_eq!(bounded, depth >= 1000 || bounded && depth > 20, "{depth}: {shown}: {error}");
+                }
+            }
+            assert!(Template::jinja(&"x".repeat(2 << 20)).unwrap_err().contains("at most 1048576"));
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(all).unwrap().join().unwrap();
+    }
+
+    /// The control: without the bound the same templates end the process.
+    #[cfg(unix)]
+    #[test]
+    fn without_the_bound_a_deep_template_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        let mut inner = std::process::Command::new(std::env::current_exe().unwrap());
+        inner.args(["--exact", "template::tests::unbounded", "--ignored"]);
+        assert!(inner.output().unwrap().status.signal().is_some());
+    }
+
+    #[test]
+    #[ignore = "the inner half of the test above; it ends its process"]
+    fn unbounded() {
+        for template in deep(10_000) {
+            drop(Environment::new().add_template_owned(NAME, template));
+        }
+    }
+
     #[test]
     fn malformed_templates_are_refused_when_checked() {
         for bad in ["{{#a.b", "{{#a#}}", "{{#.#}}", "{{#a.{{b}}#}}", "{% if %}", "{{ x", "{% nothing %}"] {

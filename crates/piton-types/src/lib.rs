@@ -13,6 +13,7 @@ mod path;
 mod policy;
 mod record;
 mod run;
+mod text;
 mod time;
 mod trigger;
 mod value;
@@ -32,6 +33,7 @@ pub use record::{
 pub use run::{
     Completed, Failed, IllegalMove, InProgress, Paused, Queued, RunState, RunStatus, RunSummary, WaitFor, Waiting,
 };
+pub use text::excerpt;
 pub use time::{Clock, Random, Sleep, Timestamp};
 pub use trigger::{Priority, Trigger};
 pub use value::{Value, ValueKind};

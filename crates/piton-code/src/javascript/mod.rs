@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use piton_types::{Random, Timestamp, Value};
+use piton_types::{Random, Timestamp, Value, excerpt};
 use rquickjs::context::EvalOptions;
 use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Value as JsValue};
 
 use self::engine::Engine;
-use crate::{CodeError, CodeLimits};
+use crate::{CodeError, CodeLimits, MAX_MESSAGE};
 
 /// How long a script may hold up its caller.
 const SLICE: Duration = Duration::from_millis(1);
@@ -206,6 +206,7 @@ fn explain(error: &CaughtError<'_>, limits: &CodeLimits, took: Duration, in_main
         CaughtError::Error(rquickjs::Error::WouldBlock) => "what main promised never comes".to_owned(),
         CaughtError::Error(error) => error.to_string(),
     };
+    let message = excerpt(&message, MAX_MESSAGE).into_owned();
     if message.contains("out of memory") {
         CodeError::OutOfMemory { limit: limits.memory }
     } else if took > limits.time && message.contains("interrupted") {

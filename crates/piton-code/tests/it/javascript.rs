@@ -112,6 +112,21 @@ fn limits_hold_and_the_next_call_is_none_the_worse() {
     assert_eq!(run("function main() { return 'well' }", "{}").unwrap(), "\"well\"");
 }
 
+/// An error is kept in logs and shown to people: whatever code puts into one, it is short.
+#[test]
+fn an_error_of_a_hundred_megabytes_is_cut() {
+    for code in [
+        "throw new Error('x'.repeat(100 << 20))",
+        "throw 'x'.repeat(100 << 20)",
+        "const e = new Error('y'); e.name = 'x'.repeat(100 << 20); throw e",
+    ] {
+        let error = run(&format!("function main() {{ {code} }}"), "{}").unwrap_err();
+        let CodeError::Thrown(message) = &error else { panic!("{code}") };
+        assert!(message.len() < 70_000, "{code}: {}", message.len());
+        assert!(message.ends_with("more bytes were cut)"), "{code}");
+    }
+}
+
 #[test]
 fn there_is_no_way_out() {
     let names = "['require', 'process', 'std', 'os', 'fetch', 'XMLHttpRequest', 'Deno', 'module', 'load', 'print', 'scriptArgs']";

@@ -114,6 +114,24 @@ async fn limits_hold() {
 }
 
 #[tokio::test]
+async fn an_error_of_a_hundred_megabytes_is_cut() {
+    for code in ["raise ValueError('x' * (100 << 20))", "exit('x' * (100 << 20))", "return {'x' * (30 << 20): {1}}[0]"]
+    {
+        let limits = CodeLimits { memory: 512 << 20, ..CodeLimits::default() };
+        let error =
+            sandboxed().run(&format!("def main(): {code}"), &Value::map::<&str>([]), &limits).await.unwrap_err();
+        let CodeError::Thrown(message) = &error else { panic!("{code}: {}", error.to_string().len()) };
+        assert!(message.len() < 20_000, "{code}: {}", message.len());
+    }
+    let code = "import os, sys\ndef main():\n    print('x' * 100_000)\n    sys.stdout.flush()\n    os._exit(3)";
+    let error = run_in(&sandboxed(), code, "{}").await.unwrap_err();
+    assert!(
+        matches!(&error, CodeError::Ended { said, .. } if said.len() < 600 && said.contains("were cut")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn without_a_sandbox_nothing_runs() {
     let sandbox = Sandbox { bubblewrap: "/no/bwrap".into(), ..Sandbox::for_code().by(Means::Bubblewrap) };
     let python = Python { sandbox: Some(sandbox), ..Python::default() };

@@ -161,9 +161,8 @@ impl Command {
         if exit_code != 0 && !self.allow_failure {
             let said = stderr.as_str().map(str::trim).unwrap_or_default();
             let last = said.lines().next_back().unwrap_or_default();
-            let shown: String = last.chars().take(200).collect();
-            let colon = if shown.is_empty() { "" } else { ": " };
-            let message = format!("{program:?} ended with {exit_code}{colon}{shown}");
+            let colon = if last.is_empty() { "" } else { ": " };
+            let message = format!("{program:?} ended with {exit_code}{colon}{last}");
             return Err(NodeError::passing("CommandError", message));
         }
         Ok(NodeOutput::of([("stdout", stdout), ("stderr", stderr), ("exit_code", Value::from(exit_code))]))

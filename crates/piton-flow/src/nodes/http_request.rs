@@ -426,8 +426,7 @@ impl HttpRequest {
             Err(error) => (String::new(), vec![File { name, kind, content: error.into_bytes() }.value()]),
         };
         if self.fail_on_status && status >= 400 {
-            let shown: String = text.chars().take(512).collect();
-            let message = format!("HTTP {status} {shown}");
+            let message = format!("HTTP {status} {text}");
             let passing = status >= 500 || matches!(status, 408 | 429);
             return Err(if passing {
                 NodeError::passing("HTTPResponseCodeError", message)

@@ -124,8 +124,8 @@ impl QuestionClassifier {
         request.parameters.entry("temperature".to_owned()).or_insert_with(|| 0.into());
         let said = outside.ask(context, &self.reading.model.provider, &request, None).await?;
         let id = class_in(&said.answer.text).ok_or_else(|| {
-            let shown: String = said.answer.text.chars().take(500).collect();
-            NodeError::new("ClassifierError", format!("Failed to parse question-classifier response: {shown}"))
+            let message = format!("Failed to parse question-classifier response: {}", said.answer.text);
+            NodeError::new("ClassifierError", message)
         })?;
         let class = self.classes.iter().find(|class| class.id == id || class.name == id);
         let (id, name) = match (class, self.has_default) {

@@ -129,8 +129,7 @@ impl Tool {
             }
         };
         if output.is_error {
-            let shown: String = output.text.chars().take(500).collect();
-            return Err(NodeError::new("ToolError", format!("the tool {:?} failed: {shown}", self.tool)));
+            return Err(NodeError::new("ToolError", format!("the tool {:?} failed: {}", self.tool, output.text)));
         }
         let json = output.structured.clone().map_or_else(Vec::new, |value| vec![value]);
         Ok(NodeOutput::of([

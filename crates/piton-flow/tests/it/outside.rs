@@ -651,6 +651,31 @@ async fn secrets_are_in_no_error_event_or_audit_line() {
     }
 }
 
+/// Whatever a node says of its failure, a bounded part of it is kept and told, without the beginning of a secret at its end.
+#[tokio::test]
+async fn errors_are_cut_where_they_are_kept() {
+    let server = Server::start(|_: &Received| reply(400, &[], "x".repeat(1 << 20))).await;
+    let http = format!("type: http-request\nfail_on_error_status: true\nurl: '{}'", server.url("/"));
+    let code = "type: code\nlanguage: javascript\ncode: 'function main() { throw new Error(\"x\".repeat(100 << 20)) }'";
+    let command = "type: command\ncommand: [sh, -c, 'head -c 1000000 /dev/zero | tr \"\\0\" x >&2; exit 1']";
+    for node in [http.as_str(), code, command] {
+        let ran = run_in(reaching(&server), &one(node, &["text"]), Inputs::new()).await;
+        assert!(
+            ran.error().len() < 5000 && ran.error().contains("more bytes were cut"),
+            "{node}: {}",
+            ran.error().len()
+        );
+        assert!(format!("{:?} {:?}", ran.events, ran.audit).len() < 20_000, "{node}");
+    }
+    // The canary stands where the message is cut, wherever exactly that is.
+    let code = "type: code\nlanguage: javascript\ncode: 'function main() { throw new Error(\"x\".repeat(3900) + \"named-canary-1 \".repeat(100)) }'";
+    let mut config = reaching(&server);
+    config.secrets.push(("token".to_owned(), SecretString::from("named-canary-1")));
+    let ran = run_in(config, &one(code, &["text"]), Inputs::new()).await;
+    assert!(ran.error().contains("more bytes were cut"), "{}", ran.error());
+    assert!(!ran.error().contains("name") && !ran.error().contains("canary"), "{}", ran.error());
+}
+
 #[tokio::test]
 async fn at_strict_no_program_is_run() {
     let server = model("").await;

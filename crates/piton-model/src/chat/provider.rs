@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{HeaderName, Method};
-use piton_types::{Value, from_json, to_json};
+use piton_types::{Value, excerpt, from_json, to_json};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
@@ -175,11 +175,9 @@ impl Provider {
 
     /// A provider's words without our key, should it repeat it.
     fn clean(&self, message: &str) -> String {
-        let shown: String = message.chars().take(MAX_MESSAGE).collect();
-        match self.api_key.as_ref().map(ExposeSecret::expose_secret).filter(|key| !key.is_empty()) {
-            Some(key) => message.replace(key, "[redacted]").chars().take(MAX_MESSAGE).collect(),
-            None => shown,
-        }
+        let key = self.api_key.as_ref().map(ExposeSecret::expose_secret).filter(|key| !key.is_empty());
+        let message = key.map_or_else(|| message.to_owned(), |key| message.replace(key, "[redacted]"));
+        excerpt(&message, MAX_MESSAGE).into_owned()
     }
 }
 
