@@ -23,6 +23,7 @@ pub mod words;
 
 pub use app::App;
 pub use failure::{Failure, FailureKind, Hint};
+pub use piton_store::SecretFiles;
 pub use place::{Surroundings, keys::KeySources};
 pub use plan::Plan;
 pub use references::Reference;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use piton_app::runs::drive::{Along, Driving, Work, failure_of};
+use piton_app::runs::drive::{Driving, Prepared, failure_of};
 use piton_app::views::run::OutcomeView;
-use piton_flow::{RunOutcome, Services};
+use piton_flow::RunOutcome;
 use piton_runtime::Listener;
-use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus};
 
 use crate::failure::{Exit, Failure};
@@ -17,16 +16,9 @@ use crate::session::Session;
 use crate::signals::{Ended, until_ended};
 use crate::view::value_text;
 
-/// Drives `run` by `work` until it ends, waits or is stopped, and tells the user; `notice` when it goes on.
-pub(crate) async fn drive(
-    session: &Session,
-    store: Arc<dyn Store>,
-    run: &RunId,
-    notice: Option<String>,
-    services: Services,
-    along: Option<Along>,
-    work: Work,
-) -> Result<Exit, Failure> {
+/// Drives a run until it ends, waits or is stopped, and tells the user.
+pub(crate) async fn drive(session: &Session, prepared: Prepared) -> Result<Exit, Failure> {
+    let (run, notice) = (prepared.run.clone(), prepared.notice.clone());
     let events = {
         let output = Arc::clone(&session.output);
         Listener::new(move |event| match (event, &notice) {
@@ -35,7 +27,7 @@ pub(crate) async fn drive(
         })
     };
     let view = View::begin(session);
-    let driving = Driving::prepare(session, store, run, services, along, events).await?;
+    let (driving, work) = Driving::prepare(session, prepared, events).await?;
     let ended = until_ended(&session.output, &driving.stop(), driving.go(session, work)).await;
     drop(view);
     match ended? {
@@ -43,7 +35,7 @@ pub(crate) async fn drive(
         (Ended::Stopped(exit), _) => {
             let started = driving.has_started();
             driving.abandon(session).await?;
-            dropped(session, run, started)?;
+            dropped(session, &run, started)?;
             Ok(exit)
         }
     }

@@ -31,8 +31,7 @@ use clap::error::ErrorKind;
 use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
 use output::{Output, Verbosity};
-use piton_app::{KeySources, Surroundings};
-use piton_store::SecretFiles;
+use piton_app::{KeySources, SecretFiles, Surroundings};
 use session::Session;
 
 fn main() -> ExitCode {

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use piton_runtime::{Failure, OpenRun, Run};
+use piton_runtime::{Failure, OpenRun, Order, RequestRecord, Run};
 use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId, RunKind, StepPath, Timestamp, Value};
+use tokio::sync::watch::Receiver;
 
 use crate::record::{Record, Role};
 use crate::scan::Progress;
@@ -52,6 +53,8 @@ pub struct SessionEnd {
     pub closed: CheckpointRef,
     /// The files at the end.
     pub after: Snapshot,
+    /// What its run was asked to do and now has done: it is stopped or cancelled, whatever came of the work.
+    pub obeyed: Option<Order>,
 }
 
 /// A tool call that is about to begin.
@@ -178,6 +181,11 @@ impl Session {
         &self.run
     }
 
+    /// What others ask its run to do, if the run was made for the session: when the session ends, that is done.
+    pub fn orders(&self) -> Option<Receiver<Option<RequestRecord>>> {
+        self.driven.as_ref().map(Run::orders)
+    }
+
     /// The checkpoint at the start.
     pub fn opened(&self) -> &Saved {
         &self.opened
@@ -207,10 +215,20 @@ impl Session {
         let since = self.opened.checkpoint.clone();
         let role = Role::Closed { since: since.clone(), before: self.opened.snapshot.tree };
         let moment = self.moment(Record::new(CheckpointKind::Session, role, ""));
-        let closed = self.workspace.save_moment(moment, progress).await?;
+        let closed = match self.workspace.save_moment(moment, progress).await {
+            Ok(closed) => closed,
+            Err(error) => {
+                // If the store is to blame, that can't be written either.
+                let _ = self.abandon("the last checkpoint of the files could not be made").await;
+                return Err(error);
+            }
+        };
         let (before, after) = (self.opened.snapshot, closed.snapshot);
-        let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after };
+        let request = self.driven.as_ref().and_then(|run| run.orders().borrow().clone());
+        let obeyed = request.map(|request| request.order);
+        let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after, obeyed };
         match (self.driven, outcome) {
+            (Some(run), _) if obeyed.is_some() => run.obey().await?,
             (Some(run), Ok(output)) => run.complete(output).await?,
             (Some(run), Err(message)) => run.fail(failure(message)).await?,
             (None, _) => {}

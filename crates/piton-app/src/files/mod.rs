@@ -3,6 +3,7 @@
 pub mod diff;
 pub mod drift;
 pub mod drift_watch;
+pub mod guard;
 pub mod ignored;
 pub mod lease;
 pub mod restore;

@@ -79,6 +79,18 @@ pub enum Work {
     },
 }
 
+/// A run that was started, resumed or is tried again, and can be driven now.
+pub struct Prepared {
+    pub(super) store: Arc<dyn Store>,
+    /// The run.
+    pub run: RunId,
+    /// From where it goes on, in words, if it isn't new.
+    pub notice: Option<String>,
+    pub(super) services: Services,
+    pub(super) along: Option<Along>,
+    pub(super) work: Work,
+}
+
 /// What the work comes to.
 pub type Ended<'a> = Pin<Box<dyn Future<Output = Result<RunOutcome, FlowError>> + Send + 'a>>;
 
@@ -97,14 +109,8 @@ pub struct Driving {
 
 impl Driving {
     /// Puts together what a run needs. `events` is told what happens.
-    pub async fn prepare(
-        app: &App,
-        store: Arc<dyn Store>,
-        run: &RunId,
-        services: Services,
-        along: Option<Along>,
-        events: Listener,
-    ) -> Result<Self, Failure> {
+    pub async fn prepare(app: &App, prepared: Prepared, events: Listener) -> Result<(Self, Work), Failure> {
+        let Prepared { store, run, services, along, work, .. } = prepared;
         let secrecy = services.get::<Arc<Secrecy>>().cloned();
         let store = match &secrecy {
             Some(secrecy) => secrecy.over(store),
@@ -129,10 +135,10 @@ impl Driving {
         let stop = SafeStopSignal::new();
         let files = along.map(|along| Arc::new(along.begin(&stop)));
         let companion = files.clone().map(|files| files as Arc<dyn Companion>);
-        let folder = store.summary(run).await?.and_then(|summary| moved_to(app, summary.folder.as_deref()));
+        let folder = store.summary(&run).await?.and_then(|summary| moved_to(app, summary.folder.as_deref()));
         let options = FlowOptions { events, services, stop: stop.clone(), companion, folder, ..FlowOptions::default() };
         let context = Context::system(Arc::clone(&store));
-        Ok(Self { store, run: run.clone(), secrecy, files, telling, started, stop, context, options })
+        Ok((Self { store, run, secrecy, files, telling, started, stop, context, options }, work))
     }
 
     /// Stops the run in peace, or at once.

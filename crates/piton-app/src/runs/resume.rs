@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton::engine::{FileChanges, UpstreamChanges};
-use piton_flow::{Bundle, Kinds, Limits, ResumePolicy, Services, Setting, examine_resume};
+use piton_flow::{Bundle, Kinds, Limits, ResumePolicy, Setting, examine_resume};
 use piton_log::RunLog;
 use piton_runtime::recovery::{
     Ask, ChangePolicies, Changes, DeletedPolicy, Examined, ModifiedPolicy, PathPolicy, Recovery, RequiredFiles,
@@ -23,7 +23,7 @@ use crate::documents::outside::{self, services};
 use crate::failure::Failure;
 use crate::files::{self, Capture};
 use crate::references::run_id;
-use crate::runs::drive::{Along, DriftWatch, Work};
+use crate::runs::drive::{Along, DriftWatch, Prepared, Work};
 use crate::views::run::ExplainedView;
 use crate::words::clean;
 
@@ -67,24 +67,8 @@ impl ResumeRun {
     }
 }
 
-/// A run that can go on.
-pub struct Resumable {
-    /// Its store.
-    pub store: Arc<dyn Store>,
-    /// The run.
-    pub run: RunId,
-    /// From where it goes on, in words.
-    pub notice: String,
-    /// What its nodes may use.
-    pub services: Services,
-    /// Its files, if they are checkpointed.
-    pub along: Option<Along>,
-    /// What is to be driven.
-    pub work: Work,
-}
-
 /// Finds out whether and from where a run can go on. `ask` decides what policies leave open.
-pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Resumable, Failure> {
+pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Prepared, Failure> {
     let store = app.store().await?;
     let run = run_id(&store, &wanted.run).await?;
     let examined = examine(app, &store, &run, wanted, ask).await?;
@@ -106,7 +90,7 @@ pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Res
         }
         None => None,
     };
-    Ok(Resumable { store, run, notice, services, along, work: Work::Resume { document, policy } })
+    Ok(Prepared { store, run, notice: Some(notice), services, along, work: Work::Resume { document, policy } })
 }
 
 fn unreadable(run: &RunId, examined: &Examined) -> Failure {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton_flow::{ResumePolicy, Services};
+use piton_flow::ResumePolicy;
 use piton_log::RunLog;
 use piton_runtime::{Context, RunError, StartAt, WholeHistory};
 use piton_store::Store;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::references::run_id;
 use crate::runs::back::{entails, put_back, tries_again};
-use crate::runs::drive::{Along, DriftWatch, Work};
+use crate::runs::drive::{DriftWatch, Prepared, Work};
 use crate::runs::fork::changes;
 use crate::runs::resume::along;
 
@@ -53,14 +53,12 @@ enum How {
 
 /// A run that is ready to go on.
 pub struct Ready {
-    /// Its store.
-    pub store: Arc<dyn Store>,
     /// The run.
     pub run: RunId,
     /// Where it branched off, if it is a new one.
     pub branched: Option<CheckpointRef>,
-    /// How to drive it, if it is a workflow; else the program that started it must go on with it.
-    pub drive: Option<(Services, Option<Along>, Work)>,
+    /// It can be driven, if it is a workflow; else the program that started it must go on with it.
+    pub drive: Option<Prepared>,
 }
 
 impl Retrying {
@@ -122,12 +120,13 @@ impl Retrying {
         };
         if kind != Some(RunKind::Workflow) {
             store.close().await?;
-            return Ok(Ready { store, run, branched, drive: None });
+            return Ok(Ready { run, branched, drive: None });
         }
         let services = services(app, wanted.config.as_deref())?;
         let along = along(app, &store, &run, DriftWatch::default()).await?;
         let work = Work::Resume { document: None, policy: ResumePolicy::Normal };
-        Ok(Ready { store, run, branched, drive: Some((services, along, work)) })
+        let drive = Prepared { store, run: run.clone(), notice: None, services, along, work };
+        Ok(Ready { run, branched, drive: Some(drive) })
     }
 }
 

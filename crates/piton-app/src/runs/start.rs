@@ -1,11 +1,9 @@
 //! Starting a document, or going on with the run of the given id.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use piton_flow::{Bundle, FlowError, Inputs, ResumePolicy, Services};
+use piton_flow::{Bundle, FlowError, Inputs, ResumePolicy};
 use piton_runtime::SystemRandom;
-use piton_store::Store;
 use piton_types::RunId;
 
 use crate::app::App;
@@ -13,7 +11,7 @@ use crate::documents;
 use crate::documents::outside::services;
 use crate::failure::Failure;
 use crate::files::{self, Capture};
-use crate::runs::drive::{Along, DriftWatch, Work};
+use crate::runs::drive::{Along, DriftWatch, Prepared, Work};
 use crate::runs::resume::{along, wait_for};
 
 /// What a start is asked for.
@@ -37,22 +35,8 @@ pub struct StartRun {
     pub drift: DriftWatch,
 }
 
-/// A run that can be driven.
-pub struct Started {
-    /// Its store.
-    pub store: Arc<dyn Store>,
-    /// The run.
-    pub run: RunId,
-    /// What its nodes may use.
-    pub services: Services,
-    /// Its files, if they are checkpointed.
-    pub along: Option<Along>,
-    /// What is to be driven.
-    pub work: Work,
-}
-
 /// Reads the document and makes its run ready.
-pub async fn prepare(app: &App, wanted: StartRun) -> Result<Started, Failure> {
+pub async fn prepare(app: &App, wanted: StartRun) -> Result<Prepared, Failure> {
     let bundle = documents::read(&wanted.document)?.map_err(FlowError::Document)?;
     if !bundle.files.is_empty() {
         // What is wrong is said with the lines of the document, and not with those of what is recorded.
@@ -77,5 +61,5 @@ pub async fn prepare(app: &App, wanted: StartRun) -> Result<Started, Failure> {
         false => along(app, &store, &run, wanted.drift).await?,
     };
     let work = Work::Start { document: text, format, inputs: wanted.inputs, name, policy };
-    Ok(Started { store, run, services, along, work })
+    Ok(Prepared { store, run, notice: None, services, along, work })
 }

@@ -306,7 +306,7 @@ pub struct GuardedView {
     /// The checkpoint of how it found them.
     #[serde(serialize_with = "text")]
     pub opened: CheckpointRef,
-    /// `completed` or `failed`.
+    /// `completed` or `failed`; `paused` or `cancelled` if that was asked for.
     pub status: &'static str,
     /// What it ended with.
     pub exit_code: u8,

@@ -10,12 +10,12 @@ use piton_app::files::Capture;
 use piton_app::files::restore::{Conflicts, Restoring, Selected};
 use piton_app::files::status::{save, status};
 use piton_app::runs::answer::Asked;
-use piton_app::runs::drive::{DriftWatch, Driving};
+use piton_app::runs::drive::{DriftWatch, Driving, Prepared};
 use piton_app::runs::events::Events;
 use piton_app::runs::list::{ListRuns, Which, list};
-use piton_app::runs::resume::{self, Resumable, ResumeRun};
+use piton_app::runs::resume::{self, ResumeRun};
 use piton_app::runs::show::show;
-use piton_app::runs::start::{self, StartRun, Started};
+use piton_app::runs::start::{self, StartRun};
 use piton_app::runs::steer::Cancelling;
 use piton_app::views::run::OutcomeView;
 use piton_app::{App, Failure, FailureKind, Level, Reference, Shell, Surroundings};
@@ -115,9 +115,8 @@ async fn it_saves_restores_and_undoes() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
 }
 
-async fn drive(app: &App, ready: Started) -> Result<OutcomeView, Failure> {
-    let Started { store, run, services, along, work } = ready;
-    let driving = Driving::prepare(app, store, &run, services, along, Listener::default()).await?;
+async fn drive(app: &App, ready: Prepared) -> Result<OutcomeView, Failure> {
+    let (driving, work) = Driving::prepare(app, ready, Listener::default()).await?;
     let ended = driving.go(app, work).await;
     Ok(OutcomeView::from(&driving.finish(app, ended).await?))
 }
@@ -156,8 +155,7 @@ async fn it_starts_lists_shows_answers_and_goes_on() {
     assert_eq!((answered.open, answered.by.as_str()), (0, "Ada"));
 
     let ready = resume::prepare(&app, &ResumeRun::of("r".parse().unwrap()), &NoPerson).await.unwrap();
-    let Resumable { store, run, services, along, work, .. } = ready;
-    let outcome = drive(&app, Started { store, run, services, along, work }).await.unwrap();
+    let outcome = drive(&app, ready).await.unwrap();
     assert_eq!(json(&outcome)["outputs"], json!({"title": "Bees"}));
 
     let shown = json(&show(&app, &"r".parse().unwrap(), true).await.unwrap());

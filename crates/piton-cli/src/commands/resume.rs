@@ -1,6 +1,6 @@
 //! `piton resume`: goes on with a run that exists, by the document and inputs that its log has.
 
-use piton_app::runs::resume::{OnChanges, Resumable, ResumeRun, explain, prepare};
+use piton_app::runs::resume::{OnChanges, ResumeRun, explain, prepare};
 
 use crate::arguments::Resume;
 use crate::ask::AskTerminal;
@@ -34,9 +34,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
 
 /// Goes on with a run; what policies leave open is asked on the terminal.
 pub(crate) async fn go_on(session: &Session, wanted: &ResumeRun) -> Result<Exit, Failure> {
-    let ready = prepare(session, wanted, &AskTerminal::default()).await?;
-    let Resumable { store, run, notice, services, along, work } = ready;
-    drive(session, store, &run, Some(notice), services, along, work).await
+    drive(session, prepare(session, wanted, &AskTerminal::default()).await?).await
 }
 
 /// Says what changed since the run was begun, and what a document would mean. Nothing is done.

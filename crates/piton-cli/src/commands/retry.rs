@@ -22,12 +22,12 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
     if asks && !agreed(&retrying.plan, session, arguments.consent)? {
         return Ok(Exit::Done);
     }
-    let Ready { store, run, branched, drive: driving } = retrying.carry_out(session, &wanted).await?;
+    let Ready { run, branched, drive: prepared } = retrying.carry_out(session, &wanted).await?;
     let output = &session.output;
     if let Some(at) = &branched {
         output.note(&format!("run {run} branched off {at}"));
     }
-    let Some((services, along, work)) = driving else {
+    let Some(prepared) = prepared else {
         if let Some(at) = branched {
             output.note(&format!("the program that started {} can go on with it", at.run));
             return Ok(Exit::Done);
@@ -38,5 +38,5 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
         output.note(&format!("run {run} is ready; the program that started it must go on with it"));
         return Ok(Exit::Done);
     };
-    drive(session, store, &run, None, services, along, work).await
+    drive(session, prepared).await
 }

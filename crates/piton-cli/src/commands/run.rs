@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use piton_app::documents::texts::{read_bytes, read_source};
-use piton_app::runs::start::{StartRun, Started, prepare};
+use piton_app::runs::start::{StartRun, prepare};
 use piton_flow::{Inputs, file_with};
 use piton_types::{Value, from_json};
 
@@ -25,8 +25,7 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
         files: arguments.files,
         drift: arguments.drift.into(),
     };
-    let Started { store, run, services, along, work } = prepare(session, wanted).await?;
-    drive(session, store, &run, None, services, along, work).await
+    drive(session, prepare(session, wanted).await?).await
 }
 
 /// What `--inputs` and `-i` give together; of the same name the last one stays, but files of one name are a list.

@@ -345,7 +345,7 @@ fn a_program_that_deletes_its_folder_is_told_of() {
     world.write("a.txt", "one");
     let shown = world.work().display().to_string();
     let gone = world.piton(["guard", "--", "rm", "-rf", &shown]);
-    assert_eq!(gone.code, Some(1), "{}", gone.whole());
+    assert_eq!(gone.code, Some(0), "{}", gone.whole());
     assert!(
         gone.stderr.contains("error: the program deleted [ROOT]/work, the folder that it ran in"),
         "{}",
@@ -361,7 +361,7 @@ fn a_program_that_deletes_its_folder_is_told_of() {
 
     let script = format!("echo two > a.txt; mv {shown} {shown}-now");
     let moved = world.piton(["guard", "--", "sh", "-c", &script]);
-    assert_eq!(moved.code, Some(1), "{}", moved.whole());
+    assert_eq!(moved.code, Some(0), "{}", moved.whole());
     assert!(moved.stderr.contains("error: the program moved [ROOT]/work, the folder"), "{}", moved.stderr);
     let now = world.root().join("work-now");
     let (_, checkpoint) = moved.stderr.split_once("`piton restore ").unwrap();
@@ -381,11 +381,55 @@ fn a_program_that_deletes_its_folder_is_told_of() {
     let world = World::new();
     assert_eq!(world.piton(["init", "--here"]).code, Some(0));
     let gone = world.piton(["guard", "--", "rm", "-rf", world.work().to_str().unwrap()]);
-    assert!(gone.code == Some(1) && gone.stderr.contains("its store was inside it"), "{}", gone.whole());
+    assert!(gone.code == Some(0) && gone.stderr.contains("its store was inside it"), "{}", gone.whole());
     std::fs::create_dir(world.work()).unwrap();
     assert_eq!(world.piton(["init", "--here"]).code, Some(0));
     let script = format!("cd / && rm -rf {0} && mkdir {0}", world.work().display());
     let replaced = world.piton(["guard", "--", "sh", "-c", &script]);
-    assert!(replaced.code == Some(1) && replaced.stderr.contains("its store was inside it"), "{}", replaced.whole());
+    assert!(replaced.code == Some(0) && replaced.stderr.contains("its store was inside it"), "{}", replaced.whole());
     assert_eq!(std::fs::read_dir(world.work()).unwrap().count(), 0, "nothing is left in the new one");
+}
+
+/// A living guard obeys `stop`: its program is told to end, killed if it doesn't, and the last checkpoint is made.
+#[test]
+fn a_guarded_program_is_stopped_with_its_run() {
+    for (trap, grace, code) in [("exit 9", "60", 9), ("", "0", 137)] {
+        let world = World::new();
+        let script = format!("trap '{trap}' TERM; echo ready > ready; while :; do sleep 0.05; done");
+        let child = world.command(["guard", "--json", "--", "sh", "-c", &script]).spawn().unwrap();
+        while !world.work().join("ready").exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let run = world.piton(["ls", "--json"]).json()["run"].as_str().unwrap().to_owned();
+        let said = world.piton(["stop", &run, "--grace", grace, "--json"]);
+        assert_eq!(said.json()["request"], "asked", "{}", said.stderr);
+        let guarded = world.wait(child);
+        assert_eq!((guarded.code, &guarded.json()["status"]), (Some(code), &"paused".into()), "{}", guarded.stderr);
+        let shown = world.piton(["show", &run, "--json"]).json();
+        assert_eq!(shown["status"], "paused", "{shown}");
+        let said = world.piton(["status", "--json"]).json();
+        assert_eq!(said["changes"].to_string(), "[]", "the last checkpoint was made");
+    }
+}
+
+/// The program's exit code is its own, whether or not a checkpoint could be made of what it left behind.
+#[test]
+fn a_guard_whose_last_checkpoint_failed_says_so_and_ends_as_its_program_did() {
+    for json in [false, true] {
+        let world = World::new();
+        world.write("a", "0");
+        let script = format!(
+            "cd '{}'/*/store.db-files/.. && rm -rf store.db-files && : > store.db-files; exit 7",
+            world.state().display()
+        );
+        let mut words = vec!["guard"];
+        words.extend(json.then_some("--json"));
+        words.extend(["--", "sh", "-c", &script]);
+        let said = world.piton(words);
+        assert_eq!(said.code, Some(7), "{}", said.stderr);
+        assert!(said.stderr.contains("the last checkpoint could not be made"), "{}", said.stderr);
+        if json {
+            assert_eq!(said.json()["exit_code"], 7);
+        }
+    }
 }
