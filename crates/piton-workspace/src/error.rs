@@ -137,6 +137,10 @@ pub enum WorkspaceError {
         failed: Vec<(RelPath, String)>,
         /// How many were planned.
         planned: usize,
+        /// What the restore was for.
+        restore: crate::RestoreKind,
+        /// What was written to a path while it was replaced, and where that was kept.
+        rescued: Vec<crate::Rescued>,
     },
 }
 

@@ -58,7 +58,7 @@ pub use reservation::{
 };
 pub use restore::{
     Ask, Conflict, ConflictResolution, ContestedText, Goal, LineDelta, NobodyToAsk, Plan, PlannedChange, Recovered,
-    Resolver, RestoreOptions, RestorePlan, RestoreResult, Selection,
+    Rescued, Resolver, RestoreOptions, RestorePlan, RestoreResult, Selection,
 };
 pub use rules::OuterRules;
 pub use scan::Progress;

@@ -31,7 +31,7 @@ use crate::{RelPath, WorkspaceError};
 pub(crate) const SMALL: u64 = 1_000_000;
 
 /// How coarse the clock may be that files are stamped with, with room to spare: two ticks of the slowest.
-const TICK: i64 = 20_000_000;
+pub(crate) const TICK: i64 = 20_000_000;
 
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;

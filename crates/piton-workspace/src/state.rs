@@ -51,6 +51,11 @@ impl State {
         Ok(Self { path: path.to_owned(), folder })
     }
 
+    /// The folder itself.
+    pub(crate) fn folder(&self) -> &OwnedFd {
+        &self.folder
+    }
+
     /// The path of one of the files, for messages.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)

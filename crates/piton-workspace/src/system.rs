@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, Result};
 
 use crate::RelPath;
@@ -24,6 +24,8 @@ pub(crate) struct Stat {
     pub(crate) ctime: i64,
     pub(crate) ino: u64,
     pub(crate) dev: u64,
+    /// Whether it has more than one name.
+    pub(crate) is_linked: bool,
 }
 
 impl From<rustix::fs::Stat> for Stat {
@@ -40,6 +42,7 @@ impl From<rustix::fs::Stat> for Stat {
             ctime: nanos(stat.st_ctime, stat.st_ctime_nsec),
             ino: stat.st_ino,
             dev: stat.st_dev,
+            is_linked: stat.st_nlink > 1,
         }
     }
 }
@@ -70,20 +73,44 @@ pub(crate) fn open_folder(parent: impl AsFd, entry: &[u8]) -> Result<OwnedFd> {
     rustix::fs::openat(parent, name(entry), FOLDER, Mode::empty())
 }
 
-/// A folder below the root, with no link on the way. Where the kernel lacks `openat2`, name by name.
+/// The mount that an open folder lies on: another one for every file system, and for every part of one that is mounted
+/// in a second place. `None` for all if the kernel doesn't tell.
+pub(crate) fn mount(folder: impl AsFd) -> Option<(u32, u32, u64)> {
+    let about = rustix::fs::statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    Some((about.stx_dev_major, about.stx_dev_minor, about.stx_mnt_id))
+}
+
+/// Chooses the signal that tells of a lease; `fcntl.h`.
+const F_SETSIG: libc::c_int = 10;
+
+/// Whether a program has the file open for writing, as far as the system can tell. If not, none can open it so before the
+/// descriptor is closed.
+#[expect(unsafe_code, reason = "no safe library has leases on files")]
+pub(crate) fn is_written(file: &OwnedFd) -> bool {
+    // A program that tries is made to wait, and we are told by a signal: by one that is ignored by itself.
+    // SAFETY: both calls take a descriptor and two numbers.
+    let lease = unsafe {
+        libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK)
+    };
+    lease == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+}
+
+/// A folder below the root, with no link and no other mount on the way. Where the kernel lacks `openat2`, name by name.
 pub(crate) fn open_below(root: impl AsFd, path: &RelPath) -> Result<OwnedFd> {
     if path.is_root() {
         return rustix::fs::openat(root, ".", FOLDER, Mode::empty());
     }
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     match rustix::fs::openat2(&root, path.as_path(), FOLDER, Mode::empty(), resolve) {
         // A sandbox may refuse what it doesn't know; a path longer than the system takes needs several steps.
         Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => {
-            let mut here = rustix::fs::openat(root, ".", FOLDER, Mode::empty())?;
+            let mut here = rustix::fs::openat(&root, ".", FOLDER, Mode::empty())?;
             for part in path.names() {
                 here = open_folder(&here, part)?;
             }
-            Ok(here)
+            if mount(&here) == mount(root) { Ok(here) } else { Err(Errno::XDEV) }
         }
         other => other,
     }

@@ -5,7 +5,7 @@ use piton_runtime::RunError;
 use piton_runtime::recovery::RecoveryError;
 use piton_store::StoreError;
 use piton_types::RunStatus;
-use piton_workspace::{DriftError, ReservationError, WorkspaceError};
+use piton_workspace::{DriftError, ReservationError, RestoreKind, WorkspaceError};
 
 use super::{Failure, FailureKind, REPORT};
 use crate::words::clean;
@@ -180,14 +180,21 @@ impl From<WorkspaceError> for Failure {
                      yours, `beside` writes NAME.checkpoint; paths can be named or left out with `--not`.",
                 )
             }
-            WorkspaceError::Incomplete { failed, .. } => {
+            WorkspaceError::Incomplete { failed, restore, rescued, .. } => {
                 let mut text = failure(FailureKind::Fixable);
                 for (path, why) in failed.iter().take(20) {
                     text = text.cause(format!("{}: {why}", clean(&path.to_string())));
                 }
-                text.hint(
-                    "the rest was done. `piton undo` takes it back; put the cause right and try again for the rest.",
-                )
+                text = rescued.iter().fold(text, |text, one| text.cause(clean(&one.to_string())));
+                let (again, back) = match restore {
+                    RestoreKind::To { checkpoint } => (format!("piton restore {checkpoint}"), "piton undo"),
+                    RestoreKind::Undo { operation } => (format!("piton undo {operation}"), "piton redo"),
+                    RestoreKind::Redo { .. } => ("piton undo` and `piton redo".to_owned(), "piton undo"),
+                };
+                text.hint(format!(
+                    "the rest was done. Put the cause right, and `{again}` does what is missing; `{back}` takes back what \
+                     was done."
+                ))
             }
             WorkspaceError::Nothing { .. } => {
                 failure(FailureKind::Fixable).hint("`piton log --checkpoints` shows what there is.")

@@ -79,6 +79,7 @@ pub async fn open(app: &App, store: &Arc<dyn Store>, capture: Capture) -> Result
         for (path, why) in &recovered.left {
             app.warn(&format!("{} was left as it is: {why}", clean(&path.to_string())));
         }
+        recovered.rescued.iter().for_each(|one| app.warn(&clean(&one.to_string())));
     }
     Ok(workspace)
 }

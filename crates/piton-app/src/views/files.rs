@@ -2,8 +2,8 @@
 
 use piton_types::{CheckpointRef, RunId, Timestamp};
 use piton_workspace::{
-    Advice, ChangeKind, DriftReport, Entry, FileChange, LineDelta, Moment, Plan, PlannedChange, Reason, Reservation,
-    ReserveMode, RestoreKind, RestoreResult, Saved, Snapshot,
+    Advice, ChangeKind, DriftReport, Entry, FileChange, LineDelta, Moment, Plan, PlannedChange, Reason, Rescued,
+    Reservation, ReserveMode, RestoreKind, RestoreResult, Saved, Snapshot,
 };
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -225,6 +225,21 @@ impl RestorePlanView {
     }
 }
 
+/// What was written while it was replaced.
+#[derive(Debug, Clone, Serialize)]
+pub struct RescuedView {
+    /// Where it was written; null if that isn't known any more.
+    pub path: Option<String>,
+    /// Where it is now.
+    pub kept: String,
+}
+
+impl From<&Rescued> for RescuedView {
+    fn from(one: &Rescued) -> Self {
+        Self { path: one.path.as_ref().map(ToString::to_string), kept: one.kept.to_string() }
+    }
+}
+
 /// What a restore did.
 #[derive(Debug, Clone, Serialize)]
 pub struct RestoredView {
@@ -239,6 +254,8 @@ pub struct RestoredView {
     pub backup: Option<CheckpointRef>,
     /// How many paths were changed.
     pub files_restored: usize,
+    /// What was written to a path while it was replaced, and where that was kept.
+    pub rescued: Vec<RescuedView>,
     /// What to tell an agent about its files.
     pub note: String,
     /// Whether it was an undo, which a redo takes back.
@@ -253,6 +270,7 @@ impl From<&RestoreResult> for RestoredView {
             id: result.checkpoint.clone(),
             backup: result.backup.clone(),
             files_restored: result.files_restored,
+            rescued: result.rescued.iter().map(RescuedView::from).collect(),
             note: result.note(),
             is_undo: matches!(result.kind, RestoreKind::Undo { .. }),
         }

@@ -147,6 +147,10 @@ fn say(session: &Session, restored: &RestoredView, shown: bool) -> Result<(), Fa
     for left in restored.plan.left.iter().filter(|_| !was_shown) {
         output.note(&format!("left {}: {}", clean(&left.path), clean(&left.reason)));
     }
+    for one in &restored.rescued {
+        let to = one.path.as_ref().map(|path| format!(" to {}", clean(path))).unwrap_or_default();
+        output.warn(&format!("what was written{to} during the restore is in {}", clean(&one.kept)));
+    }
     match &restored.id {
         None => output.data("nothing to change"),
         Some(checkpoint) => {

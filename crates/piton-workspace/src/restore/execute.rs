@@ -10,8 +10,9 @@ use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, Seq};
 use tokio::runtime::Handle;
 
 use super::RestoreResult;
-use super::apply::{Applied, Staging};
+use super::apply::Applied;
 use super::plan::{Plan, PlannedChange};
+use super::staging::{Rescued, Staging};
 use crate::cache::Cache;
 use crate::record::{Record, RestoreKind, Role};
 use crate::rules::is_rules;
@@ -36,7 +37,14 @@ impl Workspace {
             return Err(WorkspaceError::Conflicts { conflicts: plan.conflicts });
         }
         if plan.changes.is_empty() {
-            return Ok(RestoreResult { checkpoint: None, backup: None, kind, files_restored: 0, plan });
+            return Ok(RestoreResult {
+                checkpoint: None,
+                backup: None,
+                kind,
+                files_restored: 0,
+                rescued: Vec::new(),
+                plan,
+            });
         }
         let before = Snapshot::new(&staged.scanned);
         let times = match times {
@@ -50,6 +58,7 @@ impl Workspace {
             backup: Some(done.backup),
             kind,
             files_restored: done.applied,
+            rescued: done.rescued,
             plan,
         })
     }
@@ -104,19 +113,18 @@ impl Workspace {
         let mut log = self.log(&self.run()).await?;
         // The backup will be the next entry. Until the log has it, nothing has changed.
         let seq = log.head().seq.next();
-        let tag = self.tag(seq);
-        self.mark(seq)?;
         // A disk that is full is noticed while nothing has changed.
-        let (inner, reader) = (Arc::clone(&self.0), self.reader());
-        let (changes, fresh, staging_tag) = (plan.changes.clone(), plan.fresh.clone(), tag.clone());
-        let progress = Arc::clone(progress);
-        let filled =
-            blocking(move || Staging::create(&inner, &staging_tag)?.fill(&changes, &fresh, &times, &reader, &progress))
-                .await;
-        if let Err(error) = filled {
-            self.unmark()?;
-            return Err(error);
-        }
+        let (this, reader, progress) = (self.clone(), self.reader(), Arc::clone(progress));
+        let (changes, fresh) = (plan.changes.clone(), plan.fresh.clone());
+        let staging = blocking(move || {
+            let staging = Staging::create(&this.0)?;
+            this.mark(seq, &staging)?;
+            match staging.fill(&changes, &fresh, &times, &reader, &progress) {
+                Ok(()) => Ok(staging),
+                Err(error) => this.unmark().and(Err(error)),
+            }
+        })
+        .await?;
         let role = Role::Backup { result, restore: kind.clone() };
         let moment = NewMoment::new(Record::new(CheckpointKind::Auto, role, ""));
         let before = Snapshot::new(&staged.scanned);
@@ -125,7 +133,7 @@ impl Workspace {
         let recent = staged.scanned.recent.clone();
         let cache = self.held_cache(staged, &log).await?;
         let result = Some(result);
-        let begun = Begun { kind, backup, before, result, changes: plan.changes, tag, cache, recent };
+        let begun = Begun { kind, backup, before, result, changes: plan.changes, staging, cache, recent };
         let done = self.finish(&mut log, begun).await?;
         log.close().await?;
         Ok(done)
@@ -133,21 +141,19 @@ impl Workspace {
 
     /// From the first changed file on.
     pub(super) async fn finish(&self, log: &mut RunLog, begun: Begun) -> Result<Done, WorkspaceError> {
-        let Begun { kind, backup, before, result, changes, tag, cache, recent } = begun;
-        let (inner, hashing) = (Arc::clone(&self.0), self.store().hashing().clone());
+        let Begun { kind, backup, before, result, changes, staging, cache, recent } = begun;
+        let hashing = self.store().hashing().clone();
         let planned = changes.len();
         let counts = Counts::of(&changes);
         let touched = touched(changes.iter().map(|change| &change.path).chain(&recent));
         let applied: Applied = blocking(move || {
-            let staging = Staging::reopen(&inner, &tag)?;
+            // What was taken out goes ahead of the sync: afterwards it would have been written out for nothing.
             let applied = staging.apply(&changes, &hashing)?;
-            // What was taken out is what the backup has. Ahead of the sync: afterwards it would have been written out
-            // for nothing.
-            staging.remove()?;
             staging.sync()?;
             Ok(applied)
         })
         .await?;
+        let restore = kind.clone();
         let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
         let record = Record::new(CheckpointKind::Auto, role, "");
         let moment = NewMoment { kind: EntryKind::FilesRestored, ..NewMoment::new(record) };
@@ -166,9 +172,10 @@ impl Workspace {
         };
         self.unmark()?;
         if !applied.failed.is_empty() {
-            return Err(WorkspaceError::Incomplete { failed: applied.failed, planned });
+            let Applied { failed, rescued, .. } = applied;
+            return Err(WorkspaceError::Incomplete { failed, planned, restore, rescued });
         }
-        Ok(Done { entry, backup, applied: applied.changed })
+        Ok(Done { entry, backup, applied: applied.changed, rescued: applied.rescued })
     }
 
     /// Appends the entry that says that it is done. If the files were looked at `again`, the cache knows them from
@@ -218,16 +225,11 @@ impl Workspace {
         }
     }
 
-    /// What the staging folder of a restore is named by: the number of its backup, and the store, since another one
-    /// may have the same number for the same folder.
-    pub(super) fn tag(&self, backup: Seq) -> String {
-        let store = u32::from_le_bytes(self.0.binding.store[..4].try_into().expect("four bytes"));
-        format!("{backup}-{store:08x}")
-    }
-
-    /// Writes down, durably, that a restore is under way, whose backup is that entry of the folder's log.
-    fn mark(&self, backup: Seq) -> Result<(), WorkspaceError> {
-        let written = self.0.state.write(MARK, &[format!("restoring {backup}").as_bytes()], true);
+    /// Writes down, durably, that a restore is under way, whose backup is that entry of the folder's log, and where its
+    /// contents wait.
+    pub(super) fn mark(&self, backup: Seq, staging: &Staging) -> Result<(), WorkspaceError> {
+        let text = format!("restoring {backup} {}", staging.place());
+        let written = self.0.state.write(MARK, &[text.as_bytes()], true);
         written.map_err(|error| WorkspaceError::file("write", self.0.state.path(MARK), error))
     }
 
@@ -271,7 +273,7 @@ pub(super) struct Begun {
     /// The tree that it leads to, which the store has; `None` if only a look tells.
     pub(super) result: Option<BlobId>,
     pub(super) changes: Vec<PlannedChange>,
-    pub(super) tag: String,
+    pub(super) staging: Staging,
     /// What was found before it, as a cache.
     pub(super) cache: Option<Arc<Cache>>,
     /// And what of that may have changed again unseen.
@@ -300,6 +302,7 @@ pub(super) struct Done {
     entry: CheckpointRef,
     backup: CheckpointRef,
     applied: usize,
+    pub(super) rescued: Vec<Rescued>,
 }
 
 /// When a file was modified, as the times beside a tree say.

@@ -16,6 +16,7 @@ mod recover;
 mod renames;
 mod resolver;
 mod route;
+mod staging;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,11 +30,12 @@ use crate::timeline::Timeline;
 use crate::tree::Entry;
 use crate::{RelPath, Workspace, WorkspaceError};
 
-pub(crate) use apply::Named;
 pub use delta::LineDelta;
 pub use plan::{Plan, PlannedChange};
 pub use recover::Recovered;
 pub use resolver::{ContestedText, Resolver};
+pub(crate) use staging::Named;
+pub use staging::Rescued;
 
 /// What becomes of a path that another writer changed too: the user, another agent or another program (W6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -199,6 +201,8 @@ pub struct RestoreResult {
     pub kind: RestoreKind,
     /// How many paths were changed.
     pub files_restored: usize,
+    /// What was written to a path while it was replaced, and where that was kept.
+    pub rescued: Vec<Rescued>,
     /// What was done.
     pub plan: Plan,
 }

@@ -18,3 +18,4 @@ mod secrets;
 mod sessions;
 mod undo;
 mod world;
+mod writers;

@@ -78,7 +78,7 @@ async fn a_restore_that_fails_in_part_leaves_a_whole_checkpoint_and_can_be_undon
     world.write("d/e/2", "changed at this very moment\n");
     stopping.let_go_on();
     let outcome = restore.await.unwrap().map(|_| ());
-    let Err(WorkspaceError::Incomplete { failed, planned }) = outcome else { panic!("{outcome:?}") };
+    let Err(WorkspaceError::Incomplete { failed, planned, .. }) = outcome else { panic!("{outcome:?}") };
     assert_eq!((failed.len(), failed[0].0.to_string().as_str(), planned), (1, "d/e/2", FILES.len()));
 
     below.close().await.unwrap();

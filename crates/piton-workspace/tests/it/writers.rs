@@ -1,0 +1,169 @@
+//! Programs that write while their files are restored. Promise 21.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use piton_testing::level::by_level;
+use piton_workspace::{Rescued, Side, WorkspaceError};
+
+use crate::merging::Dice;
+use crate::world::World;
+
+/// A large file, so that to read it takes a while.
+const SIZE: usize = 4 << 20;
+
+/// A whole content that says which it is from its first to its last byte.
+fn content(number: usize) -> Vec<u8> {
+    format!("{number:07}\n").into_bytes().repeat(SIZE / 8)
+}
+
+/// How a program writes a file.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// A new one takes its place, as editors do.
+    Replaced,
+    /// In place.
+    Rewritten,
+}
+
+fn write(path: &Path, bytes: &[u8], way: Way) {
+    match way {
+        Way::Replaced => {
+            let beside = path.with_extension("new");
+            std::fs::write(&beside, bytes).unwrap();
+            std::fs::rename(beside, path).unwrap();
+        }
+        Way::Rewritten => {
+            let mut file = File::create(path).unwrap();
+            for piece in bytes.chunks(256 << 10) {
+                file.write_all(piece).unwrap();
+            }
+        }
+    }
+}
+
+/// Where a content is: in the file, or with what was rescued.
+fn on_disk(root: &Path, bytes: &[u8]) -> Option<PathBuf> {
+    let rescues = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let rescues = rescues.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("piton-recovered-"));
+    let kept = rescues.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    kept.chain([root.join("large")]).find(|path| std::fs::read(path).is_ok_and(|found| found == bytes))
+}
+
+async fn in_a_checkpoint(world: &World, bytes: &[u8]) -> bool {
+    let workspace = world.workspace();
+    let timeline = workspace.timeline().await.unwrap();
+    let first = timeline.moments[0].snapshot;
+    for moment in &timeline.moments {
+        let changes = workspace.detect_changes(first, Side::Stored(moment.snapshot), &Arc::default()).await.unwrap();
+        for entry in changes.changes.iter().filter_map(|change| change.new.as_ref()) {
+            if workspace.read(entry).await.unwrap().is_some_and(|found| found == bytes) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Every write that was completed during a restore is in the file, in a checkpoint, or in the folder that the outcome names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_written_to_a_large_file_during_its_restore_is_not_lost() {
+    let dice = Dice::new(23);
+    let trials = by_level(30, 100, 2000);
+    let (mut takes, mut counts) = (Duration::from_millis(100), [0; 4]);
+    for trial in 0..trials {
+        let world = World::new();
+        world.write("large", content(0));
+        let start = world.save("").await;
+        world.write("large", content(1));
+        // In half of the trials it is settled: its time alone says that it didn't change.
+        if dice.below(2) == 0 {
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        let way = [Way::Replaced, Way::Rewritten][dice.below(2)];
+        let (path, mine) = (world.path("large"), content(2 + trial));
+        let wait = takes.mul_f64(dice.below(1000) as f64 / 1000.0);
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(wait);
+            write(&path, &mine, way);
+        });
+        let began = Instant::now();
+        let outcome = world.restore(&start.checkpoint).await;
+        takes = (takes * 3 + began.elapsed()) / 4;
+        writer.join().unwrap();
+        let mine = content(2 + trial);
+        let rescued: Vec<Rescued> = match outcome {
+            Ok(restored) => restored.rescued,
+            Err(WorkspaceError::Incomplete { rescued, .. }) => rescued,
+            Err(error) => panic!("{error:?}"),
+        };
+        match on_disk(&world.root(), &mine) {
+            Some(path) if path == world.path("large") => counts[0] += 1,
+            Some(path) => {
+                let is_it = |one: &Rescued| world.root().join(one.kept.as_path()) == path;
+                let named = rescued.iter().find(|one| is_it(one)).unwrap_or_else(|| panic!("{path:?}: {rescued:?}"));
+                assert_eq!(named.path.as_ref().unwrap().to_string(), "large");
+                counts[1] += 1;
+            }
+            None if in_a_checkpoint(&world, &mine).await => counts[2] += 1,
+            None => counts[3] += 1,
+        }
+    }
+    let [file, rescued, checkpoint, lost] = counts;
+    println!("{trials} writes: {file} in the file, {rescued} rescued, {checkpoint} in a checkpoint, {lost} lost");
+    assert_eq!(lost, 0);
+}
+
+/// The negative control: a restore that doesn't look a second time loses a write between its look and its replacement, and
+/// the search says so.
+#[test]
+fn a_restore_without_a_second_look_is_found_out() {
+    for way in [Way::Replaced, Way::Rewritten] {
+        let world = World::new();
+        world.write("large", content(1));
+        let looked = std::fs::read(world.path("large")).unwrap();
+        write(&world.path("large"), &content(2), way);
+        assert_eq!(looked, content(1));
+        std::fs::write(world.path("restored"), content(0)).unwrap();
+        std::fs::rename(world.path("restored"), world.path("large")).unwrap();
+        assert_eq!(on_disk(&world.root(), &content(2)), None);
+    }
+}
+
+/// A program that has a file open for writing goes on with the file that it has, which is kept and named.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_has_open_for_writing_is_kept() {
+    for settled in [false, true] {
+        let world = World::new();
+        world.write("log", "one\n");
+        world.write("gone", "");
+        let start = world.save("").await;
+        world.remove("gone");
+        world.write("log", "one\ntwo\n");
+        world.write("fresh", "fresh\n");
+        if settled {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let open = |name: &str| File::options().write(true).open(world.path(name)).unwrap();
+        let (log, fresh) = (open("log"), open("fresh"));
+        let restored = world.restore(&start.checkpoint).await.unwrap();
+        assert_eq!(world.read("log"), "one\n");
+        assert!(!world.has("fresh") && world.has("gone"));
+        log.write_all_at(b"three\n", 8).unwrap();
+        fresh.write_all_at(b"more\n", 6).unwrap();
+        let kept: Vec<(String, String)> = restored
+            .rescued
+            .iter()
+            .map(|one| (one.path.as_ref().unwrap().to_string(), world.read(&one.kept.to_string())))
+            .collect();
+        assert_eq!(kept, [("fresh", "fresh\nmore\n"), ("log", "one\ntwo\nthree\n")].map(|(a, b)| (a.into(), b.into())));
+        drop((log, fresh));
+        // Without one nothing is kept.
+        world.write("log", "four\n");
+        assert_eq!(world.restore(&start.checkpoint).await.unwrap().rescued, []);
+    }
+}
