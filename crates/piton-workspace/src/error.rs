@@ -130,6 +130,16 @@ pub enum WorkspaceError {
         budget: u64,
     },
 
+    /// A restore that began to change files and could not be finished. What it replaced is in a checkpoint, and the next
+    /// process that uses the workspace finishes it.
+    #[error("the restore of {} began, and could not be finished", root.display())]
+    Begun {
+        /// The folder.
+        root: PathBuf,
+        /// Why.
+        source: Box<Self>,
+    },
+
     /// Some files could not be put back; the others were, and the restore can be repeated or undone.
     #[error("{} of {planned} changes could not be made", failed.len())]
     Incomplete {
@@ -145,6 +155,20 @@ pub enum WorkspaceError {
 }
 
 impl WorkspaceError {
+    /// Whether the store moved on between a look and a commit: another writer was first, or what is shared with older
+    /// snapshots is gone. Nothing was written, and a new look finds what there is now.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. } | StoreError::Conflict { .. })
+        )
+    }
+
+    /// Whether a snapshot or a content can't be had, now or later.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::Snapshot { .. } | Self::Store(StoreError::NotFound { .. } | StoreError::Corrupt { .. }))
+    }
+
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, error: impl Into<std::io::Error>) -> Self {
         Self::File { what, path: path.into(), source: error.into() }
     }

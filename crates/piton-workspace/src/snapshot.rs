@@ -238,11 +238,7 @@ impl Workspace {
             let (packs, era) = (staged.packs.clone(), Some(staged.era));
             match self.commit(&mut log, &moment, snapshot, packs, era).await {
                 // What it shares may be gone: it is looked for again.
-                Err(WorkspaceError::Store(
-                    StoreError::EraEnded { .. } | StoreError::NotFound { .. } | StoreError::Conflict { .. },
-                )) if attempts < ATTEMPTS => {
-                    attempts += 1;
-                }
+                Err(error) if error.is_passing() && attempts < ATTEMPTS => attempts += 1,
                 done => {
                     let (checkpoint, at) = done?;
                     break (staged, snapshot, log, checkpoint, at);

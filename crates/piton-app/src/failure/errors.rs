@@ -196,6 +196,8 @@ impl From<WorkspaceError> for Failure {
                      was done."
                 ))
             }
+            WorkspaceError::Begun { .. } => failure(FailureKind::Fixable)
+                .hint("some files are changed, and no byte is lost: `piton save` finishes it, then `piton undo` takes it back."),
             WorkspaceError::Nothing { .. } => {
                 failure(FailureKind::Fixable).hint("`piton log --checkpoints` shows what there is.")
             }

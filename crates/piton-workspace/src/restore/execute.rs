@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use piton_log::{ContentWriter, RunLog};
-use piton_store::{PackId, StoreError};
+use piton_store::PackId;
 use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, Seq};
 use tokio::runtime::Handle;
 
@@ -129,7 +129,14 @@ impl Workspace {
         let moment = NewMoment::new(Record::new(CheckpointKind::Auto, role, ""));
         let before = Snapshot::new(&staged.scanned);
         packs.extend(&staged.packs);
-        let (backup, _) = self.commit(&mut log, &moment, before, packs, Some(staged.era)).await?;
+        let (backup, _) = match self.commit(&mut log, &moment, before, packs, Some(staged.era)).await {
+            // It is not in the log, for certain: all is as it was.
+            Err(error) if error.is_passing() => {
+                blocking(move || staging.remove()).await?;
+                return self.unmark().and(Err(error));
+            }
+            other => other?,
+        };
         let recent = staged.scanned.recent.clone();
         let cache = self.held_cache(staged, &log).await?;
         let result = Some(result);
@@ -139,8 +146,16 @@ impl Workspace {
         Ok(done)
     }
 
-    /// From the first changed file on.
+    /// [`change`](Self::change), and what goes wrong in it.
     pub(super) async fn finish(&self, log: &mut RunLog, begun: Begun) -> Result<Done, WorkspaceError> {
+        self.change(log, begun).await.map_err(|error| match error {
+            WorkspaceError::Incomplete { .. } => error,
+            other => WorkspaceError::Begun { root: self.root().to_owned(), source: Box::new(other) },
+        })
+    }
+
+    /// From the first changed file on.
+    async fn change(&self, log: &mut RunLog, begun: Begun) -> Result<Done, WorkspaceError> {
         let Begun { kind, backup, before, result, changes, staging, cache, recent } = begun;
         let hashing = self.store().hashing().clone();
         let planned = changes.len();
@@ -195,8 +210,14 @@ impl Workspace {
                     return Ok(entry);
                 }
                 // Times that it shares with older snapshots may be gone; it does without.
-                Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. })) => {}
+                Err(error) if error.is_passing() => *log = self.log(log.run()).await?,
                 Err(error) => return Err(error),
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            match self.commit(log, moment, after, Vec::new(), None).await {
+                Err(error) if error.is_passing() => *log = self.log(log.run()).await?,
+                done => return Ok(done?.0),
             }
         }
         Ok(self.commit(log, moment, after, Vec::new(), None).await?.0)
@@ -211,10 +232,9 @@ impl Workspace {
             let (snapshot, packs) = (Snapshot::new(&staged.scanned), staged.packs.clone());
             match self.commit(log, moment, snapshot, packs, Some(staged.era)).await {
                 // What it shares may be gone: it is looked for again.
-                Err(WorkspaceError::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. }))
-                    if attempts < ATTEMPTS =>
-                {
+                Err(error) if error.is_passing() && attempts < ATTEMPTS => {
                     attempts += 1;
+                    *log = self.log(log.run()).await?;
                 }
                 done => {
                     let (entry, _) = done?;

@@ -26,6 +26,7 @@ use piton_types::{BlobId, CheckpointRef};
 
 use crate::record::RestoreKind;
 use crate::scan::Progress;
+use crate::snapshot::ATTEMPTS;
 use crate::timeline::Timeline;
 use crate::tree::Entry;
 use crate::{RelPath, Workspace, WorkspaceError};
@@ -285,11 +286,18 @@ impl Workspace {
         if self.last_number().await? != basis.moment {
             return Err(outdated());
         }
-        let staged = self.stage(&basis.forced, progress).await?;
-        if staged.scanned.tree != basis.tree {
-            return Err(outdated());
+        let mut attempts = 0;
+        loop {
+            let staged = self.stage(&basis.forced, progress).await?;
+            if staged.scanned.tree != basis.tree {
+                return Err(outdated());
+            }
+            let (kind, plan) = (kind.clone(), plan.clone());
+            match self.execute(kind, plan, staged, basis.target, basis.times, progress).await {
+                Err(error) if error.is_passing() && attempts < ATTEMPTS => attempts += 1,
+                done => return done,
+            }
         }
-        self.execute(kind, plan, staged, basis.target, basis.times, progress).await
     }
 
     /// Plans a restore and does it, with the folder as it is when this process has it to itself: for callers that show
@@ -303,6 +311,21 @@ impl Workspace {
     ) -> Result<RestoreResult, WorkspaceError> {
         let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
+        let mut attempts = 0;
+        loop {
+            match self.try_restore_to(goal, options, progress).await {
+                Err(error) if error.is_passing() && attempts < ATTEMPTS => attempts += 1,
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_restore_to(
+        &self,
+        goal: &Goal,
+        options: &RestoreOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<RestoreResult, WorkspaceError> {
         let route = Arc::new(self.route(&self.timeline().await?, goal, options).await?);
         let mut forced = HashSet::new();
         // A path that the target has and that is hidden now must be captured before it is overwritten.

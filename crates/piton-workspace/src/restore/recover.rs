@@ -62,7 +62,10 @@ impl Workspace {
             return Ok(None);
         };
         let nodes = self.nodes();
-        let planned = blocking(move || diff(&nodes, before.tree, result)).await?;
+        let (planned, lost) = match blocking(move || diff(&nodes, before.tree, result)).await {
+            Err(error) if error.is_lost() => (Vec::new(), Some(error)),
+            other => (other?, None),
+        };
         let rescued = match staging {
             Some(staging) => {
                 let (reader, known) =
@@ -75,7 +78,8 @@ impl Workspace {
             .moments
             .iter()
             .any(|moment| matches!(&moment.record.role, Role::Restored { backup: of, .. } if *of == backup));
-        let mut recovered = Recovered { restore: restore.as_words(), left: Vec::new(), rescued };
+        let left = lost.map(|error| (RelPath::default(), format!("what it was to be can't be read: {error}")));
+        let mut recovered = Recovered { restore: restore.as_words(), left: Vec::from_iter(left), rescued };
         match ended {
             true => self.unmark()?,
             false => self.go_on(backup, before, result, restore, planned, progress, &mut recovered).await?,
@@ -98,14 +102,26 @@ impl Workspace {
         let (changes, changed) = self.what_is_left(planned, staged.scanned.tree).await?;
         recovered.left.extend(changed);
         let (this, reader) = (self.clone(), self.reader());
-        let (fill, seq, progress) = (changes.clone(), backup.seq, Arc::clone(progress));
-        let staging = blocking(move || {
-            let staging = Staging::create(&this.0)?;
-            this.mark(seq, &staging)?;
-            staging.fill(&fill, &HashMap::new(), &HashMap::new(), &reader, &progress)?;
-            Ok(staging)
+        let (seq, progress) = (backup.seq, Arc::clone(progress));
+        let (staging, changes, lost) = blocking(move || {
+            let make = || -> Result<Staging, WorkspaceError> {
+                let staging = Staging::create(&this.0)?;
+                this.mark(seq, &staging)?;
+                Ok(staging)
+            };
+            let staging = make()?;
+            match staging.fill(&changes, &HashMap::new(), &HashMap::new(), &reader, &progress) {
+                Ok(()) => Ok((staging, changes, Vec::new())),
+                // It never can be finished: then it ends with what is there.
+                Err(error) if error.is_lost() => {
+                    let lost = changes.into_iter().map(|change| (change.path, error.to_string())).collect();
+                    Ok((make()?, Vec::new(), lost))
+                }
+                Err(error) => Err(error),
+            }
         })
         .await?;
+        recovered.left.extend(lost);
         let mut log = self.log(&backup.run).await?;
         // With something left, or kept in the folder, the result isn't what was planned.
         let result = (recovered.left.is_empty() && recovered.rescued.is_empty()).then_some(result);

@@ -321,7 +321,11 @@ impl Staging {
                 None => entry.clone(),
             };
             let as_name = if as_name.len() > 255 { entry.clone() } else { as_name };
-            rustix::fs::renameat(&self.folder, name(&entry), folder, name(&as_name)).map_err(fail)?;
+            match rustix::fs::renameat(&self.folder, name(&entry), folder, name(&as_name)) {
+                // A mount can't be moved, and nothing in it is lost where it is.
+                Err(Errno::BUSY | Errno::XDEV | Errno::NOENT) => continue,
+                other => other.map_err(fail)?,
+            }
             rescued.push(Rescued { path: from, kept: path.join(&as_name) });
         }
         rescued.sort_by(|a, b| a.path.cmp(&b.path));

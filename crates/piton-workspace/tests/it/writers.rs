@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use piton_log::{Draft, RunLog};
+use piton_store::Store;
 use piton_testing::level::by_level;
-use piton_workspace::{Rescued, Side, WorkspaceError};
+use piton_testing::{CrashStore, Fault};
+use piton_types::{EntryKind, Timestamp};
+use piton_workspace::{Goal, Rescued, RestoreOptions, Side, Workspace, WorkspaceError};
 
 use crate::merging::Dice;
-use crate::world::World;
+use crate::world::{World, context};
 
 /// A large file, so that to read it takes a while.
 const SIZE: usize = 4 << 20;
@@ -165,5 +169,102 @@ async fn what_a_program_has_open_for_writing_is_kept() {
         // Without one nothing is kept.
         world.write("log", "four\n");
         assert_eq!(world.restore(&start.checkpoint).await.unwrap().rescued, []);
+    }
+}
+
+/// The folder with a change to take back, and the checkpoint to go to; the store as the process of the test has it.
+async fn changed(world: &World) -> piton_types::CheckpointRef {
+    world.write("a", "1");
+    world.write("b", "1");
+    let start = world.save("").await.checkpoint;
+    world.write("a", "2");
+    world.remove("b");
+    start
+}
+
+/// Another writer of the folder's log is first, whenever that is: the restore looks again and is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_meets_another_writer_tries_again() {
+    let mut met = 0;
+    for call in 1.. {
+        let world = World::new();
+        let start = changed(&world).await;
+        let store = Arc::new(CrashStore::new(Arc::clone(&world.store), Fault::StopBefore(call)));
+        let dying: Arc<dyn Store> = store.clone();
+        let workspace = Workspace::open(&context(&dying), &world.root(), world.options.clone()).unwrap();
+        let goal = Goal::Checkpoint(start.clone());
+        let restoring =
+            tokio::spawn(async move { workspace.restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await });
+        while !store.is_stopped() && !restoring.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let stopped = store.is_stopped();
+        if stopped {
+            let mut log = RunLog::open(Arc::clone(&world.store), &start.run).await.unwrap();
+            log.append(Draft::new(EntryKind::Checkpoint, Timestamp::from_millis(1))).await.unwrap();
+            met += 1;
+        }
+        store.let_go_on();
+        let restored = restoring.await.unwrap();
+        assert!(restored.is_ok(), "at call {call} of {:?}: {restored:?}", store.names());
+        assert_eq!((world.read("a"), world.read("b")), ("1".to_owned(), "1".to_owned()));
+        assert!(world.workspace().recover(&Arc::default()).await.unwrap().is_none(), "all of it was done");
+        if !stopped {
+            break;
+        }
+    }
+    println!("met another writer at {met} calls");
+    assert!(met > 5);
+}
+
+/// A restore that was killed is finished whatever lies in the place of what waited for it; what is there by then is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_in_the_place_of_a_staged_file_stops_the_recovery() {
+    for kind in ["folder", "link", "file", "whole folder gone", "link instead of the folder"] {
+        let world = World::new();
+        let start = changed(&world).await;
+        // Killed when the backup was written and no file changed.
+        let calls = {
+            let scratch = World::new();
+            let start = changed(&scratch).await;
+            let store = Arc::new(CrashStore::new(Arc::clone(&scratch.store), Fault::None));
+            let dying: Arc<dyn Store> = store.clone();
+            let workspace = Workspace::open(&context(&dying), &scratch.root(), scratch.options.clone()).unwrap();
+            workspace.restore_to(&Goal::Checkpoint(start), &RestoreOptions::default(), &Arc::default()).await.unwrap();
+            store.names().iter().position(|name| *name == "append").unwrap() as u64 + 1
+        };
+        let dying: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&world.store), Fault::CrashAfter(calls)));
+        let workspace = Workspace::open(&context(&dying), &world.root(), world.options.clone()).unwrap();
+        let goal = Goal::Checkpoint(start.clone());
+        workspace.restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await.unwrap_err();
+        let staging = std::fs::read_dir(&world.options.state).unwrap().map(|entry| entry.unwrap().path());
+        let staging = staging.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(".piton-tmp-"));
+        let staging: PathBuf = staging.last().expect("contents wait there");
+        let staged: Vec<PathBuf> = std::fs::read_dir(&staging).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(staged.len(), 2);
+        let outside = world.scratch.join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("canary"), "alive").unwrap();
+        std::fs::remove_file(&staged[0]).unwrap();
+        match kind {
+            "folder" => std::fs::create_dir_all(staged[0].join("mine")).unwrap(),
+            "link" => std::os::unix::fs::symlink(outside.join("canary"), &staged[0]).unwrap(),
+            "file" => std::fs::write(&staged[0], "mine").unwrap(),
+            "whole folder gone" => std::fs::remove_dir_all(&staging).unwrap(),
+            _ => {
+                std::fs::remove_dir_all(&staging).unwrap();
+                std::os::unix::fs::symlink(&outside, &staging).unwrap();
+            }
+        }
+        let recovered = world.workspace().recover(&Arc::default()).await.unwrap().unwrap();
+        assert_eq!((world.read("a"), world.read("b")), ("1".to_owned(), "1".to_owned()), "{kind}");
+        assert_eq!(recovered.left, [], "{kind}");
+        assert_eq!(recovered.rescued.len(), usize::from(matches!(kind, "folder" | "link" | "file")), "{kind}");
+        assert!(recovered.rescued.iter().all(|one| world.has(&one.kept.to_string())));
+        assert_eq!(std::fs::read_to_string(outside.join("canary")).unwrap(), "alive");
+        world.save("").await;
+        world.undo().await.unwrap();
+        assert_eq!(world.read("a"), "2", "{kind}");
+        assert!(!world.has("b"));
     }
 }
