@@ -455,7 +455,8 @@ impl<'a> NodeContext<'a> {
     }
 
     /// Asks a person and waits for the answer. `number` tells the questions of one node apart, from 1. While it
-    /// waits, the node isn't busy: no time is counted, and a stop doesn't wait for its end.
+    /// waits, the node isn't busy: no time is counted, and a stop doesn't wait for its end. The prompt is asked without the
+    /// secrets that [`Outside`] knows.
     pub async fn ask(
         &self,
         number: u32,
@@ -471,7 +472,11 @@ impl<'a> NodeContext<'a> {
             (attempt, number) => format!("{}#{attempt}.{number}", self.step).parse(),
         };
         let step = step.map_err(|_| NodeError::new("EngineError", "it lies too deep inside others to ask"))?;
-        let question = Question { step, prompt: prompt.to_owned(), form: form.clone(), timeout };
+        let prompt = match self.services().get::<Outside>() {
+            Some(outside) => outside.secrets().redact(prompt),
+            None => prompt.to_owned(),
+        };
+        let question = Question { step, prompt, form: form.clone(), timeout };
         let waiting = Waiting { activity: self.activity, control: self.host.control, step: self.step };
         let answered = inbox.ask(question, &waiting).await;
         answered.map_err(|error| self.fail_run(FlowError::Journal(error)))

@@ -46,6 +46,8 @@ pub struct Job {
     pub environment: BTreeMap<OsString, OsString>,
     /// Whether our environment is kept from it. A sandbox always does.
     pub clean_environment: bool,
+    /// Variables of our environment that are kept from it.
+    pub withheld: Vec<OsString>,
     /// Where it runs; without one, where we are.
     pub folder: Option<PathBuf>,
     /// What it reads.
@@ -64,6 +66,7 @@ impl Job {
             arguments: Vec::new(),
             environment: BTreeMap::new(),
             clean_environment: false,
+            withheld: Vec::new(),
             folder: None,
             input: Vec::new(),
             limits: Limits::default(),
@@ -166,6 +169,9 @@ fn plain(job: &Job) -> Command {
     command.args(&job.arguments);
     if job.clean_environment {
         command.env_clear();
+    }
+    for name in &job.withheld {
+        command.env_remove(name);
     }
     command.envs(&job.environment);
     if let Some(folder) = &job.folder {

@@ -13,6 +13,7 @@ mod path;
 mod policy;
 mod record;
 mod run;
+mod secrets;
 mod text;
 mod time;
 mod trigger;
@@ -33,6 +34,7 @@ pub use record::{
 pub use run::{
     Completed, Failed, IllegalMove, InProgress, Paused, Queued, RunState, RunStatus, RunSummary, WaitFor, Waiting,
 };
+pub use secrets::{KnownSecrets, SHORTEST_SECRET, SecretPlace};
 pub use text::excerpt;
 pub use time::{Clock, Random, Sleep, Timestamp};
 pub use trigger::{Priority, Trigger};

@@ -7,18 +7,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_flow::Services;
-use piton_flow::{AuditFile, Credential, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
+use piton_flow::{AuditFile, Credential, Form, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
 use piton_model::chat::{Provider, Providers};
 use piton_model::{ExposeSecret as _, SecretString};
 use piton_runtime::recovery::ChangePolicies;
 use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
-use piton_types::{Value, from_value};
+use piton_types::{SHORTEST_SECRET, Value, from_value, to_value};
 use serde::Deserialize;
 
 use crate::app::App;
 use crate::documents::notices::Notices;
 use crate::documents::texts::{document_format, read_text};
 use crate::failure::Failure;
+use crate::place::keys::KEY_VARIABLES;
 use crate::words::clean;
 
 /// What the file may say. The reference and the schema are made from this, comments included.
@@ -74,6 +75,7 @@ pub fn services(app: &App, file: Option<&Path>) -> Result<Services, Failure> {
     outside.credentials = config.credentials;
     outside.secrets = config.secrets.into_iter().collect();
     outside.quotas = config.quotas;
+    outside.withheld = KEY_VARIABLES.map(str::to_owned).to_vec();
     outside.folder = Some(app.surroundings.folder.clone());
     // Programs that serve tools are found by these; nothing else of ours is handed on.
     let handed_on = ["PATH", "HOME", "LANG"].map(|name| (name, app.text_of(name)));
@@ -100,7 +102,7 @@ impl Secrecy {
         }
         // Keys that are too short to be told from ordinary text are no reason to refuse a configuration.
         let mut add = |kind: &str, name: &str, secret: &str| {
-            if secret.len() >= SHORTEST {
+            if secret.len() >= SHORTEST_SECRET {
                 let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
                 let name: String = name.chars().map(|c| if is_name(c) { c } else { '-' }).collect();
                 policy = policy.clone().with_secret(format!("{kind}.{name}"), secret);
@@ -128,6 +130,12 @@ impl Secrecy {
         Arc::new(RedactedStore::new(store, Arc::clone(&self.0)))
     }
 
+    /// The form of a question without secrets.
+    pub fn shown_form(&self, form: &Form) -> Result<Form, Failure> {
+        let shown = to_value(form).map(|form| self.0.shown_value(&form)).and_then(from_value);
+        shown.map_err(|error| Failure::internal("a form can't be shown without secrets").because(&error))
+    }
+
     /// The text without secrets.
     pub fn shown(&self, text: &str) -> String {
         self.0.shown(text).into_owned()
@@ -142,9 +150,6 @@ pub fn without_secrets(app: &App, store: Arc<dyn Store>, file: Option<&Path>) ->
     resolve(&mut config, |name| app.text_of(name))?;
     Ok(Secrecy::of(&config)?.over(store))
 }
-
-/// The shortest secret that can be told from ordinary text.
-const SHORTEST: usize = 6;
 
 /// A policy that knows no secret, and by which a text that only looks like the place of one is told from it. All that
 /// is stored is stored by it at least, so that a document gets no secret by writing its name.

@@ -11,6 +11,9 @@ use piton_store::Key;
 use crate::failure::Failure;
 use crate::shell::Shell;
 
+/// The variables by which keys are given. No program that Piton starts for a document or a user gets them.
+pub const KEY_VARIABLES: [&str; 3] = ["PITON_KEY_FILE", "PITON_KEY_COMMAND", "PITON_PASSPHRASE"];
+
 /// What was said about keys: options first, then the environment.
 #[derive(Clone, Default)]
 pub struct KeySources {

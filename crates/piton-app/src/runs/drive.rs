@@ -188,6 +188,10 @@ impl Driving {
             for error in outcome.error.iter_mut().chain(&mut outcome.recovered_from) {
                 *error = secrecy.shown(error);
             }
+            for question in &mut outcome.questions {
+                question.prompt = secrecy.shown(&question.prompt);
+                question.form = question.form.take().map(|form| secrecy.shown_form(&form)).transpose()?;
+            }
         }
         keeping::in_passing(app, &self.store).await;
         self.store.close().await?;

@@ -6,6 +6,7 @@
 use std::process::{ExitStatus, Stdio};
 
 use piton_app::files::guard::{GuardOptions, Guarding};
+use piton_app::place::keys::KEY_VARIABLES;
 use piton_app::runs::drive::DriftWatch;
 use piton_app::views::files::GuardedView;
 use piton_types::RunId;
@@ -61,7 +62,11 @@ async fn run_program(arguments: &Guard, run: &RunId, tell_pid: &Sender<Option<Pi
     let mut quit = listen(SignalKind::quit())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hang_up = listen(SignalKind::hangup())?;
-    let mut child = tokio::process::Command::new(program)
+    let mut command = tokio::process::Command::new(program);
+    for name in KEY_VARIABLES {
+        command.env_remove(name);
+    }
+    let mut child = command
         .args(rest)
         // Whatever it starts knows on whose behalf it works, as `piton lease` does.
         .env("PITON_RUN", run.as_str())

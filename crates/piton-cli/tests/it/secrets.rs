@@ -23,8 +23,12 @@ fn forms(secret: &str) -> Vec<String> {
 
 fn search(place: &str, bytes: &[u8], found: &mut Vec<String>) {
     for secret in [CANARY, KEY] {
+        // Also what is broken into lines, in clear or as JSON says it.
+        let text = String::from_utf8_lossy(bytes).replace("\\n", "");
+        let joined: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'\\').collect();
         for form in forms(secret) {
-            if bytes.windows(form.len()).any(|window| window == form.as_bytes()) {
+            let is_in = |bytes: &[u8]| bytes.windows(form.len()).any(|window| window == form.as_bytes());
+            if is_in(bytes) || is_in(&joined) {
                 found.push(format!("{place}: {form}"));
             }
         }
@@ -48,7 +52,7 @@ const LEAKING: &str = r#"
 nodes:
   - {id: in, data: {type: start, variables: [{variable: note, type: string}]}}
   - {id: echo, data: {type: command, command: [echo, '{{#in.note#}}']}}
-  - {id: encode, data: {type: code, language: javascript, code: "function main(i) { return {b64: btoa('x' + i.note), list: [i.note]}; }", variables: [{variable: note, value_selector: [in, note]}]}}
+  - {id: encode, data: {type: code, language: javascript, code: "function main(i) { const hex = [...i.note].map((c) => c.charCodeAt(0).toString(16)).join(''); const lines = (t) => t.replace(/(.{11})/g, '$1\\n'); return {b64: btoa('x' + i.note), list: [i.note], lines: [lines(btoa('xy' + i.note)), lines(hex), JSON.stringify(JSON.stringify({a: lines(hex), b: i.note}).replace('/', '\\/'))], url: encodeURIComponent(i.note).toLowerCase()}; }", variables: [{variable: note, value_selector: [in, note]}]}}
   - {id: ask, data: {type: llm, model: {provider: openai, name: m}, prompt_template: [{role: user, text: 'Say {{#in.note#}}'}], checkpoint: true}}
   - {id: fail, data: {type: command, command: [sh, -c, 'test -e ready || { echo "$0 $1" >&2; exit 3; }', '{{#in.note#}}', '{{#encode.b64#}}']}}
   - {id: out, data: {type: end, outputs: [{variable: said, value_selector: [ask, text]}, {variable: echoed, value_selector: [echo, stdout]}]}}
@@ -108,6 +112,62 @@ fn without_a_policy_the_search_finds_it() {
     assert!(found.iter().any(|place| place.contains("store") || place.contains(".db")), "{found:?}");
     assert!(found.iter().any(|place| place.starts_with("show a --steps")), "{found:?}");
     assert!(found.iter().all(|place| !place.contains(KEY)), "{found:?}");
+}
+
+/// What a person is asked is shown without secrets too, the form included; the answer that it proposes is the secret all the
+/// same. The control is the run without a policy.
+#[test]
+fn questions_show_no_secrets() {
+    for with_policy in [true, false] {
+        let world = World::new();
+        world.write(
+            "flow.yml",
+            "nodes:\n  - {id: in, data: {type: start, variables: [{variable: note, type: string}]}}\n  - {id: ask, data: {type: human-input, prompt: 'Send {{#in.note#}}?', form_fields: [{variable: word, type: string, default_value_selector: [in, note]}]}}\n  - {id: out, data: {type: end, outputs: [{variable: word, value_selector: [ask, word]}]}}\nedges: [{source: in, target: ask}, {source: ask, target: out}]\n",
+        );
+        let secrets = if with_policy { format!("[secrets]\nCANARY = \"{CANARY}\"\n") } else { String::new() };
+        world.write("config.toml", &secrets);
+        let note = format!("note={CANARY}");
+        let mut found = Vec::new();
+        for look in [
+            &["run", "flow.yml", "--id", "a", "-i", &note, "--config", "config.toml"][..],
+            &["resume", "a", "--config", "config.toml"],
+            &["resume", "a", "--config", "config.toml", "--json"],
+            &["ls", "--waiting"],
+            &["ls", "--waiting", "--json"],
+            &["show", "a", "--json"],
+        ] {
+            let shown = world.piton(look);
+            assert!(shown.whole().contains("Send "), "{look:?}: {}", shown.whole());
+            search(&look.join(" "), shown.whole().as_bytes(), &mut found);
+        }
+        search_folder(&world.state(), &mut found);
+        assert_eq!(found.is_empty(), with_policy, "{found:?}");
+        if with_policy {
+            assert_eq!(world.piton(["answer", "a", "--set", "x=1"]).code, Some(1));
+            let answered = world.piton(["answer", "a", "--value", "{}"]);
+            assert_eq!(answered.code, Some(0), "{}", answered.whole());
+            let resumed = world.piton(["resume", "a", "--config", "config.toml", "--json"]);
+            assert_eq!(resumed.json()["outputs"]["word"], CANARY, "{}", resumed.whole());
+        }
+    }
+}
+
+/// The keys of a store reach no program that Piton starts for a user or a document. Other variables do: that is the control.
+#[test]
+fn key_variables_reach_no_program() {
+    let world = World::new();
+    world.write("flow.yml", "nodes:\n  - {id: in, data: {type: start}}\n  - {id: all, data: {type: command, command: [env]}}\n  - {id: out, data: {type: end, outputs: [{variable: env, value_selector: [all, stdout]}]}}\nedges: [{source: in, target: all}, {source: all, target: out}]\n");
+    for arguments in [&["guard", "--", "env"][..], &["run", "flow.yml", "--json"]] {
+        let mut command = world.command(arguments);
+        for name in ["PITON_PASSPHRASE", "PITON_KEY_FILE", "PITON_KEY_COMMAND", "ORDINARY"] {
+            command.env(name, format!("{name}-canary"));
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said} {}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("ORDINARY-canary"), "{said}");
+        assert!(!said.contains("PITON_PASSPHRASE") && !said.contains("PITON_KEY_"), "{said}");
+    }
 }
 
 /// A user who writes the name of a secret doesn't get the secret, not even in a run that began before there was one.

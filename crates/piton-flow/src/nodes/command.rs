@@ -145,6 +145,7 @@ impl Command {
             }
             outside.record(context, AuditKind::Command, program)?;
             job.sandbox.clone_from(&outside.command_sandbox);
+            job.withheld = outside.withheld.iter().map(Into::into).collect();
             if job.sandbox.is_some() {
                 job.environment.entry("PATH".into()).or_insert_with(|| SANDBOX_PATH.into());
             }

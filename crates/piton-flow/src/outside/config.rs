@@ -100,6 +100,8 @@ pub struct OutsideConfig {
     pub random: Arc<dyn Random>,
     /// What programs are shut into; without it they may do what we may.
     pub command_sandbox: Option<Sandbox>,
+    /// Variables of our environment that programs don't get. In a sandbox they get none.
+    pub withheld: Vec<String>,
     /// The Python that runs code.
     #[cfg(feature = "code")]
     pub python: piton_code::Python,

@@ -49,6 +49,7 @@ pub struct Outside {
     secrets: Secrets,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) command_sandbox: Option<Sandbox>,
+    pub(crate) withheld: Vec<String>,
     #[cfg(feature = "code")]
     pub(crate) python: piton_code::Python,
     #[cfg(feature = "code")]
@@ -70,7 +71,7 @@ impl Outside {
     ///
     /// # Errors
     ///
-    /// [`NetError::Setup`] if HTTP can't be set up.
+    /// [`NetError::Setup`] if HTTP can't be set up, or the secrets are too many to be searched for.
     pub fn new(config: OutsideConfig) -> Result<Self, NetError> {
         let mut trusting = config.network.clone();
         // What the user configured himself may be on his own machine or network.
@@ -81,19 +82,15 @@ impl Outside {
             trusting = trusting.trusting_url(&knowledge.url);
         }
         trusting.timeout = trusting.timeout.max(config.model_timeout);
-        let mut secrets = Secrets::new(config.secrets);
+        let mut secrets = config.secrets;
         for (name, provider) in &config.providers {
-            if let Some(key) = &provider.api_key {
-                secrets.add(format!("provider.{name}"), key.clone());
-            }
+            secrets.extend(provider.api_key.iter().map(|key| (format!("provider.{name}"), key.clone())));
         }
         for (name, knowledge) in &config.knowledge {
-            if let Some(key) = &knowledge.api_key {
-                secrets.add(format!("knowledge.{name}"), key.clone());
-            }
+            secrets.extend(knowledge.api_key.iter().map(|key| (format!("knowledge.{name}"), key.clone())));
         }
         for (name, credential) in &config.credentials {
-            secrets.add(format!("credential.{name}"), credential.value.clone());
+            secrets.push((format!("credential.{name}"), credential.value.clone()));
         }
         Ok(Self {
             level: config.level,
@@ -107,9 +104,10 @@ impl Outside {
             servers: config.servers,
             governor: Governor::new(config.quotas),
             audit: config.audit,
-            secrets,
+            secrets: Secrets::new(&secrets).map_err(NetError::Setup)?,
             random: config.random,
             command_sandbox: config.command_sandbox,
+            withheld: config.withheld,
             #[cfg(feature = "code")]
             python: config.python,
             #[cfg(feature = "code")]
@@ -333,6 +331,7 @@ impl OutsideConfig {
             secrets: Vec::<(String, SecretString)>::new(),
             random: Arc::new(config::SystemRandom),
             command_sandbox: None,
+            withheld: Vec::new(),
             #[cfg(feature = "code")]
             python: piton_code::Python::default(),
             #[cfg(feature = "code")]

@@ -137,8 +137,12 @@ pub async fn answer_question(
     let open = open_questions(context, run).await?;
     let question = choose(run, open, which)?;
     let checked = question.check(value);
-    let value = checked.map_err(|problem| AnswerError::Invalid { step: question.step.clone(), problem })?;
-    Ok(answer(context, run, Some(&question.step), value, by).await?)
+    let mut checked = checked.map_err(|problem| AnswerError::Invalid { step: question.step.clone(), problem })?;
+    // What the answer leaves open the node fills in: the process that runs it knows the secrets that a default may be.
+    if let Value::Map(fields) = &mut checked {
+        fields.retain(|name, _| value.field(name).is_some_and(|given| *given != Value::Null));
+    }
+    Ok(answer(context, run, Some(&question.step), checked, by).await?)
 }
 
 /// The question that is meant.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use piton_types::KnownSecrets;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::entropy::random_words;
@@ -65,39 +65,22 @@ pub(super) struct Found<'a> {
     pub(super) range: Range<usize>,
     pub(super) name: &'a str,
     pub(super) form: usize,
+    /// Of a known secret: where its pieces are, and which part of the form each is.
+    pub(super) pieces: Vec<(Range<usize>, Range<usize>)>,
     by: FoundBy,
 }
 
 pub(super) struct Finder {
-    /// Every form of every known secret; `targets` says which.
-    known: Option<AhoCorasick>,
-    targets: Vec<(String, usize)>,
+    pub(super) known: KnownSecrets,
     patterns: Vec<(String, FoundBy, Regex)>,
     names: HashSet<String>,
     entropy: bool,
 }
 
 impl Finder {
-    pub(super) fn new(
-        policy: &RedactionPolicy,
-        forms: &BTreeMap<String, Vec<Vec<u8>>>,
-    ) -> Result<Self, RedactionError> {
-        let (mut needles, mut targets) = (Vec::new(), Vec::new());
-        for (name, forms) in forms {
-            for (number, form) in forms.iter().enumerate() {
-                needles.push(form);
-                targets.push((name.clone(), number));
-            }
-        }
-        let known = match needles.is_empty() {
-            true => None,
-            false => Some(
-                AhoCorasick::builder()
-                    .match_kind(MatchKind::LeftmostLongest)
-                    .build(&needles)
-                    .map_err(|error| RedactionError::TooMany { detail: error.to_string() })?,
-            ),
-        };
+    pub(super) fn new(policy: &RedactionPolicy) -> Result<Self, RedactionError> {
+        let secrets = policy.secrets.iter().map(|(name, secret)| (name.clone(), secret.as_str()));
+        let known = KnownSecrets::new(secrets).map_err(|detail| RedactionError::TooMany { detail })?;
         let own = policy.patterns.iter().map(|(name, pattern)| (name.as_str(), FoundBy::Pattern, pattern.as_str()));
         let formats =
             FORMATS.iter().filter(|_| policy.formats).map(|(name, pattern)| (*name, FoundBy::Format, *pattern));
@@ -108,15 +91,15 @@ impl Finder {
         };
         let patterns = own.chain(formats).map(compile).collect::<Result<_, _>>()?;
         let names = policy.names.iter().map(|name| plain(name)).collect();
-        Ok(Self { known, targets, patterns, names, entropy: policy.entropy })
+        Ok(Self { known, patterns, names, entropy: policy.entropy })
     }
 
     /// What to replace, in order and without overlaps. Known secrets come before patterns.
     pub(super) fn find(&self, bytes: &[u8]) -> Vec<Found<'_>> {
         let mut found: Vec<Found<'_>> = Vec::new();
-        for hit in self.known.iter().flat_map(|known| known.find_iter(bytes)) {
-            let (name, form) = &self.targets[hit.pattern().as_usize()];
-            found.push(Found { range: hit.range(), name, form: *form, by: FoundBy::Value });
+        for place in self.known.find(bytes) {
+            let (range, name, form) = (place.range(), self.known.name(place.secret), place.form);
+            found.push(Found { range, name, form, pieces: place.pieces, by: FoundBy::Value });
         }
         for (name, by, regex) in &self.patterns {
             for hit in regex.captures_iter(bytes) {
@@ -124,21 +107,21 @@ impl Finder {
                 let hit = hit.get(1).or_else(|| hit.get(0)).expect("a match has a whole");
                 let range = hit.range();
                 if !range.is_empty() && std::str::from_utf8(hit.as_bytes()).is_ok() {
-                    found.push(Found { range, name, form: 0, by: *by });
+                    let pieces = vec![(range.clone(), 0..range.len())];
+                    found.push(Found { range, name, form: 0, pieces, by: *by });
                 }
             }
         }
         // A known secret inside a match is the part that can be put back; the rest of the match isn't one then.
         found.sort_by_key(|found| (found.by != FoundBy::Value, found.range.start, std::cmp::Reverse(found.range.end)));
-        let mut kept: Vec<Found<'_>> = Vec::new();
+        let mut kept: BTreeMap<usize, Found<'_>> = BTreeMap::new();
         for one in found {
-            let overlaps = |other: &Found<'_>| one.range.start < other.range.end && other.range.start < one.range.end;
-            if !kept.iter().any(overlaps) {
-                kept.push(one);
+            let before = kept.range(..one.range.end).next_back();
+            if before.is_none_or(|(_, other)| other.range.end <= one.range.start) {
+                kept.insert(one.range.start, one);
             }
         }
-        kept.sort_by_key(|found| found.range.start);
-        kept
+        kept.into_values().collect()
     }
 
     /// The name for what a field of this name holds, if that is secret.

@@ -8,12 +8,10 @@
 
 mod entropy;
 mod find;
-mod forms;
 mod policy;
 mod store;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use piton_types::Value;
 
@@ -41,8 +39,6 @@ enum Manner {
 /// A policy that is ready for use.
 pub struct Redaction {
     finder: Finder,
-    /// Every form of every known secret, by name and number.
-    forms: BTreeMap<String, Vec<Vec<u8>>>,
     files: SecretFiles,
 }
 
@@ -50,9 +46,7 @@ impl Redaction {
     /// Compiles a policy.
     pub fn new(policy: &RedactionPolicy) -> Result<Self, RedactionError> {
         policy.check()?;
-        let forms: BTreeMap<_, _> =
-            policy.secrets.iter().map(|(name, secret)| (name.clone(), forms::of(secret.as_bytes()))).collect();
-        Ok(Self { finder: Finder::new(policy, &forms)?, forms, files: policy.files })
+        Ok(Self { finder: Finder::new(policy)?, files: policy.files })
     }
 
     /// The text without secrets.
@@ -98,17 +92,22 @@ impl Redaction {
         let mut out = Vec::with_capacity(bytes.len());
         let mut from = 0;
         for place in found {
-            between(&bytes[from..place.range.start], &mut out);
-            out.extend_from_slice(MARK.as_bytes());
-            out.extend_from_slice(place.name.as_bytes());
-            if place.form > 0 {
-                out.extend_from_slice(format!("~{}", place.form).as_bytes());
+            for (text, part) in &place.pieces {
+                between(&bytes[from..text.start], &mut out);
+                out.extend_from_slice(MARK.as_bytes());
+                out.extend_from_slice(place.name.as_bytes());
+                if place.form > 0 {
+                    out.extend_from_slice(format!("~{}", place.form).as_bytes());
+                }
+                if place.pieces.len() > 1 {
+                    out.extend_from_slice(format!(".{}.{}", part.start, part.end).as_bytes());
+                }
+                // What follows must not be read as part of the name.
+                if bytes.get(text.end).is_some_and(|next| is_name(*next) || matches!(next, b'~' | b';')) {
+                    out.push(b';');
+                }
+                from = text.end;
             }
-            // What follows must not be read as part of the name.
-            if bytes.get(place.range.end).is_some_and(|next| is_name(*next) || matches!(next, b'~' | b';')) {
-                out.push(b';');
-            }
-            from = place.range.end;
         }
         between(&bytes[from..], &mut out);
         Some(out)
@@ -227,19 +226,27 @@ impl Redaction {
         Cow::Owned(out)
     }
 
-    /// The secret whose name `after` begins with, and how long name, form and end are.
+    /// The secret, or the piece of one, whose name `after` begins with, and how long name, form, piece and end are:
+    /// `NAME`, `NAME~FORM`, `NAME~FORM.START.END`.
     fn known(&self, after: &[u8]) -> Option<(&[u8], usize)> {
-        let name = after.iter().take_while(|byte| is_name(**byte)).count();
-        let forms = self.forms.get(std::str::from_utf8(&after[..name]).ok()?)?;
-        let (form, mut length) = match after.get(name) {
-            Some(b'~') => {
-                let digits = after[name + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-                (std::str::from_utf8(&after[name + 1..name + 1 + digits]).ok()?.parse().ok()?, name + 1 + digits)
-            }
-            _ => (0, name),
+        let number = |at: usize, before: u8| -> Option<(usize, usize)> {
+            let digits =
+                after.get(at..)?.strip_prefix(&[before])?.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let end = at + 1 + digits;
+            Some((std::str::from_utf8(&after[at + 1..end]).ok()?.parse().ok()?, end))
         };
+        let name = after.iter().take_while(|byte| is_name(**byte)).count();
+        let (form, mut length) = number(name, b'~').unwrap_or((0, name));
+        let secret = self.finder.known.form(std::str::from_utf8(&after[..name]).ok()?, form)?.as_bytes();
+        let mut piece = 0..secret.len();
+        if form > 0
+            && let Some((start, behind)) = number(length, b'.')
+            && let Some((end, behind)) = number(behind, b'.')
+        {
+            (piece, length) = (start..end, behind);
+        }
         length += usize::from(after.get(length) == Some(&b';'));
-        forms.get::<usize>(form).map(|secret| (&secret[..], length))
+        secret.get(piece).map(|secret| (secret, length))
     }
 
     /// Puts the known secrets back into a value.
@@ -303,7 +310,7 @@ fn is_name(byte: u8) -> bool {
 
 impl std::fmt::Debug for Redaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redaction").field("secrets", &self.forms.keys()).finish_non_exhaustive()
+        f.debug_struct("Redaction").field("secrets", &self.finder.known).finish_non_exhaustive()
     }
 }
 
@@ -324,7 +331,7 @@ mod tests {
         Redaction::new(&policy).unwrap()
     }
 
-    /// Promise 26: in clear, in base64 at every offset, in hex; and all of it comes back.
+    /// Promise 26: in clear, escaped, in base64 at every offset and in hex, whole and in lines; and all of it comes back.
     #[test]
     fn known_secrets_are_found_in_every_form_and_come_back() {
         use base64::Engine as _;
@@ -338,6 +345,15 @@ mod tests {
                 texts.push(URL_SAFE_NO_PAD.encode(format!("{before}{CANARY}{after}")));
             }
         }
+        let lines = |text: &String, with: &str| {
+            let lines: Vec<_> = text.as_bytes().chunks(9).map(String::from_utf8_lossy).collect();
+            lines.join(with)
+        };
+        let broken: Vec<_> =
+            texts[1..].iter().flat_map(|text| [lines(text, "\n"), lines(text, "\r\n  "), lines(text, "\\n")]).collect();
+        texts.extend(broken.into_iter().filter(|text| !text.contains("Bearer")));
+        texts.push("canary\\/s\\u00f6ngs+7".to_owned());
+        texts.push("canary%2fs%c3%b6ngs%2b7".to_owned());
         for text in texts {
             let text = format!("failed: <{text}>");
             let redacted = redaction.text(&text);
@@ -402,6 +418,8 @@ mod tests {
                 prop_oneof![
                     Just("hunter22".to_owned()), Just("secret:".to_owned()), Just("pass".to_owned()), Just(";".to_owned()),
                     Just("~1".to_owned()), Just(":".to_owned()), Just(CANARY.to_owned()), "[a-z:;~ é]{0,6}",
+                    Just(".1.3".to_owned()), Just("68756e7465".to_owned()), Just("\n".to_owned()), Just("\\n".to_owned()),
+                    Just("723232".to_owned()), Just("aHVu".to_owned()), Just("dGVyMjI".to_owned()),
                 ],
                 0..12,
             ),

@@ -1,8 +1,8 @@
 //! What counts as a secret.
 
+use piton_types::SHORTEST_SECRET;
 use zeroize::Zeroizing;
 
-use super::forms::SHORTEST;
 use super::is_name;
 
 /// Names of fields that hold secrets, without case and separators.
@@ -75,7 +75,7 @@ pub enum SecretFiles {
 #[non_exhaustive]
 pub enum RedactionError {
     /// It can't be told from ordinary text.
-    #[error("the secret {name:?} is shorter than {SHORTEST} bytes")]
+    #[error("the secret {name:?} is shorter than {SHORTEST_SECRET} bytes")]
     TooShort {
         /// Its name.
         name: String,
@@ -156,7 +156,7 @@ impl RedactionPolicy {
         if let Some(wrong) = names.into_iter().find(|name| name.is_empty() || !name.bytes().all(is_name)) {
             return Err(RedactionError::Name { name: wrong.clone() });
         }
-        match self.secrets.iter().find(|(_, secret)| secret.len() < SHORTEST) {
+        match self.secrets.iter().find(|(_, secret)| secret.len() < SHORTEST_SECRET) {
             Some((name, _)) => Err(RedactionError::TooShort { name: name.clone() }),
             None => Ok(()),
         }
