@@ -149,6 +149,7 @@ enum Looked {
 struct Walk<'a> {
     scanner: &'a Scanner<'a>,
     dev: u64,
+    mount: system::Mount,
     /// What changed after this may have changed again unseen since the cache was taken.
     settled: i64,
     /// What changed after this may change again unseen while this is taken.
@@ -186,6 +187,7 @@ impl Scanner<'_> {
         let walk = Walk {
             scanner: self,
             dev: stat.dev,
+            mount: system::mount(self.folder),
             settled: self.cache.map_or(i64::MIN, |cache| cache.taken_at() - TICK),
             settles: taken_at - TICK,
             unsteady: Mutex::default(),
@@ -257,7 +259,7 @@ impl Walk<'_> {
 
     fn folder(&self, fd: OwnedFd, spot: Spot<'_>, depth: usize) -> Result<Looked, WorkspaceError> {
         let Ok(stat) = system::stat_of(&fd) else { return Ok(Looked::Vanished) };
-        if stat.dev != self.dev {
+        if system::mount(&fd) != self.mount {
             return Ok(Looked::Excluded(Reason::Mount));
         }
         if depth > MAX_DEPTH {
@@ -421,7 +423,7 @@ impl Walk<'_> {
                     Known::Link { stat } => system::stat(fd, path)
                         .is_ok_and(|now| now.kind == FileType::Symlink && self.is_same(&stat, &now)),
                     Known::Folder(number) => self.looks_same(fd, path, number),
-                    Known::Excluded(Reason::IgnoredFile | Reason::Unreadable) => false,
+                    Known::Excluded(Reason::IgnoredFile | Reason::Unreadable | Reason::Mount) => false,
                     Known::Excluded(_) => true,
                 }
             });
@@ -448,7 +450,7 @@ impl Walk<'_> {
                 self.is_forced(&spot.path.join(name))
                     || !system::stat(fd, name).is_ok_and(|now| is_file(&now) && now.size > SMALL)
             }
-            Known::Excluded(Reason::Unreadable | Reason::Secret) => true,
+            Known::Excluded(Reason::Unreadable | Reason::Secret | Reason::Mount) => true,
             Known::Excluded(_) => !self.scanner.forced.is_empty() && self.is_forced(&spot.path.join(name)),
         }
     }
@@ -613,6 +615,9 @@ impl Walk<'_> {
                 // It became something else, which the next scan will find in its place.
                 _ => return Ok(Some(Seen::Excluded(Reason::Special))),
             };
+            if system::mount(&file) != self.mount {
+                return Ok(Some(Seen::Excluded(Reason::Mount)));
+            }
             self.note(&before, || path.join(name));
             let watch = Watch::new(self.scanner.sink);
             let read = BUFFER.with_borrow_mut(|buffer| {

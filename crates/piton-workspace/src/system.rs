@@ -73,9 +73,12 @@ pub(crate) fn open_folder(parent: impl AsFd, entry: &[u8]) -> Result<OwnedFd> {
     rustix::fs::openat(parent, name(entry), FOLDER, Mode::empty())
 }
 
-/// The mount that an open folder lies on: another one for every file system, and for every part of one that is mounted
+/// Tells one mount from another.
+pub(crate) type Mount = Option<(u32, u32, u64)>;
+
+/// The mount that an open file or folder lies on: another one for every file system, and for every part of one that is mounted
 /// in a second place. `None` for all if the kernel doesn't tell.
-pub(crate) fn mount(folder: impl AsFd) -> Option<(u32, u32, u64)> {
+pub(crate) fn mount(folder: impl AsFd) -> Mount {
     let about = rustix::fs::statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     Some((about.stx_dev_major, about.stx_dev_minor, about.stx_mnt_id))
 }

@@ -14,7 +14,7 @@ use piton_types::BlobId;
 
 use super::renames::{Renamed, renames};
 use super::{Ask, Conflict, ConflictResolution, ContestedText, Resolver, Selection};
-use crate::tree::{Content, Entry, Nodes, PERMISSIONS, diff, entry_at, folder};
+use crate::tree::{Content, Entry, Nodes, PERMISSIONS, Reason, diff, entry_at, folder};
 use crate::{RelPath, WorkspaceError, content};
 
 /// The largest text that is merged.
@@ -89,43 +89,46 @@ impl Plan {
         }
     }
 
-    /// Paths whose present content no snapshot has, because it isn't captured.
-    pub(crate) fn unseen(&self, nodes: &dyn Nodes, now: BlobId) -> Result<HashSet<RelPath>, WorkspaceError> {
-        // Whether a folder can't be looked into; most paths share theirs with others.
-        let mut hidden: HashMap<RelPath, bool> = HashMap::new();
+    /// Paths whose present content no snapshot has, because it isn't captured. What lies on another file system now is left.
+    pub(crate) fn unseen(&mut self, nodes: &dyn Nodes, now: BlobId) -> Result<HashSet<RelPath>, WorkspaceError> {
+        // Why a folder can't be looked into; most paths share theirs with others.
+        let mut hidden: HashMap<RelPath, Option<Reason>> = HashMap::new();
         let mut unseen = HashSet::new();
-        for change in &self.changes {
-            let is_unseen = match change.now {
-                Some(Entry::Excluded(_)) => true,
-                Some(_) => false,
-                None => match change.path.split() {
-                    Some((folder, _)) => is_hidden(nodes, now, &folder, &mut hidden)?,
-                    None => false,
-                },
+        for change in std::mem::take(&mut self.changes) {
+            let reason = match (&change.now, change.path.split()) {
+                (Some(Entry::Excluded(reason)), _) => Some(*reason),
+                (None, Some((folder, _))) => hidden_by(nodes, now, &folder, &mut hidden)?,
+                _ => None,
             };
-            if is_unseen {
+            if reason == Some(Reason::Mount) {
+                self.left.push((change.path, Reason::Mount.as_str().to_owned()));
+                continue;
+            }
+            if reason.is_some() {
                 unseen.insert(change.path.clone());
             }
+            self.changes.push(change);
         }
         Ok(unseen)
     }
 }
 
-/// Whether a folder, or one above it, was seen and not captured.
-fn is_hidden(
+/// Why a folder, or one above it, was seen and not captured, if it was.
+fn hidden_by(
     nodes: &dyn Nodes,
     now: BlobId,
     folder: &RelPath,
-    known: &mut HashMap<RelPath, bool>,
-) -> Result<bool, WorkspaceError> {
+    known: &mut HashMap<RelPath, Option<Reason>>,
+) -> Result<Option<Reason>, WorkspaceError> {
     if let Some(hidden) = known.get(folder) {
         return Ok(*hidden);
     }
     let hidden = match folder.split() {
-        None => false,
-        Some((above, _)) => {
-            is_hidden(nodes, now, &above, known)? || matches!(entry_at(nodes, now, folder)?, Some(Entry::Excluded(_)))
-        }
+        None => None,
+        Some((above, _)) => match (hidden_by(nodes, now, &above, known)?, entry_at(nodes, now, folder)?) {
+            (None, Some(Entry::Excluded(reason))) => Some(reason),
+            (above, _) => above,
+        },
     };
     known.insert(folder.clone(), hidden);
     Ok(hidden)

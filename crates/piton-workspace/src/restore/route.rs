@@ -147,7 +147,7 @@ impl Workspace {
                 ask: &*options.ask,
                 resolver: options.resolver.as_deref(),
             };
-            let plan = replay.plan()?;
+            let mut plan = replay.plan()?;
             let unseen = plan.unseen(&nodes, now)?;
             Ok((plan, unseen))
         })

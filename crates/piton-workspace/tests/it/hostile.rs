@@ -351,3 +351,80 @@ async fn a_link_to_another_folder_is_no_place_for_our_own_files() {
     world.options.state = world.path("folder/below/it");
     world.save("").await;
 }
+
+/// A part of the file system that is mounted in a second place.
+struct Bound(std::path::PathBuf);
+
+impl Bound {
+    fn new(from: &std::path::Path, to: std::path::PathBuf) -> Self {
+        let done = std::process::Command::new("mount").arg("--bind").args([from, &to]).status().unwrap();
+        assert!(done.success());
+        Self(to)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Promise 16: what is mounted inside the folder is another file system, also if it is a part of the same one: named, not
+/// captured, not restored, a file as well as a folder. Without the mount the same paths are.
+#[tokio::test(flavor = "multi_thread")]
+async fn mounts_inside_the_folder_are_left_alone() {
+    let world = World::new();
+    let outside = world.scratch.join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("x"), "outside").unwrap();
+    world.write("mounted/x", "1");
+    world.write("file", "1");
+    world.write("deep/er/mounted/x", "1");
+    let start = world.save("").await;
+    let before = look(&outside);
+    {
+        let _bound = [
+            Bound::new(&outside, world.path("mounted")),
+            Bound::new(&outside, world.path("deep/er/mounted")),
+            Bound::new(&outside.join("x"), world.path("file")),
+        ];
+        let saved = world.save("").await;
+        assert_eq!((saved.snapshot.files, saved.snapshot.excluded), (0, 3));
+        world.write("other", "2");
+        let restored = world.restore(&start.checkpoint).await.unwrap();
+        assert!(!world.has("other"));
+        let left: Vec<String> = restored.plan.left.iter().map(|(path, _)| path.to_string()).collect();
+        assert!(["file", "mounted"].iter().all(|name| left.iter().any(|left| left == name)), "{left:?}");
+        assert_eq!(look(&outside), before);
+    }
+    world.write("mounted/x", "2");
+    let saved = world.save("").await;
+    assert_eq!((saved.snapshot.files, saved.snapshot.excluded), (3, 0));
+    world.restore(&start.checkpoint).await.unwrap();
+    assert_eq!(world.read("mounted/x"), "1");
+}
+
+/// The mode of a file that has another name isn't changed, since that name may lie outside: the file is replaced by a copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mode_is_not_restored_through_a_hard_link() {
+    let world = World::new();
+    world.write("linked", "text");
+    world.write("alone", "text");
+    for name in ["linked", "alone"] {
+        world.mode(name, 0o777);
+    }
+    let start = world.save("").await;
+    for name in ["linked", "alone"] {
+        world.mode(name, 0o600);
+    }
+    let (outside, inode) = (world.scratch.join("outside"), world.inode("alone"));
+    std::fs::hard_link(world.path("linked"), &outside).unwrap();
+    world.restore(&start.checkpoint).await.unwrap();
+    let tree = look(&world.root());
+    for name in ["linked", "alone"] {
+        assert_eq!(tree[std::path::Path::new(name)], Plain::File(b"text".into(), 0o777));
+    }
+    let mode = std::os::unix::fs::MetadataExt::mode(&outside.metadata().unwrap()) & 0o777;
+    assert_eq!(mode, 0o600, "what is outside is as it was");
+    assert_eq!(world.inode("alone"), inode, "only the mode of the other one was changed");
+}
