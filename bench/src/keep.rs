@@ -48,7 +48,7 @@ async fn fill_run(store: &Arc<dyn Store>, id: &str) -> anyhow::Result<()> {
     }
     let (below, handle) = (Arc::clone(store), Handle::current());
     let staged = tokio::task::spawn_blocking(move || {
-        let writer = ContentWriter::new(below, handle);
+        let writer = ContentWriter::new(below, handle, piton_store::Pin::new());
         for _ in 0..BYTES / noise.len() {
             SystemRandom.fill(&mut noise);
             writer.put(&noise)?;

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use crate::framed::{FrameBuilder, FramedIndex};
 use crate::pack::Pack;
 use crate::state::IdSet;
-use piton_store::{PackId, Store, StoreError};
+use piton_store::{PackId, Pin, Store, StoreError};
 
 /// How much goes into one pack, before compression.
 pub(crate) const PACK: usize = 4 << 20;
@@ -39,6 +39,7 @@ pub struct ContentWriter {
     open: Mutex<Vec<FrameBuilder>>,
     seen: Mutex<IdSet>,
     packs: Mutex<Vec<PackId>>,
+    pin: Pin,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -46,9 +47,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ContentWriter {
-    /// A writer into `store`, which `runtime` drives.
-    pub fn new(store: Arc<dyn Store>, runtime: Handle) -> Self {
-        Self { store, runtime, open: Mutex::default(), seen: Mutex::default(), packs: Mutex::default() }
+    /// A writer into `store`, which `runtime` drives. What it stages and what it finds is pinned with `pin`, for the commit
+    /// that is to name it.
+    pub fn new(store: Arc<dyn Store>, runtime: Handle, pin: Pin) -> Self {
+        Self { store, runtime, open: Mutex::default(), seen: Mutex::default(), packs: Mutex::default(), pin }
     }
 
     /// Names `blob`, and stores it if the store doesn't have it.
@@ -74,14 +76,24 @@ impl ContentWriter {
             Err(StoreError::Corrupt { .. }) => vec![None; ids.len()],
             found => found?,
         };
-        let known: HashMap<BlobId, PackId> =
+        let mut known: HashMap<BlobId, PackId> =
             ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
+        let mut packs: Vec<_> = known.values().copied().collect();
+        packs.sort_unstable();
+        packs.dedup();
+        match self.runtime.block_on(self.store.pin(&packs, self.pin)) {
+            // Deleted just now: what was in it is stored again.
+            Err(StoreError::PackGone { .. }) => {
+                known.clear();
+                packs.clear();
+            }
+            pinned => pinned?,
+        }
         builder.retain(|id| !known.contains_key(id));
-        let mut packs: Vec<_> = known.into_values().collect();
         let new = builder.ids();
         if !new.is_empty() {
             let bytes = builder.seal(self.store.hashing(), LEVEL)?;
-            packs.push(self.runtime.block_on(self.store.stage(bytes, &new))?);
+            packs.push(self.runtime.block_on(piton_store::stage(&*self.store, bytes, &new, self.pin))?);
         }
         locked(&self.packs).extend(packs);
         Ok(())
@@ -235,7 +247,7 @@ impl ContentReader {
         }
         let opened = Arc::new(match self.open_index(pack)? {
             Some(framed) => Opened::Framed(framed),
-            None => Opened::Plain(Pack::open(self.runtime.block_on(self.store.pack(pack))?)?),
+            None => Opened::Plain(Pack::open(self.whole(pack)?)?),
         });
         let mut kept = locked(&self.opened);
         if kept.len() == KEPT {
@@ -253,7 +265,7 @@ impl ContentReader {
         let mut start = match self.runtime.block_on(self.store.pack_part(pack, 0, INDEX))? {
             Some(start) => start,
             None => {
-                let bytes = self.runtime.block_on(self.store.pack(pack))?;
+                let bytes = self.whole(pack)?;
                 whole = OnceLock::from(bytes.clone());
                 bytes
             }
@@ -270,7 +282,7 @@ impl ContentReader {
     fn expect(&self, framed: &Framed, bytes: usize) -> Result<(), StoreError> {
         let so_far = framed.parts.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if framed.whole.get().is_none() && so_far > framed.index.size() / 2 {
-            let whole = self.runtime.block_on(self.store.pack(framed.pack))?;
+            let whole = self.whole(framed.pack)?;
             framed.whole.get_or_init(|| whole);
         }
         Ok(())
@@ -285,6 +297,10 @@ impl ContentReader {
         }
     }
 
+    fn whole(&self, pack: PackId) -> Result<Bytes, StoreError> {
+        self.runtime.block_on(piton_store::pack(&*self.store, pack))
+    }
+
     fn part(&self, pack: PackId, place: Range<usize>) -> Result<Bytes, StoreError> {
         match self.runtime.block_on(self.store.pack_part(pack, place.start as u64, place.len()))? {
             Some(part) if part.len() == place.len() => Ok(part),
@@ -294,7 +310,7 @@ impl ContentReader {
 }
 
 fn lacks(pack: PackId) -> StoreError {
-    StoreError::corrupt(format!("staged pack {}", pack.0), "it lacks blobs that it lists")
+    StoreError::corrupt(format!("staged pack {pack}"), "it lacks blobs that it lists")
 }
 
 fn missing(id: BlobId) -> StoreError {

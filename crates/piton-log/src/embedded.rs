@@ -21,9 +21,9 @@ use crate::sealed;
 use crate::state::grammar::Malformed;
 use crate::state::{Fresh, IdMap};
 use piton_store::{
-    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Defect, Era, Expected, Hashing, Head, Lease, Log,
-    PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
-    Sweep, Swept, Totals, Upkeep, Usage,
+    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Defect, Expected, Hashing, Head, Lease, Log, Owner,
+    PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep,
+    Swept, Totals, Upkeep, Usage,
 };
 
 /// First byte of a saved run.
@@ -51,8 +51,14 @@ struct State {
     runs: HashMap<RunId, Kept>,
     /// Those that ended, in that order.
     ended: VecDeque<RunId>,
-    staged: HashMap<PackId, (Bytes, Vec<BlobId>)>,
-    packs: u64,
+    staged: HashMap<PackId, StagedPack>,
+}
+
+/// A pack that waits for the commits of those that staged it.
+struct StagedPack {
+    pack: Bytes,
+    ids: Vec<BlobId>,
+    owners: Vec<Owner>,
 }
 
 impl State {
@@ -125,8 +131,8 @@ impl Kept {
         self.summary.updated_at = commit.at;
         let mut packs = vec![&commit.pack];
         for id in &commit.staged {
-            let Some((pack, _)) = state.staged.get(id) else {
-                return Err(StoreError::NotFound { what: format!("staged pack {}", id.0) });
+            let Some(StagedPack { pack, .. }) = state.staged.get(id) else {
+                return Err(StoreError::PackGone { pack: *id });
             };
             packs.push(pack);
         }
@@ -306,7 +312,14 @@ impl Log for EmbeddedStore {
                 return Err(error);
             }
         }
-        state.staged.retain(|id, _| !commits.iter().any(|commit| commit.staged.contains(id)));
+        for commit in &commits {
+            for id in &commit.staged {
+                if let Some(staged) = state.staged.get_mut(id) {
+                    staged.owners.retain(|owner| *owner != commit.owner);
+                }
+            }
+        }
+        state.staged.retain(|_, staged| !staged.owners.is_empty());
         match is_ended {
             true => state.remember_ended(run, kept),
             false => drop(state.runs.insert(run, kept)),
@@ -354,28 +367,33 @@ impl Log for EmbeddedStore {
 #[async_trait]
 impl Blobs for EmbeddedStore {
     /// Held in memory until the commit that takes it: there is nowhere else to put it.
-    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
-        state.packs += 1;
-        let id = PackId(state.packs);
-        state.staged.insert(id, (pack, ids.to_vec()));
-        Ok(id)
+        let staged =
+            state.staged.entry(id).or_insert_with(|| StagedPack { pack, ids: ids.to_vec(), owners: Vec::new() });
+        staged.owners.push(pin.owner);
+        Ok(())
+    }
+
+    async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError> {
+        let mut state = self.state.lock().await;
+        for pack in packs {
+            let staged = state.staged.get_mut(pack).ok_or(StoreError::PackGone { pack: *pack })?;
+            staged.owners.push(pin.owner);
+        }
+        Ok(())
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
         let state = self.state.lock().await;
-        let find = |id| state.staged.iter().find(|(_, (_, ids))| ids.contains(id)).map(|(pack, _)| *pack);
+        let find = |id| state.staged.iter().find(|(_, staged)| staged.ids.contains(id)).map(|(pack, _)| *pack);
         Ok(ids.iter().map(find).collect())
     }
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         let state = self.state.lock().await;
-        let found = state.staged.get(&pack).map(|(bytes, _)| bytes.clone());
-        found.ok_or_else(|| StoreError::NotFound { what: format!("staged pack {}", pack.0) })
-    }
-
-    async fn era(&self) -> Result<Era, StoreError> {
-        Ok(Era::default())
+        let found = state.staged.get(&pack).map(|staged| staged.pack.clone());
+        found.ok_or_else(|| StoreError::no_pack(pack))
     }
 }
 
@@ -401,19 +419,15 @@ impl Upkeep for EmbeddedStore {
     }
 
     async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
-        Err(StoreError::NotFound { what: format!("staged pack {}", pack.0) })
-    }
-
-    async fn rely(&self, _: &RunId, _: Head, _: Reliance) -> Result<(), StoreError> {
-        unsupported("say who relies on a pack")
-    }
-
-    async fn next_era(&self) -> Result<Era, StoreError> {
-        Ok(Era::default())
+        Err(StoreError::no_pack(pack))
     }
 
     async fn condemn(&self, _: &[PackId], _: Timestamp) -> Result<u64, StoreError> {
         Ok(0)
+    }
+
+    async fn pardon(&self, _: &[PackId]) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn sweep(&self, _: Sweep) -> Result<Swept, StoreError> {
@@ -422,6 +436,10 @@ impl Upkeep for EmbeddedStore {
 
     async fn note(&self, _: &str) -> Result<Option<Bytes>, StoreError> {
         Ok(None)
+    }
+
+    async fn notes(&self, _: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn set_note(&self, _: &str, _: Option<Bytes>) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use piton_types::{Durability, EntryHash, Fence, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp};
 
 use piton_store::{
-    CheckpointError, CheckpointStore, Commit, Expected, Hashing, Head, Saved, Segment, SegmentInfo, Span, Store,
+    CheckpointError, CheckpointStore, Commit, Expected, Hashing, Head, Owner, Saved, Segment, SegmentInfo, Span, Store,
     StoreError,
 };
 
@@ -97,7 +97,7 @@ impl LogCheckpointStore {
             entry,
             pack,
             staged: Vec::new(),
-            era: None,
+            owner: Owner(0),
             index: head.is_none().then_some(row),
             durability: Durability::Durable,
         };

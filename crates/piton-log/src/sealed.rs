@@ -2,7 +2,7 @@
 //! sequence number and the parent, so that an entry which is changed, moved or swapped doesn't fit.
 
 use bytes::Bytes;
-use piton_types::{BlobId, EntryHash, EntryKind, Fence, Part, PartName, Parts, RunId, Seq, Timestamp};
+use piton_types::{BlobId, EntryHash, EntryKind, Fence, PackId, Part, PartName, Parts, RunId, Seq, Timestamp};
 
 use crate::codec::{Reader, put_bytes, put_signed, put_varint};
 use crate::state::grammar::Malformed;
@@ -33,6 +33,8 @@ pub struct SealedEntry {
     pub label: String,
     /// The state of the run as of this entry; an entry with parts is a checkpoint.
     pub parts: Parts,
+    /// Staged packs that it needs: those of its nodes, and others if it has no snapshot of files that says so.
+    pub packs: Vec<PackId>,
     /// The top node of the body; [`RunLog::body`](crate::RunLog::body) decodes it.
     pub(crate) body: Bytes,
 }
@@ -52,6 +54,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) kind: EntryKind,
     pub(crate) label: &'a str,
     pub(crate) parts: &'a Parts,
+    pub(crate) packs: &'a [PackId],
     pub(crate) body: &'a [u8],
 }
 
@@ -71,6 +74,8 @@ pub(crate) fn seal(hashing: &Hashing, run: &RunId, seq: Seq, fields: &Fields<'_>
         put_varint(&mut out, part.version.into());
         out.extend_from_slice(part.root.as_bytes());
     }
+    put_varint(&mut out, fields.packs.len() as u64);
+    fields.packs.iter().for_each(|pack| out.extend_from_slice(pack.as_bytes()));
     put_bytes(&mut out, fields.body);
     let hash = hash(hashing, run, seq, &out);
     (out.into(), hash)
@@ -140,9 +145,13 @@ fn parse(seq: Seq, record: &Record) -> Result<SealedEntry, Malformed> {
         let root = BlobId::new(reader.array()?);
         parts.insert(name, Part { schema, version, root });
     }
+    let mut packs = Vec::new();
+    for _ in 0..reader.count_of(32)? {
+        packs.push(PackId::new(reader.array()?));
+    }
     let body = record.entry.slice_ref(reader.sized()?);
     reader.end()?;
-    Ok(SealedEntry { seq, parent, hash: record.hash, fence, at, kind, label, parts, body })
+    Ok(SealedEntry { seq, parent, hash: record.hash, fence, at, kind, label, parts, packs, body })
 }
 
 /// Opens an entry whose hash is not known from elsewhere but computed: the caller checks the chain.

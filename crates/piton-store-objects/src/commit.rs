@@ -8,7 +8,7 @@ use bytes::Bytes;
 use piton_log::SealedEntry;
 use piton_store::checked::{self, FORMAT};
 use piton_store::{Commit, Hashing, Head, Record, StoreError};
-use piton_types::{EntryHash, EntryKind, Fence, RunId, RunSummary, Seq, Timestamp};
+use piton_types::{EntryHash, EntryKind, Fence, PackId, RunId, RunSummary, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The object of a commit.
@@ -23,7 +23,7 @@ pub(crate) struct CommitObject {
     /// The run's index row, as of the last entry; `None` if the run ends here because it is removed.
     pub(crate) row: Option<RunSummary>,
     /// Staged packs that it relies on.
-    staged: Vec<u64>,
+    staged: Vec<PackId>,
     /// The entries, which follow each other.
     pub(crate) entries: Vec<StoredEntry>,
 }
@@ -116,7 +116,7 @@ impl CommitObject {
             number: base + u64::from(first.seq.0),
             base,
             row: Some(row),
-            staged: commits.iter().flat_map(|commit| &commit.staged).map(|pack| pack.0).collect(),
+            staged: commits.iter().flat_map(|commit| commit.staged.iter().copied()).collect(),
             entries: commits.into_iter().map(StoredEntry::of).collect(),
         }
     }

@@ -11,17 +11,15 @@
 //! store.json                                    what this is
 //! runs/RUN/entries/0000000007.json              one commit: an entry, or several that follow each other
 //! runs/RUN/segments/0000000000-0000000127.segment   folded entries
-//! runs/RUN/uses/0000000000-0000000001           the run relies on pack 1
 //! runs/RUN/lease.json                           who drives the run
 //! runs/RUN/state.json  history.jsonl            for people; made from the entries
-//! packs/0000000001.pack  .pin  .condemned       data that is stored ahead of its commit
-//! era.json  notes/                              what retention wrote down
+//! packs/HASH.pack  .state                       data that is stored ahead of its commit
+//! notes/                                        what retention wrote down
 //! ```
 //!
 //! A commit is the exclusive creation of one object, which holds everything of the commit. A fold creates a segment
 //! and then deletes what it covers; readers prefer the segment.
 
-mod blobs;
 mod checkpoints;
 mod commit;
 mod folder;

@@ -144,13 +144,9 @@ impl ObjectStore {
             Found::Free(number) => (*number, *number, None),
         };
         commits[0].check(before.map(|end| end.head))?;
-        if let Some(era) = commits.iter().filter_map(|commit| commit.era).min()
-            && era < self.current_era(objects).await?
-        {
-            return Err(StoreError::EraEnded { run: run.id.clone(), wanted: commits[0].seq });
-        }
         let staged: Vec<_> = commits.iter().flat_map(|commit| &commit.staged).copied().collect();
-        self.let_rely(objects, &run, base, &staged).await?;
+        let owner = commits[0].owner;
+        self.take_packs(objects, &staged, owner).await?;
         let row = commits.iter().rev().find_map(|commit| commit.index.clone());
         let is_changed = row.is_some();
         let mut row = row.or_else(|| before.map(|end| end.row.clone())).expect("checked: entry 0 has an index row");
@@ -187,6 +183,10 @@ impl ObjectStore {
             known.bursts.insert(number, base + u64::from(newest.seq.0));
         }
         known.end = Some(End { base, object: number, head: newest.head(), row });
+        // Pins that don't end now run out.
+        if let Err(error) = self.end_pins(objects, &staged, owner).await {
+            tracing::warn!(run = %run.id, %error, "packs of a commit are still pinned");
+        }
         // From here on it is committed, and what is only for people can't make it fail.
         if let Err(error) = readable::show(objects, &run, &mut known, &object, is_changed).await {
             tracing::warn!(run = %run.id, %error, "the readable files of a run are behind its log");

@@ -9,8 +9,6 @@ pub(crate) const STORE: &str = "store.json";
 pub(crate) const RUNS: &str = "runs";
 /// The folder of packs.
 pub(crate) const PACKS: &str = "packs";
-/// How often packs were condemned.
-pub(crate) const ERA: &str = "era.json";
 /// The folder of notes.
 pub(crate) const NOTES: &str = "notes";
 
@@ -39,10 +37,6 @@ impl RunNames {
 
     pub(crate) fn segment(&self, first: u64, last: u64) -> String {
         format!("{}/segments/{first:010}-{last:010}.segment", self.folder)
-    }
-
-    pub(crate) fn used(&self, base: u64, pack: u64) -> String {
-        format!("{}/uses/{base:010}-{pack:010}", self.folder)
     }
 }
 

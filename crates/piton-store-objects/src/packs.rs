@@ -1,28 +1,24 @@
-//! Staged packs as objects: `packs/N.pack`, a line of JSON with the ids of its blobs and then the pack as it is.
+//! Staged packs: `packs/HASH.pack`, a line of JSON with the ids of its blobs and then the pack as it is, created if
+//! absent.
 //!
-//! ```text
-//! packs/N.pin         staged, and not committed yet
-//! packs/N.condemned   since when no run was found to need it
-//! packs/N.gone        the number of a deleted pack, so that it isn't used again
-//! runs/RUN/uses/N     the run relies on pack N
-//! ```
-//!
-//! A writer notes down that its run relies on a pack, and then looks whether the pack is condemned; the sweeper says in
-//! the mark that it is about to delete the pack, and then looks for runs that rely on it. So at least one of them sees
-//! the other, and neither needs a lock.
+//! `packs/HASH.state` says who has pinned it and until when, or since when no run was found to need it; a committed pack
+//! has none. It is one object that is replaced if unchanged, so of a writer that pins a pack and a sweeper that deletes
+//! it, one is first: the sweeper writes that the pack is going before it deletes it, and a writer that finds that begins
+//! with a new pack of the same name.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::checked::{self, FORMAT};
-use piton_store::{Era, PackId, PackState, StoreError};
-use piton_types::{BlobId, Durability, RunId, Timestamp};
+use piton_store::{Blobs, Owner, PackId, PackState, Pin, StoreError};
+use piton_types::{BlobId, Durability, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::names::{ERA, PACKS, number, numbers};
-use crate::objects::{Objects, Part, Version, change, read};
-use crate::run::{Found, Run};
+use crate::names::PACKS;
+use crate::objects::{Objects, Part, change, read};
 use crate::store::ObjectStore;
 
 /// What is read of a pack at first, which mostly has all of its header.
@@ -32,34 +28,58 @@ const HEADER: u64 = 64 << 10;
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: u32,
-    number: u64,
+    pack: PackId,
     bytes: u64,
     content: String,
     ids: Vec<BlobId>,
 }
 
-/// `N.condemned`.
-#[derive(Serialize, Deserialize)]
-struct Mark {
+/// `HASH.state`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StateObject {
     format: u32,
-    number: u64,
-    since: Timestamp,
-    /// A sweeper is deleting the pack; no run can come to rely on it any more.
+    pack: PackId,
+    /// Writers that have staged or found it, and until when they may commit.
+    pins: Vec<(u64, Timestamp)>,
+    condemned: Option<Timestamp>,
+    /// A sweeper is deleting it.
     is_going: bool,
 }
 
-/// `era.json`.
-#[derive(Serialize, Deserialize)]
-struct EraObject {
-    format: u32,
-    era: u64,
+impl StateObject {
+    fn new(pack: PackId) -> Self {
+        Self { format: FORMAT, pack, pins: Vec::new(), condemned: None, is_going: false }
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.iter().any(|(_, until)| *until > now())
+    }
+
+    fn state(&self) -> PackState {
+        match self.condemned {
+            Some(since) => PackState::Condemned(since),
+            None if self.is_pinned() => PackState::Pinned,
+            None if self.pins.is_empty() => PackState::Kept,
+            None => PackState::Abandoned,
+        }
+    }
 }
 
-/// Which blob is in which pack, as far as this handle has read.
+/// Which blob is in which packs, as far as this handle has read.
 #[derive(Debug, Default)]
 pub(crate) struct PackIndex {
-    pub(crate) packs: BTreeMap<u64, Known>,
-    pub(crate) blobs: HashMap<BlobId, PackId>,
+    packs: HashMap<PackId, Known>,
+    blobs: HashMap<BlobId, Vec<PackId>>,
+}
+
+impl PackIndex {
+    fn forget(&mut self, pack: PackId) {
+        for id in self.packs.remove(&pack).into_iter().flat_map(|known| known.ids) {
+            if let Some(places) = self.blobs.get_mut(&id) {
+                places.retain(|place| *place != pack);
+            }
+        }
+    }
 }
 
 /// What the header of a pack says.
@@ -69,66 +89,57 @@ pub(crate) struct Known {
     pub(crate) ids: Vec<BlobId>,
 }
 
-/// The objects of one pack that there are.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Marks {
-    /// The size of the pack's object.
-    pub(crate) pack: Option<u64>,
-    pub(crate) pin: bool,
-    pub(crate) condemned: bool,
-    pub(crate) gone: bool,
+/// By the clock of this machine.
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Which runs rely on which pack.
-pub(crate) type Uses = BTreeMap<u64, Vec<RunId>>;
-
-pub(crate) fn name(pack: u64, kind: &str) -> String {
-    format!("{PACKS}/{pack:010}.{kind}")
+fn later(life: Duration) -> Timestamp {
+    let life = i64::try_from(life.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(now().as_millis().saturating_add(life))
 }
 
-pub(crate) fn missing(pack: u64) -> StoreError {
-    StoreError::NotFound { what: what(pack) }
+pub(crate) fn name(pack: PackId) -> String {
+    format!("{PACKS}/{pack}.pack")
 }
 
-fn what(pack: u64) -> String {
+pub(crate) fn state_name(pack: PackId) -> String {
+    format!("{PACKS}/{pack}.state")
+}
+
+fn what(pack: PackId) -> String {
     format!("staged pack {pack}")
 }
 
-/// The object of a pack.
-pub(crate) fn encode(number: u64, pack: &[u8], ids: &[BlobId]) -> Result<Bytes, StoreError> {
-    let content = blake3::hash(pack).to_hex().to_string();
-    let mut bytes =
-        checked::seal(&Header { format: FORMAT, number, bytes: pack.len() as u64, content, ids: ids.to_vec() })?;
-    bytes.extend_from_slice(pack);
-    Ok(bytes.into())
-}
-
 /// Where a header ends.
-fn line(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
+fn line(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1)
 }
 
-fn header(bytes: &[u8], number: u64) -> Result<Header, StoreError> {
-    let header: Header = checked::open(bytes, || what(number))?;
-    match header.number == number {
+fn header(bytes: &[u8], pack: PackId) -> Result<Header, StoreError> {
+    let header: Header = checked::open(bytes, || what(pack))?;
+    match header.pack == pack {
         true => Ok(header),
-        false => Err(StoreError::corrupt(what(number), format!("it is pack {}", header.number))),
+        false => Err(StoreError::corrupt(what(pack), format!("it is pack {}", header.pack))),
     }
 }
 
 impl ObjectStore {
-    /// Every pack, by what there is of it.
-    pub(crate) async fn marks(&self, objects: &dyn Objects) -> Result<BTreeMap<u64, Marks>, StoreError> {
-        let mut packs: BTreeMap<u64, Marks> = BTreeMap::new();
+    fn index(&self) -> MutexGuard<'_, PackIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every pack, with the size of its object and whether it has a state.
+    pub(crate) async fn all_packs(&self, objects: &dyn Objects) -> Result<BTreeMap<PackId, (u64, bool)>, StoreError> {
+        let mut packs = BTreeMap::new();
+        // A state comes behind its pack.
         for listed in objects.list(PACKS, None, usize::MAX).await? {
             let Some((pack, kind)) = listed.name.split_once('.') else { continue };
-            let Some(pack) = number(pack) else { continue };
-            let marks = packs.entry(pack).or_default();
+            let Ok(pack) = pack.parse::<PackId>() else { continue };
             match kind {
-                "pack" => marks.pack = Some(listed.size.unwrap_or(0)),
-                "pin" => marks.pin = true,
-                "condemned" => marks.condemned = true,
-                "gone" => marks.gone = true,
+                "pack" => drop(packs.insert(pack, (listed.size.unwrap_or(0), false))),
+                "state" => drop(packs.entry(pack).and_modify(|(_, has_state)| *has_state = true)),
                 _ => {}
             }
         }
@@ -136,177 +147,275 @@ impl ObjectStore {
     }
 
     /// What the header of a pack says; `None` if the pack is gone.
-    pub(crate) async fn pack_header(&self, objects: &dyn Objects, pack: u64) -> Result<Option<Known>, StoreError> {
-        if let Some(known) = self.index.lock().unwrap_or_else(PoisonError::into_inner).packs.get(&pack) {
+    pub(crate) async fn pack_header(&self, objects: &dyn Objects, pack: PackId) -> Result<Option<Known>, StoreError> {
+        if let Some(known) = self.index().packs.get(&pack) {
             return Ok(Some(known.clone()));
         }
-        let name = name(pack, "pack");
+        let name = name(pack);
         let Some(mut object) = objects.get(&name, Part::Range(0..HEADER)).await? else { return Ok(None) };
-        if line(&object.bytes).is_none() && object.size > HEADER {
+        if !object.bytes.contains(&b'\n') && object.size > HEADER {
             let Some(whole) = objects.get(&name, Part::Whole).await? else { return Ok(None) };
             object = whole;
         }
-        let end = line(&object.bytes).unwrap_or(object.bytes.len());
-        let header = header(&object.bytes[..end], pack)?;
+        let header = header(&object.bytes[..line(&object.bytes)], pack)?;
         let known = Known { bytes: header.bytes, ids: header.ids };
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index();
         for id in &known.ids {
-            // The newest of several.
-            let place = index.blobs.entry(*id).or_insert(PackId(pack));
-            *place = (*place).max(PackId(pack));
+            let places = index.blobs.entry(*id).or_default();
+            if !places.contains(&pack) {
+                places.push(pack);
+            }
         }
         index.packs.insert(pack, known.clone());
         Ok(Some(known))
     }
 
-    /// A pack.
-    pub(crate) async fn pack_bytes(&self, objects: &dyn Objects, pack: u64) -> Result<Bytes, StoreError> {
-        let object = objects.get(&name(pack, "pack"), Part::Whole).await?.ok_or_else(|| missing(pack))?;
-        let end = line(&object.bytes).unwrap_or(object.bytes.len());
+    pub(crate) async fn pack_state(&self, objects: &dyn Objects, pack: PackId) -> Result<PackState, StoreError> {
+        let state = read::<StateObject>(objects, &state_name(pack)).await;
+        match state {
+            // What is left of it says nothing, so the logs have to.
+            Err(StoreError::Corrupt { .. }) => Ok(PackState::Abandoned),
+            Ok(Some((state, _))) if state.pack != pack => Ok(PackState::Abandoned),
+            state => Ok(state?.map_or(PackState::Kept, |(state, _)| state.state())),
+        }
+    }
+
+    /// Changes the state of a pack. `next` gets what is there, and says whether that is to be written. A state that says
+    /// nothing any more is deleted.
+    pub(crate) async fn change_state(
+        &self,
+        objects: &dyn Objects,
+        pack: PackId,
+        mut next: impl FnMut(&mut StateObject) -> bool,
+    ) -> Result<bool, StoreError> {
+        let name = state_name(pack);
+        let changed = change(objects, &name, Durability::Relaxed, |old: Result<Option<StateObject>, _>| {
+            // What a power cut left of it may be torn. Then it has no pins that count.
+            let is_torn = old.is_err();
+            let mut state = old.ok().flatten().unwrap_or_else(|| StateObject::new(pack));
+            let is_changed = next(&mut state);
+            Ok(((is_changed || is_torn).then_some(state), is_changed))
+        })
+        .await?;
+        if let Some((state, version)) = read::<StateObject>(objects, &name).await.ok().flatten()
+            && state.pins.is_empty()
+            && state.condemned.is_none()
+            && !state.is_going
+        {
+            objects.delete(&name, Some(&version), Durability::Relaxed).await?;
+        }
+        Ok(changed)
+    }
+
+    /// Pins a pack, whether it is there or not. If a sweeper was deleting it, it is gone afterwards.
+    async fn pin_one(&self, objects: &dyn Objects, pack: PackId, pin: Pin) -> Result<(), StoreError> {
+        // In this order: a pack that another writer stages anew comes after its state says so.
+        let old = objects.get(&name(pack), Part::Range(0..0)).await?;
+        if matches!(read::<StateObject>(objects, &state_name(pack)).await, Ok(Some((state, _))) if state.is_going)
+            && let Some(old) = old
+        {
+            self.index().forget(pack);
+            objects.delete(&name(pack), Some(&old.version), Durability::Relaxed).await?;
+        }
+        self.change_state(objects, pack, |state| {
+            state.pins.retain(|(owner, _)| *owner != pin.owner.0);
+            state.pins.push((pin.owner.0, later(pin.life)));
+            (state.condemned, state.is_going) = (None, false);
+            true
+        })
+        .await
+        .map(drop)
+    }
+
+    /// A commit is about to rely on packs: until it is there they are pinned.
+    pub(crate) async fn take_packs(
+        &self,
+        objects: &dyn Objects,
+        packs: &[PackId],
+        owner: Owner,
+    ) -> Result<(), StoreError> {
+        for pack in packs {
+            let mut is_going = false;
+            self.change_state(objects, *pack, |state| {
+                is_going = state.is_going;
+                let is_mine = |(other, until): &(u64, Timestamp)| *other == owner.0 && *until > now();
+                if is_going || state.condemned.is_none() && state.pins.iter().any(is_mine) {
+                    return false;
+                }
+                state.condemned = None;
+                state.pins.retain(|(other, _)| *other != owner.0);
+                state.pins.push((owner.0, later(Pin::LIFE)));
+                true
+            })
+            .await?;
+            if is_going || !objects.exists(&name(*pack)).await? {
+                self.index().forget(*pack);
+                return Err(StoreError::PackGone { pack: *pack });
+            }
+        }
+        Ok(())
+    }
+
+    /// The commit is there, and the pins of its writer end.
+    pub(crate) async fn end_pins(
+        &self,
+        objects: &dyn Objects,
+        packs: &[PackId],
+        owner: Owner,
+    ) -> Result<(), StoreError> {
+        for pack in packs {
+            self.change_state(objects, *pack, |state| {
+                let before = state.pins.len();
+                state.pins.retain(|(other, _)| *other != owner.0);
+                state.pins.len() < before
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Condemns a pack unless it is pinned or condemned already.
+    pub(crate) async fn condemn_one(
+        &self,
+        objects: &dyn Objects,
+        pack: PackId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        if !objects.exists(&name(pack)).await? {
+            return Ok(false);
+        }
+        self.change_state(objects, pack, |state| {
+            let is_free = state.condemned.is_none() && !state.is_pinned();
+            if is_free {
+                state.pins.clear();
+                state.condemned = Some(at);
+            }
+            is_free
+        })
+        .await
+    }
+
+    /// Takes a pack off the condemned list, and pins off it that ran out.
+    pub(crate) async fn pardon_one(&self, objects: &dyn Objects, pack: PackId) -> Result<(), StoreError> {
+        self.change_state(objects, pack, |state| {
+            let (pins, was) = (state.pins.len(), state.condemned.is_some() && !state.is_going);
+            state.pins.retain(|(_, until)| *until > now());
+            if was {
+                state.condemned = None;
+            }
+            was || state.pins.len() < pins
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Deletes a pack if it is condemned since then and not pinned; gives its size.
+    pub(crate) async fn sweep_one(
+        &self,
+        objects: &dyn Objects,
+        pack: PackId,
+        since: Timestamp,
+    ) -> Result<Option<u64>, StoreError> {
+        // A pack that is staged again under this name is another object.
+        let object = objects.get(&name(pack), Part::Range(0..0)).await?;
+        let is_due = self.change_state(objects, pack, |state| {
+            state.is_going = state.condemned == Some(since) && !state.is_pinned();
+            state.is_going
+        });
+        if !is_due.await? {
+            return Ok(None);
+        }
+        self.index().forget(pack);
+        let mut size = None;
+        if let Some(object) = object
+            && objects.delete(&name(pack), Some(&object.version), Durability::Relaxed).await?
+        {
+            size = Some(object.size);
+        }
+        // Unless a writer has begun anew with it.
+        self.change_state(objects, pack, |state| {
+            let was = std::mem::take(&mut state.is_going);
+            if was {
+                (state.condemned, state.pins) = (None, Vec::new());
+            }
+            was
+        })
+        .await?;
+        Ok(size)
+    }
+}
+
+#[async_trait]
+impl Blobs for ObjectStore {
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
+        let objects = self.objects()?;
+        // First the pin, so the pack is never there without it.
+        self.pin_one(objects, id, pin).await?;
+        if objects.exists(&name(id)).await? {
+            return Ok(());
+        }
+        let content = blake3::hash(&pack).to_hex().to_string();
+        let header = Header { format: FORMAT, pack: id, bytes: pack.len() as u64, content, ids: ids.to_vec() };
+        let mut bytes = checked::seal(&header)?;
+        bytes.extend_from_slice(&pack);
+        objects.create(&name(id), bytes.into(), Durability::Durable).await.map(drop)
+    }
+
+    async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError> {
+        let objects = self.objects()?;
+        for pack in packs {
+            self.pin_one(objects, *pack, pin).await?;
+            if !objects.exists(&name(*pack)).await? {
+                self.index().forget(*pack);
+                self.end_pins(objects, &[*pack], pin.owner).await?;
+                return Err(StoreError::PackGone { pack: *pack });
+            }
+        }
+        Ok(())
+    }
+
+    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
+        let objects = self.objects()?;
+        // Packs don't change, so what is known is listed again only if something isn't.
+        let is_known =
+            |index: &PackIndex| ids.iter().all(|id| index.blobs.get(id).is_some_and(|places| !places.is_empty()));
+        if !is_known(&self.index()) {
+            let now = self.all_packs(objects).await?;
+            let gone: Vec<PackId> = self.index().packs.keys().filter(|pack| !now.contains_key(pack)).copied().collect();
+            gone.into_iter().for_each(|pack| self.index().forget(pack));
+            for pack in now.keys() {
+                self.pack_header(objects, *pack).await?;
+            }
+        }
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            let places = self.index().blobs.get(id).cloned().unwrap_or_default();
+            let mut place = places.first().copied();
+            if places.len() > 1 {
+                for pack in places {
+                    if !matches!(self.pack_state(objects, pack).await, Ok(PackState::Condemned(_))) {
+                        place = Some(pack);
+                        break;
+                    }
+                }
+            }
+            found.push(place);
+        }
+        Ok(found)
+    }
+
+    async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
+        let object = self.objects()?.get(&name(pack), Part::Whole).await?;
+        let Some(object) = object else {
+            self.index().forget(pack);
+            return Err(StoreError::no_pack(pack));
+        };
+        let end = line(&object.bytes);
         let header = header(&object.bytes[..end], pack)?;
         let bytes = object.bytes.slice(end..);
         if bytes.len() as u64 != header.bytes || blake3::hash(&bytes).to_hex().as_str() != header.content {
             return Err(StoreError::corrupt(what(pack), "its content doesn't fit its checksum"));
         }
         Ok(bytes)
-    }
-
-    async fn mark(&self, objects: &dyn Objects, pack: u64) -> Result<Option<(Mark, Version)>, StoreError> {
-        let name = name(pack, "condemned");
-        match read::<Mark>(objects, &name).await? {
-            Some((mark, _)) if mark.number != pack => {
-                Err(StoreError::corrupt(name, format!("it is the mark of pack {}", mark.number)))
-            }
-            mark => Ok(mark),
-        }
-    }
-
-    /// What became of a pack.
-    pub(crate) async fn pack_state(
-        &self,
-        objects: &dyn Objects,
-        pack: u64,
-        marks: Marks,
-    ) -> Result<PackState, StoreError> {
-        if marks.pin {
-            return Ok(PackState::Pinned);
-        }
-        let mark = if marks.condemned { self.mark(objects, pack).await? } else { None };
-        Ok(mark.map_or(PackState::Kept, |(mark, _)| PackState::Condemned(mark.since)))
-    }
-
-    /// Condemns a pack.
-    pub(crate) async fn condemn_pack(
-        &self,
-        objects: &dyn Objects,
-        pack: u64,
-        since: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let mark = checked::seal(&Mark { format: FORMAT, number: pack, since, is_going: false })?;
-        objects.create(&name(pack, "condemned"), mark.into(), Durability::Durable).await
-    }
-
-    /// Says that a pack is about to be deleted; `false` if it isn't condemned any more.
-    pub(crate) async fn begin_going(&self, objects: &dyn Objects, pack: u64) -> Result<bool, StoreError> {
-        match self.mark(objects, pack).await? {
-            None => Ok(false),
-            // A sweeper died over it.
-            Some((mark, _)) if mark.is_going => Ok(true),
-            Some((mark, version)) => {
-                let bytes = checked::seal(&Mark { is_going: true, ..mark })?;
-                objects.replace(&name(pack, "condemned"), bytes.into(), &version, Durability::Durable).await
-            }
-        }
-    }
-
-    /// Which packs the runs rely on.
-    pub(crate) async fn uses(&self, objects: &dyn Objects) -> Result<Uses, StoreError> {
-        let mut uses = Uses::new();
-        for id in self.all_runs(objects).await? {
-            let run = self.run(&id);
-            let listed = objects.list(&run.names.at("uses"), None, usize::MAX).await?;
-            if listed.is_empty() {
-                continue;
-            }
-            let base = match run.end(objects, &mut *run.known.lock().await).await {
-                Ok(Found::Run(end)) => Some(end.base),
-                Ok(Found::Free(_)) => continue,
-                // Of a damaged run it isn't known; it keeps what it may need.
-                Err(StoreError::Corrupt { .. } | StoreError::TooNew { .. }) => None,
-                Err(error) => return Err(error),
-            };
-            for (of, pack) in listed.iter().filter_map(|listed| numbers(&listed.name)) {
-                if base.is_none_or(|base| base == of) {
-                    uses.entry(pack).or_default().push(id.clone());
-                }
-            }
-        }
-        uses.values_mut().for_each(|runs| {
-            runs.sort();
-            runs.dedup();
-        });
-        Ok(uses)
-    }
-
-    /// Lets a run rely on packs: what is needed is neither pinned nor condemned. `NotFound` if one is gone or going.
-    pub(crate) async fn let_rely(
-        &self,
-        objects: &dyn Objects,
-        run: &Run,
-        base: u64,
-        packs: &[PackId],
-    ) -> Result<(), StoreError> {
-        for PackId(pack) in packs {
-            if !objects.exists(&name(*pack, "pack")).await? {
-                return Err(missing(*pack));
-            }
-        }
-        for PackId(pack) in packs {
-            objects.create(&run.names.used(base, *pack), Bytes::new(), Durability::Durable).await?;
-            loop {
-                let Some((mark, version)) = self.mark(objects, *pack).await? else { break };
-                if mark.is_going {
-                    return Err(missing(*pack));
-                }
-                if objects.delete(&name(*pack, "condemned"), Some(&version), Durability::Durable).await? {
-                    break;
-                }
-            }
-            if !objects.exists(&name(*pack, "pack")).await? {
-                return Err(missing(*pack));
-            }
-            objects.delete(&name(*pack, "pin"), None, Durability::Relaxed).await?;
-        }
-        Ok(())
-    }
-
-    /// Deletes packs that were staged and can't be committed any more: those with a pin, when no handle is open that
-    /// could have staged them.
-    pub(crate) async fn delete_orphans(&self, objects: &dyn Objects) -> Result<(), StoreError> {
-        let pinned = self.marks(objects).await?.into_iter().filter(|(_, marks)| marks.pin);
-        let pinned: Vec<u64> = pinned.map(|(pack, _)| pack).collect();
-        if pinned.is_empty() {
-            return Ok(());
-        }
-        let uses = self.uses(objects).await?;
-        for pack in pinned {
-            if !uses.contains_key(&pack) {
-                objects.delete(&name(pack, "pack"), None, Durability::Relaxed).await?;
-            }
-            objects.delete(&name(pack, "pin"), None, Durability::Relaxed).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn current_era(&self, objects: &dyn Objects) -> Result<Era, StoreError> {
-        Ok(Era(read::<EraObject>(objects, ERA).await?.map_or(0, |(era, _)| era.era)))
-    }
-
-    pub(crate) async fn begin_era(&self, objects: &dyn Objects) -> Result<Era, StoreError> {
-        change(objects, ERA, Durability::Durable, |old: Result<Option<EraObject>, _>| {
-            let era = old?.map_or(0, |old| old.era) + 1;
-            Ok((Some(EraObject { format: FORMAT, era }), Era(era)))
-        })
-        .await
     }
 }

@@ -76,7 +76,7 @@ impl ObjectStore {
             false if !options.create => return Err(StoreError::NotFound { what: path.display().to_string() }),
             there => there,
         };
-        let (folder, is_alone) = FolderObjects::enter(path, options)?;
+        let folder = FolderObjects::enter(path, options)?;
         let folder = Arc::new(folder);
         let store = Self::over(Arc::clone(&folder) as Arc<dyn Objects>);
         // In a folder every call is done when it returns for the first time.
@@ -92,7 +92,7 @@ impl ObjectStore {
             if !is_there {
                 store.make(options.create).await?;
             }
-            if is_alone { store.delete_orphans(&*folder).await } else { Ok(()) }
+            Ok::<_, StoreError>(())
         })?;
         folder.share()?;
         Ok(store)

@@ -1,12 +1,10 @@
-//! Giving space back: the objects of removed runs, and packs that were condemned long enough.
+//! Giving back the space of removed runs.
 
-use bytes::Bytes;
-use piton_store::{PackState, StoreError, Sweep, Swept};
+use piton_store::{StoreError, Swept};
 use piton_types::Durability;
 
 use crate::names::numbers;
 use crate::objects::Objects;
-use crate::packs::name;
 use crate::run::{Found, Run};
 use crate::store::ObjectStore;
 
@@ -43,53 +41,6 @@ impl ObjectStore {
         }
         Ok(swept)
     }
-
-    /// Deletes packs that were condemned long enough.
-    pub(crate) async fn sweep_packs(
-        &self,
-        objects: &dyn Objects,
-        sweep: Sweep,
-        swept: &mut Swept,
-    ) -> Result<(), StoreError> {
-        let all = self.marks(objects).await?;
-        let (mut going, mut planned) = (Vec::new(), swept.bytes);
-        for (pack, marks) in all.iter().filter(|(_, marks)| marks.condemned) {
-            let state = self.pack_state(objects, *pack, *marks).await?;
-            if !matches!(state, PackState::Condemned(since) if since < sweep.before) {
-                continue;
-            }
-            if planned >= sweep.bytes {
-                swept.more = true;
-                break;
-            }
-            if self.begin_going(objects, *pack).await? {
-                going.push((*pack, marks.pack.unwrap_or(0)));
-                planned += marks.pack.unwrap_or(0);
-            }
-        }
-        if going.is_empty() {
-            return Ok(());
-        }
-        let uses = self.uses(objects).await?;
-        let newest = all.last_key_value().map(|(pack, _)| *pack);
-        for (pack, size) in going {
-            if !uses.contains_key(&pack) {
-                if newest == Some(pack) {
-                    objects.create(&name(pack, "gone"), Bytes::new(), Durability::Durable).await?;
-                }
-                // The data before what says that it may go: killed in between, the next sweep goes on here.
-                if objects.delete(&name(pack, "pack"), None, Durability::Relaxed).await? {
-                    swept.packs += 1;
-                    swept.bytes += size;
-                }
-            }
-            objects.delete(&name(pack, "condemned"), None, Durability::Relaxed).await?;
-        }
-        for (pack, _) in all.iter().filter(|(pack, marks)| marks.gone && newest > Some(**pack)) {
-            objects.delete(&name(*pack, "gone"), None, Durability::Relaxed).await?;
-        }
-        Ok(())
-    }
 }
 
 /// What is left of the runs of this id before the number `limit`, with sizes. Segments come first, then the entries in
@@ -101,12 +52,11 @@ async fn old_objects(
     is_free: bool,
 ) -> Result<Vec<(String, u64)>, StoreError> {
     let mut old = Vec::new();
-    for folder in [run.names.at("segments"), run.names.at("uses")] {
-        for listed in objects.list(&folder, None, usize::MAX).await? {
-            let numbers = numbers(listed.name.strip_suffix(".segment").unwrap_or(&listed.name));
-            if numbers.is_some_and(|(first, _)| first < limit) {
-                old.push((format!("{folder}/{}", listed.name), listed.size.unwrap_or(0)));
-            }
+    let folder = run.names.at("segments");
+    for listed in objects.list(&folder, None, usize::MAX).await? {
+        let numbers = listed.name.strip_suffix(".segment").and_then(numbers);
+        if numbers.is_some_and(|(first, _)| first < limit) {
+            old.push((format!("{folder}/{}", listed.name), listed.size.unwrap_or(0)));
         }
     }
     for (number, size) in run.numbers(objects).await?.into_iter().filter(|(number, _)| *number < limit) {

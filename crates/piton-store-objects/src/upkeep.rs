@@ -4,15 +4,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::checked::{self, FORMAT};
 use piton_store::{
-    Defect, Era, Head, PackId, PackInfo, PackState, Reliance, Section, StoreError, Sweep, Swept, Totals, Upkeep,
+    Blobs as _, Defect, Head, PackId, PackInfo, PackState, Section, StoreError, Sweep, Swept, Totals, Upkeep,
 };
 use piton_types::{BlobId, Durability, RunId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::commit::CommitObject;
-use crate::names::{NOTES, escape};
+use crate::names::{NOTES, escape, unescape};
 use crate::objects::{Objects, change, read};
-use crate::packs::{self, missing, name};
+use crate::packs::name;
 use crate::run::{End, Known, Run};
 use crate::segment;
 use crate::store::ObjectStore;
@@ -63,20 +63,18 @@ impl Upkeep for ObjectStore {
 
     async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
         let objects = self.objects()?;
-        let mut uses = self.uses(objects).await?;
         let mut infos = Vec::new();
-        for (pack, marks) in self.marks(objects).await? {
+        for (id, (_, has_state)) in self.all_packs(objects).await? {
             if infos.len() == limit {
                 break;
             }
-            if marks.pack.is_none() || after.is_some_and(|after| pack <= after.0) {
+            if after.is_some_and(|after| id <= after) {
                 continue;
             }
-            let state = self.pack_state(objects, pack, marks).await?;
+            let state = if has_state { self.pack_state(objects, id).await? } else { PackState::Kept };
             // Swept since, perhaps.
-            if let Some(known) = self.pack_header(objects, pack).await? {
-                let runs = uses.remove(&pack).unwrap_or_default();
-                infos.push(PackInfo { id: PackId(pack), state, size: known.bytes, runs });
+            if let Some(known) = self.pack_header(objects, id).await? {
+                infos.push(PackInfo { id, state, size: known.bytes });
             }
         }
         Ok(infos)
@@ -84,58 +82,62 @@ impl Upkeep for ObjectStore {
 
     async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
         let objects = self.objects()?;
-        if !objects.exists(&name(pack.0, "pack")).await? {
-            return Err(missing(pack.0));
+        let missing = || StoreError::no_pack(pack);
+        if !objects.exists(&name(pack)).await? {
+            return Err(missing());
         }
-        let mut ids = self.pack_header(objects, pack.0).await?.ok_or_else(|| missing(pack.0))?.ids;
+        let mut ids = self.pack_header(objects, pack).await?.ok_or_else(missing)?.ids;
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
     }
 
-    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
-        let (objects, run) = (self.objects()?, self.run(run));
-        let mut known = run.known.lock().await;
-        let end = run.at_head(objects, &mut known, head).await?;
-        self.let_rely(objects, &run, end.base, &reliance.also).await?;
-        for pack in reliance.no_more {
-            objects.delete(&run.names.used(end.base, pack.0), None, Durability::Relaxed).await?;
-        }
-        Ok(())
-    }
-
-    async fn next_era(&self) -> Result<Era, StoreError> {
-        self.begin_era(self.objects()?).await
-    }
-
     async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
         let objects = self.objects()?;
-        let (marks, uses) = (self.marks(objects).await?, self.uses(objects).await?);
-        let mut condemned = Vec::new();
-        for PackId(pack) in packs {
-            let Some(marks) = marks.get(pack).filter(|marks| marks.pack.is_some()) else { continue };
-            let is_free = !uses.contains_key(pack) && self.pack_state(objects, *pack, *marks).await? == PackState::Kept;
-            if is_free && self.condemn_pack(objects, *pack, at).await? {
-                condemned.push(*pack);
-            }
-        }
-        let mut count = condemned.len() as u64;
-        if count > 0 {
-            // A run that came to rely on one before it was marked may not have seen the mark.
-            let uses = self.uses(objects).await?;
-            for pack in condemned.iter().filter(|pack| uses.contains_key(pack)) {
-                objects.delete(&name(*pack, "condemned"), None, Durability::Relaxed).await?;
-                count -= 1;
-            }
+        let mut count = 0;
+        for pack in packs {
+            count += u64::from(self.condemn_one(objects, *pack, at).await?);
         }
         Ok(count)
+    }
+
+    async fn pardon(&self, packs: &[PackId]) -> Result<(), StoreError> {
+        let objects = self.objects()?;
+        for pack in packs {
+            self.pardon_one(objects, *pack).await?;
+        }
+        Ok(())
     }
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         let objects = self.objects()?;
         let mut swept = self.sweep_removed(objects, sweep.bytes).await?;
-        self.sweep_packs(objects, sweep, &mut swept).await?;
+        for (pack, since) in sweep.packs {
+            if swept.bytes >= sweep.bytes {
+                swept.more = true;
+                break;
+            }
+            if let Some(size) = self.sweep_one(objects, pack, since).await? {
+                swept.packs += 1;
+                swept.bytes += size;
+            }
+        }
         Ok(swept)
+    }
+
+    async fn notes(&self, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        let objects = self.objects()?;
+        let mut notes = Vec::new();
+        for listed in objects.list(NOTES, None, usize::MAX).await? {
+            let key = listed.name.strip_suffix(".json").and_then(unescape).filter(|key| key.starts_with(prefix));
+            if let Some(key) = key
+                && let Some(note) = self.note(&key).await?
+            {
+                notes.push((key, note));
+            }
+        }
+        notes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(notes)
     }
 
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
@@ -188,7 +190,7 @@ impl Upkeep for ObjectStore {
             totals.segments += shape.segments.len() as u64;
             totals.segment_bytes += shape.segments.iter().map(|(_, size)| size).sum::<u64>();
         }
-        for size in self.marks(objects).await?.values().filter_map(|marks| marks.pack) {
+        for (size, _) in self.all_packs(objects).await?.values() {
             totals.packs += 1;
             totals.pack_bytes += size;
         }
@@ -199,16 +201,15 @@ impl Upkeep for ObjectStore {
         let objects = self.objects()?;
         let mut defects = Vec::new();
         note(self.is_there(objects).await.map(drop), &mut defects)?;
-        note(self.current_era(objects).await.map(drop), &mut defects)?;
         for id in self.all_runs(objects).await? {
             self.inspect_run(objects, &self.run(&id), &mut defects).await?;
         }
-        for (pack, marks) in self.marks(objects).await? {
-            match self.pack_bytes(objects, pack).await {
+        for pack in self.all_packs(objects).await?.into_keys() {
+            match self.pack(pack).await {
                 Err(StoreError::NotFound { .. }) => {}
                 read => note(read.map(drop), &mut defects)?,
             }
-            note(self.pack_state(objects, pack, packs::Marks { pin: false, ..marks }).await.map(drop), &mut defects)?;
+            note(self.pack_state(objects, pack).await.map(drop), &mut defects)?;
         }
         for listed in objects.list(NOTES, None, usize::MAX).await? {
             let name = format!("{NOTES}/{}", listed.name);

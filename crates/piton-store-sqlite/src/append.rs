@@ -4,10 +4,10 @@ use piton_store::{Commit, Head, StoreError};
 use piton_types::{EntryHash, Fence, RunId, RunSummary, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use crate::blobs;
 use crate::index::{kind_number, status_number};
 use crate::inspect::is_damage;
 use crate::schema::{MAX_ROW, MAX_RUN, key, seq_of};
-use crate::upkeep;
 use crate::writer::Failure;
 
 /// What can be said of a commit without looking at the store.
@@ -30,11 +30,6 @@ pub(crate) fn check(commit: &Commit) -> Result<(), StoreError> {
 pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> {
     let number = run_number(conn, &commit.run)?;
     commit.check(number.map(|number| head(conn, number)).transpose()?.flatten())?;
-    if let Some(era) = commit.era
-        && era < upkeep::era(conn)?
-    {
-        return Err(StoreError::EraEnded { run: commit.run.clone(), wanted: commit.seq }.into());
-    }
     let number = match (number, &commit.index) {
         (Some(number), Some(index)) => {
             update_row(conn, number, index, commit)?;
@@ -48,7 +43,7 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
         (None, Some(index)) => insert_row(conn, index)?,
         (None, None) => return Err(StoreError::no_run(&commit.run).into()),
     };
-    upkeep::rely(conn, number, &commit.staged)?;
+    blobs::take(conn, &commit.staged, commit.owner)?;
     conn.prepare_cached("INSERT INTO entry(key, at, fence, hash, entry, pack) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
         .execute(params![
             key(number, commit.seq),

@@ -5,20 +5,20 @@ use std::collections::hash_map::Entry;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{Blobs, Era, PackId, StoreError};
+use piton_store::{Blobs, Owner, PackId, Pin, StoreError};
 use piton_types::{BlobId, Durability};
 use rusqlite::blob::Blob;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension as _, params};
 
+use crate::SqliteStore;
 use crate::inspect::is_damage;
 use crate::log::bytes;
-use crate::schema::{BLOB_TABLE, MAX_ROW, pack_state};
+use crate::schema::{BLOB_TABLE, MAX_ROW};
 use crate::writer::Failure;
-use crate::{SqliteStore, upkeep};
 
 #[async_trait]
 impl Blobs for SqliteStore {
-    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
         let size = (pack.len() + size_of_val(ids)) as u64;
         if size > MAX_ROW {
             return Err(StoreError::TooLarge { what: "a pack".to_owned(), size, limit: MAX_ROW });
@@ -28,13 +28,18 @@ impl Blobs for SqliteStore {
         ids.dedup();
         let ids = Bytes::from(ids.into_flattened());
         let stage = move |conn: &Connection| {
-            conn.prepare_cached("INSERT INTO pack(ids, bytes) VALUES (?1, ?2)")?
-                .execute(params![&ids[..], &pack[..]])?;
-            let number = conn.last_insert_rowid();
-            conn.prepare_cached("INSERT INTO pack_state(no, state) VALUES (?1, ?2)")?
-                .execute([number, pack_state::PINNED])?;
-            list(conn, number, &ids)?;
-            Ok(PackId(number.cast_unsigned()))
+            let number =
+                match number_of(conn, id)? {
+                    Some(number) => number,
+                    None => {
+                        conn.prepare_cached("INSERT INTO pack(id, ids, bytes) VALUES (?1, ?2, ?3)")?
+                            .execute(params![id.as_bytes(), &ids[..], &pack[..]])?;
+                        let number = conn.last_insert_rowid();
+                        list(conn, number, &ids)?;
+                        number
+                    }
+                };
+            Ok(pin_one(conn, number, pin)?)
         };
         match self.core.write(Durability::Relaxed, stage.clone()).await {
             Err(StoreError::Corrupt { detail, .. }) => {
@@ -44,6 +49,13 @@ impl Blobs for SqliteStore {
             }
             staged => staged,
         }
+    }
+
+    async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError> {
+        let packs = packs.to_vec();
+        let pin =
+            move |conn: &Connection| packs.iter().try_for_each(|pack| Ok(pin_one(conn, there(conn, *pack)?, pin)?));
+        self.core.write(Durability::Relaxed, pin).await
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
@@ -67,17 +79,48 @@ impl Blobs for SqliteStore {
             Ok(Some(read_part(&blob, from, length.min(blob.len() - from))?))
         })
     }
+}
 
-    async fn era(&self) -> Result<Era, StoreError> {
-        self.core.read(|conn| Ok(upkeep::era(conn)?))
+/// The number of a pack, if it is there.
+fn number_of(conn: &Connection, pack: PackId) -> rusqlite::Result<Option<i64>> {
+    let mut statement = conn.prepare_cached("SELECT no FROM pack WHERE id = ?1")?;
+    statement.query_row([pack.as_bytes()], |row| row.get(0)).optional()
+}
+
+/// The number of a pack, for a writer that relies on it.
+fn there(conn: &Connection, pack: PackId) -> Result<i64, Failure> {
+    Ok(number_of(conn, pack)?.ok_or(StoreError::PackGone { pack })?)
+}
+
+/// Pins a pack, and takes it off the condemned list.
+fn pin_one(conn: &Connection, number: i64, pin: Pin) -> rusqlite::Result<()> {
+    let life = i64::try_from(pin.life.as_millis()).unwrap_or(i64::MAX / 2);
+    conn.prepare_cached(&format!("INSERT OR REPLACE INTO pin(pack, owner, until) VALUES (?1, ?2, {NOW} + ?3)"))?
+        .execute([number, pin.owner.0.cast_signed(), life])?;
+    conn.prepare_cached("DELETE FROM condemned WHERE pack = ?1")?.execute([number]).map(drop)
+}
+
+/// The time in milliseconds, by SQLite.
+pub(crate) const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+
+/// A commit relies on packs: they aren't condemned, and its writer's pins end.
+pub(crate) fn take(conn: &Connection, packs: &[PackId], owner: Owner) -> Result<(), Failure> {
+    for pack in packs {
+        let number = there(conn, *pack)?;
+        conn.prepare_cached("DELETE FROM condemned WHERE pack = ?1")?.execute([number])?;
+        conn.prepare_cached("DELETE FROM pin WHERE pack = ?1 AND owner = ?2")?
+            .execute([number, owner.0.cast_signed()])?;
     }
+    Ok(())
 }
 
 /// The packs that hold blobs, by the table of blobs.
 fn locate(conn: &Connection, ids: &[BlobId]) -> rusqlite::Result<Vec<Option<PackId>>> {
     // One transaction for all: each would take and give back a lock.
     let _together = conn.unchecked_transaction()?;
-    let mut candidates = conn.prepare_cached("SELECT pack FROM blob WHERE prefix = ?1 ORDER BY pack DESC")?;
+    let mut candidates = conn.prepare_cached(
+        "SELECT pack FROM blob LEFT JOIN condemned USING (pack) WHERE prefix = ?1 ORDER BY since IS NOT NULL, pack",
+    )?;
     // Two ids may be made to begin alike, so the pack's own list decides. The lists that were read so far:
     let mut lists = HashMap::new();
     let mut found = Vec::with_capacity(ids.len());
@@ -92,7 +135,7 @@ fn locate(conn: &Connection, ids: &[BlobId]) -> rusqlite::Result<Vec<Option<Pack
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(unknown) => unknown.insert(ids_of(conn, number)?),
             };
-            place = is_listed(list, id).then_some(PackId(number.cast_unsigned()));
+            place = list.as_ref().filter(|(_, list)| is_listed(list, id)).map(|(pack, _)| *pack);
         }
         found.push(place);
     }
@@ -102,13 +145,13 @@ fn locate(conn: &Connection, ids: &[BlobId]) -> rusqlite::Result<Vec<Option<Pack
 /// The same where the table of blobs is damaged: by the lists of all packs, from which it was made.
 fn locate_in_lists(conn: &Connection, ids: &[BlobId]) -> rusqlite::Result<Vec<Option<PackId>>> {
     let mut found = vec![None; ids.len()];
-    let mut statement = conn.prepare_cached("SELECT no, ids FROM pack ORDER BY no")?;
+    let mut statement = conn.prepare_cached("SELECT id, ids FROM pack ORDER BY no")?;
     let mut rows = statement.query(())?;
     while let Some(row) = rows.next()? {
-        let (number, list) = (row.get::<_, i64>(0)?, row.get_ref(1)?.as_blob()?);
+        let (pack, list) = (PackId::new(row.get(0)?), row.get_ref(1)?.as_blob()?);
         for (place, id) in found.iter_mut().zip(ids) {
             if is_listed(list, id) {
-                *place = Some(PackId(number.cast_unsigned()));
+                *place = Some(pack);
             }
         }
     }
@@ -122,8 +165,10 @@ fn is_listed(list: &[u8], id: &BlobId) -> bool {
 
 /// The bytes of a pack, to be read straight into their place: in a row, SQLite would gather all of them first.
 fn open(conn: &Connection, pack: PackId) -> Result<Blob<'_>, Failure> {
-    match conn.blob_open(MAIN_DB, "pack", "bytes", pack.0.cast_signed(), true) {
-        Err(_) if !is_there(conn, pack)? => Err(upkeep::no_pack(pack).into()),
+    let missing = || StoreError::no_pack(pack);
+    let number = number_of(conn, pack)?.ok_or_else(missing)?;
+    match conn.blob_open(MAIN_DB, "pack", "bytes", number, true) {
+        Err(_) if number_of(conn, pack)?.is_none() => Err(missing().into()),
         opened => Ok(opened?),
     }
 }
@@ -133,10 +178,6 @@ fn read_part(blob: &Blob<'_>, from: usize, length: usize) -> rusqlite::Result<By
     let mut bytes = vec![0; length];
     blob.read_at_exact(&mut bytes, from)?;
     Ok(bytes.into())
-}
-
-fn is_there(conn: &Connection, pack: PackId) -> rusqlite::Result<bool> {
-    conn.prepare_cached("SELECT 1 FROM pack WHERE no = ?1")?.exists([pack.0.cast_signed()])
 }
 
 fn prefix(id: &[u8]) -> i64 {
@@ -166,30 +207,10 @@ fn list_anew(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The sorted ids of a pack's blobs; empty if there is no such pack.
-fn ids_of(conn: &Connection, number: i64) -> rusqlite::Result<Bytes> {
-    let mut statement = conn.prepare_cached("SELECT ids FROM pack WHERE no = ?1")?;
-    Ok(statement.query_row([number], |row| bytes(row, 0)).optional()?.unwrap_or_default())
-}
-
-/// Removes packs that were staged and never committed. The caller has the store alone, so that no
-/// process is left that could commit them.
-pub(crate) fn remove_pinned(conn: &Connection) -> rusqlite::Result<usize> {
-    let mut removed = 0;
-    while let Some((number, ids)) = conn
-        .query_row(
-            "SELECT no, ids FROM pack_state JOIN pack USING (no) WHERE state = 0 ORDER BY no LIMIT 1",
-            (),
-            |row| Ok((row.get::<_, i64>(0)?, bytes(row, 1)?)),
-        )
-        .optional()?
-    {
-        let transaction = conn.unchecked_transaction()?;
-        delete(conn, number, &ids)?;
-        transaction.commit()?;
-        removed += 1;
-    }
-    Ok(removed)
+/// The name of a pack and the sorted ids of its blobs, if there is such a pack.
+fn ids_of(conn: &Connection, number: i64) -> rusqlite::Result<Option<(PackId, Bytes)>> {
+    let mut statement = conn.prepare_cached("SELECT id, ids FROM pack WHERE no = ?1")?;
+    statement.query_row([number], |row| Ok((PackId::new(row.get(0)?), bytes(row, 1)?))).optional()
 }
 
 /// Deletes a pack with these ids.
@@ -198,6 +219,8 @@ pub(crate) fn delete(conn: &Connection, number: i64, ids: &[u8]) -> rusqlite::Re
     for id in ids.as_chunks::<32>().0 {
         blob.execute([prefix(id), number])?;
     }
-    conn.prepare_cached("DELETE FROM pack_state WHERE no = ?1")?.execute([number])?;
+    for sql in ["DELETE FROM pin WHERE pack = ?1", "DELETE FROM condemned WHERE pack = ?1"] {
+        conn.prepare_cached(sql)?.execute([number])?;
+    }
     conn.prepare_cached("DELETE FROM pack WHERE no = ?1")?.execute([number]).map(drop)
 }

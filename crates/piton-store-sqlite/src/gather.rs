@@ -6,7 +6,7 @@
 //! repair takes over only what fits them. A row whose page is damaged is missing; which table a row is of is told
 //! by its columns. Pages that aren't in use any more are left out as far as the map of pages says which they are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
@@ -18,7 +18,6 @@ use crate::errors::{from_io, translate};
 use crate::files::{self, Files};
 use crate::open::lock_alone;
 use crate::pages::{Pages, Row, Value};
-use crate::schema::pack_state;
 use crate::{SqliteOptions, SqliteStore, blobs, vfs, wal_origin, wal_scan};
 
 /// Rows between two commits.
@@ -85,8 +84,6 @@ impl From<rusqlite::Error> for PageError {
 struct Gathering<'a> {
     conn: &'a Connection,
     rows: u64,
-    /// Numbers that may be those of a pack and of a run that relies on it.
-    pairs: Vec<(i64, i64)>,
     /// What an index says of runs: number, id, state, time.
     listed: Vec<(i64, String, i64, i64)>,
 }
@@ -94,7 +91,7 @@ struct Gathering<'a> {
 impl<'a> Gathering<'a> {
     fn new(conn: &'a Connection) -> Result<Self, PageError> {
         conn.execute_batch("PRAGMA synchronous = OFF; BEGIN")?;
-        Ok(Self { conn, rows: 0, pairs: Vec::new(), listed: Vec::new() })
+        Ok(Self { conn, rows: 0, listed: Vec::new() })
     }
 
     fn add(&mut self, row: &Row) -> Result<(), PageError> {
@@ -112,15 +109,12 @@ impl<'a> Gathering<'a> {
             (Some(_), [Null, Integer(last), Blob(entries), Blob(index), Blob(nodes)]) => {
                 put("INSERT OR IGNORE INTO segment VALUES (?1, ?2, ?3, ?4, ?5)", &[last, entries, index, nodes])?
             }
-            (Some(number), [Null, Blob(ids), Blob(bytes)]) => {
-                let added = put("INSERT OR IGNORE INTO pack VALUES (?1, ?2, ?3)", &[ids, bytes])?;
+            (Some(number), [Null, Blob(id), Blob(ids), Blob(bytes)]) => {
+                let added = put("INSERT OR IGNORE INTO pack VALUES (?1, ?2, ?3, ?4)", &[id, ids, bytes])?;
                 if added > 0 {
                     blobs::list(self.conn, number, ids)?;
                 }
                 added
-            }
-            (Some(_), [Null, Integer(state), since @ (Integer(_) | Null)]) => {
-                put("INSERT OR IGNORE INTO pack_state VALUES (?1, ?2, ?3)", &[state, since])?
             }
             (
                 Some(_),
@@ -140,13 +134,6 @@ impl<'a> Gathering<'a> {
                 &[id, status, updated, created, kind, name, parent, folder],
             )?,
             (Some(_), [Null]) => put("INSERT OR IGNORE INTO removed VALUES (?1)", &[])?,
-            (None, [Integer(pack), Integer(run)]) => {
-                // Beginnings of ids, which stand in a table like this one, are hardly ever so small.
-                if (1..=i64::from(i32::MAX)).contains(pack) && (1..=i64::from(i32::MAX)).contains(run) {
-                    self.pairs.push((*pack, *run));
-                }
-                0
-            }
             (None, [Integer(status), Integer(updated), Text(id), Integer(number)]) => {
                 self.listed.push((*number, id.clone(), *status, *updated));
                 0
@@ -169,22 +156,6 @@ impl<'a> Gathering<'a> {
         )?;
         for (number, id, status, updated) in &self.listed {
             run.execute(params![number, id, status, updated])?;
-        }
-        // Nothing says that a pack whose state is lost isn't needed.
-        self.conn.execute_batch(&format!(
-            "DELETE FROM pack_state WHERE no NOT IN (SELECT no FROM pack);
-             INSERT INTO pack_state(no, state) SELECT no, {} FROM pack WHERE no NOT IN (SELECT no FROM pack_state);",
-            pack_state::KEPT
-        ))?;
-        let numbers = |sql: &str| {
-            let mut statement = self.conn.prepare(sql)?;
-            let found = statement.query_map((), |row| row.get(0))?;
-            found.collect::<rusqlite::Result<HashSet<i64>>>()
-        };
-        let (packs, runs) = (numbers("SELECT no FROM pack")?, numbers("SELECT no FROM run")?);
-        let mut rely = self.conn.prepare("INSERT OR IGNORE INTO pack_run VALUES (?1, ?2)")?;
-        for (pack, run) in self.pairs.iter().filter(|(pack, run)| packs.contains(pack) && runs.contains(run)) {
-            rely.execute([pack, run])?;
         }
         self.conn.execute_batch("COMMIT")?;
         Ok(self.rows)

@@ -12,7 +12,7 @@ use crate::vfs;
 const MOST: usize = 1000;
 
 /// Rows that lead nowhere, or to which nothing leads.
-const LOOSE: [(&str, &str); 7] = [
+const LOOSE: [(&str, &str); 6] = [
     (
         "SELECT 'entry ' || (key & 4294967295) || ' of run number ' || (key >> 32) FROM entry
          WHERE NOT EXISTS (SELECT 1 FROM run WHERE no = key >> 32) AND NOT EXISTS (SELECT 1 FROM removed WHERE run = key >> 32)",
@@ -28,10 +28,9 @@ const LOOSE: [(&str, &str); 7] = [
          (SELECT 1 FROM entry WHERE key BETWEEN run.no << 32 AND (run.no << 32) + 4294967295)",
         "it has no newest entry",
     ),
-    ("SELECT 'staged pack ' || pack FROM pack_run WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
     ("SELECT 'staged pack ' || pack FROM blob WHERE NOT EXISTS (SELECT 1 FROM pack WHERE no = pack)", "it is missing"),
-    ("SELECT 'staged pack ' || no FROM pack_state WHERE no NOT IN (SELECT no FROM pack)", "it is missing"),
-    ("SELECT 'staged pack ' || no FROM pack WHERE no NOT IN (SELECT no FROM pack_state)", "nothing says whether it is needed"),
+    ("SELECT 'staged pack ' || pack FROM pin WHERE pack NOT IN (SELECT no FROM pack)", "it is missing"),
+    ("SELECT 'staged pack ' || pack FROM condemned WHERE pack NOT IN (SELECT no FROM pack)", "it is missing"),
 ];
 
 /// What is wrong with the database: pages, SQLite's own structures, and rows that lead nowhere.

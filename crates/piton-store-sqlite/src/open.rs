@@ -21,7 +21,7 @@ use crate::files::{self, Files, Found, invalid};
 use crate::mark::Mark;
 use crate::schema::{APPLICATION_ID, PAGE, RESERVED};
 use crate::upgrade::Formats;
-use crate::{SqliteOptions, blobs, set_aside, version, vfs};
+use crate::{SqliteOptions, set_aside, version, vfs};
 
 /// An open database.
 pub(crate) struct Opened {
@@ -122,12 +122,8 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
         }
         Some(writer)
     };
-    if let (true, Some(writer)) = (alone, &writer) {
-        blobs::remove_pinned(writer).map_err(|error| translate(&error, &files.database))?;
-    }
     if let (true, Some(lock)) = (alone, &lock) {
-        // Not atomic: another process may be alone in between. It finds a whole store and changes
-        // nothing in it, and this handle has staged nothing yet.
+        // Not atomic: another process may be alone in between. It finds a whole store and changes nothing in it.
         share(lock, &files, options.patience)?;
     }
     Ok(Opened { files, target, writer, lock, full: None })

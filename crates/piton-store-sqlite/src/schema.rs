@@ -14,21 +14,11 @@ pub(crate) const RESERVED: u8 = 8;
 /// SQLite's limit on a row, less some room for the other columns.
 pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 
-/// States of a staged pack.
-pub(crate) mod pack_state {
-    /// Staged by a process that has not committed it yet; if no process has the store open, none will.
-    pub(crate) const PINNED: i64 = 0;
-    /// A commit relied on it.
-    pub(crate) const KEPT: i64 = 1;
-    /// No run was found to need it.
-    pub(crate) const CONDEMNED: i64 = 2;
-}
-
 /// In every table the large columns come last, so that the others are read without overflow pages.
 ///
-/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. `pack_run` says
-/// which runs named the pack in a commit. What becomes of a pack is in `pack_state`, a row for each, because SQLite
-/// reads a row as a whole to change any of it; `since` is when it was condemned.
+/// `pack.ids` are the ids of its blobs, sorted; `blob` finds candidates by their first eight bytes. What becomes of a
+/// pack is in tables of its own, because SQLite reads a row as a whole to change any of it: `pin` says which writer may
+/// still commit it and until when, `condemned` since when no run was found to need it.
 ///
 /// `removed` has the numbers of runs that were taken out of `run` and whose entries and segments are still to be
 /// deleted. Numbers of runs are never used again, so an old one that a process remembers leads nowhere.
@@ -61,13 +51,15 @@ const TABLES: &str = "
         nodes BLOB NOT NULL);
     CREATE TABLE pack(
         no INTEGER PRIMARY KEY AUTOINCREMENT,
+        id BLOB NOT NULL UNIQUE,
         ids BLOB NOT NULL,
         bytes BLOB NOT NULL);
-    CREATE TABLE pack_state(no INTEGER PRIMARY KEY, state INTEGER NOT NULL, since INTEGER);
-    CREATE INDEX pack_pinned ON pack_state(no) WHERE state = 0;
-    CREATE INDEX pack_condemned ON pack_state(since) WHERE state = 2;
-    CREATE TABLE pack_run(pack INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY(pack, run)) WITHOUT ROWID;
-    CREATE INDEX pack_of_run ON pack_run(run);
+    CREATE TABLE pin(
+        pack INTEGER NOT NULL,
+        owner INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY(pack, owner)) WITHOUT ROWID;
+    CREATE TABLE condemned(pack INTEGER PRIMARY KEY, since INTEGER NOT NULL);
     CREATE TABLE removed(run INTEGER PRIMARY KEY);
     CREATE TABLE lease(
         run INTEGER PRIMARY KEY,

@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{Defect, Era, Head, PackId, PackInfo, PackState, Reliance, StoreError, Sweep, Swept, Totals, Upkeep};
+use piton_store::{Defect, Head, PackId, PackInfo, PackState, StoreError, Sweep, Swept, Totals, Upkeep};
 use piton_types::{BlobId, Durability, RunId, Seq, Timestamp};
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::append::{head, run_number};
+use crate::blobs::NOW;
 use crate::log::bytes;
 use crate::open::{A_MOMENT, let_others_write};
-use crate::schema::{key, pack_state};
+use crate::schema::key;
 use crate::writer::Failure;
 use crate::{SqliteStore, blobs, inspect};
 
@@ -24,8 +24,6 @@ use crate::{SqliteStore, blobs, inspect};
 const STEP: u64 = 8 << 20;
 /// Rows that one transaction changes.
 const ROWS: usize = 256;
-/// Where the era stands in `meta`.
-const ERA: &str = "era";
 /// How keys of notes begin in `meta`.
 const NOTE: &str = "note:";
 
@@ -38,62 +36,26 @@ impl Upkeep for SqliteStore {
 
     async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let after = after.map_or([0; 32], |pack| *pack.as_bytes());
         self.core.read(|conn| {
-            let mut statement = conn.prepare_cached(
-                "SELECT no, state, since, length(bytes) FROM pack JOIN pack_state USING (no) WHERE no > ?1 ORDER BY no LIMIT ?2",
-            )?;
-            let mut runs = conn.prepare_cached(
-                "SELECT run.id FROM pack_run JOIN run ON run.no = pack_run.run WHERE pack_run.pack = ?1 ORDER BY run.id",
-            )?;
-            let found = statement.query_map([after.map_or(0, |pack| pack.0.cast_signed()), limit], info)?;
-            let mut packs = found.collect::<rusqlite::Result<Vec<_>>>()?;
-            for pack in &mut packs {
-                let relying = runs.query_map([pack.id.0.cast_signed()], |row| {
-                    let text = row.get_ref(0)?.as_str()?;
-                    text.parse().map_err(|error| {
-                        rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::<piton_types::InvalidId>::new(error))
-                    })
-                })?;
-                pack.runs = relying.collect::<rusqlite::Result<_>>()?;
-            }
-            Ok(packs)
+            let mut statement = conn.prepare_cached(&format!(
+                "SELECT id, since, (SELECT max(until) FROM pin WHERE pin.pack = no), {NOW}, length(bytes)
+                 FROM pack LEFT JOIN condemned ON condemned.pack = no WHERE id > ?1 ORDER BY id LIMIT ?2",
+            ))?;
+            let found = statement.query_map(params![after, limit], info)?;
+            Ok(found.collect::<rusqlite::Result<Vec<_>>>()?)
         })
     }
 
     async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
         self.core.read(|conn| {
             let found = conn
-                .prepare_cached("SELECT ids FROM pack WHERE no = ?1")?
-                .query_row([pack.0.cast_signed()], |row| bytes(row, 0))
+                .prepare_cached("SELECT ids FROM pack WHERE id = ?1")?
+                .query_row([pack.as_bytes()], |row| bytes(row, 0))
                 .optional()?;
-            let listed = found.ok_or_else(|| no_pack(pack))?;
+            let listed = found.ok_or_else(|| StoreError::no_pack(pack))?;
             Ok(listed.as_chunks::<32>().0.iter().map(|id| BlobId::new(*id)).collect())
         })
-    }
-
-    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
-        let run = run.clone();
-        let change = move |conn: &Connection| {
-            let number = at_head(conn, &run, head)?;
-            rely(conn, number, &reliance.also)?;
-            let mut drop_one = conn.prepare_cached("DELETE FROM pack_run WHERE pack = ?1 AND run = ?2")?;
-            for pack in &reliance.no_more {
-                drop_one.execute([pack.0.cast_signed(), number])?;
-            }
-            Ok(())
-        };
-        self.core.write(Durability::Relaxed, change).await
-    }
-
-    async fn next_era(&self) -> Result<Era, StoreError> {
-        let next = |conn: &Connection| {
-            conn.prepare_cached(
-                "INSERT INTO meta(key, value) VALUES (?1, 1) ON CONFLICT(key) DO UPDATE SET value = value + 1",
-            )?
-            .execute([ERA])?;
-            Ok(era(conn)?)
-        };
-        self.core.write(Durability::Relaxed, next).await
     }
 
     async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
@@ -101,14 +63,13 @@ impl Upkeep for SqliteStore {
         for some in packs.chunks(ROWS) {
             let some = some.to_vec();
             let condemn = move |conn: &Connection| {
-                let mut statement = conn.prepare_cached(
-                    "UPDATE pack_state SET state = ?2, since = ?3 WHERE no = ?1 AND state = ?4
-                     AND NOT EXISTS (SELECT 1 FROM pack_run WHERE pack = ?1)",
-                )?;
+                let mut statement = conn.prepare_cached(&format!(
+                    "INSERT OR IGNORE INTO condemned(pack, since) SELECT no, ?2 FROM pack WHERE id = ?1
+                     AND NOT EXISTS (SELECT 1 FROM pin WHERE pin.pack = no AND until > {NOW})",
+                ))?;
                 let mut changed = 0;
                 for pack in &some {
-                    let row = params![pack.0.cast_signed(), pack_state::CONDEMNED, at.as_millis(), pack_state::KEPT];
-                    changed += statement.execute(row)? as u64;
+                    changed += statement.execute(params![pack.as_bytes(), at.as_millis()])? as u64;
                 }
                 Ok(changed)
             };
@@ -117,20 +78,46 @@ impl Upkeep for SqliteStore {
         Ok(condemned)
     }
 
+    async fn pardon(&self, packs: &[PackId]) -> Result<(), StoreError> {
+        for some in packs.chunks(ROWS) {
+            let some = some.to_vec();
+            let pardon = move |conn: &Connection| {
+                let of = "pack = (SELECT no FROM pack WHERE id = ?1)";
+                for sql in [
+                    format!("DELETE FROM condemned WHERE {of}"),
+                    format!("DELETE FROM pin WHERE {of} AND until <= {NOW}"),
+                ] {
+                    let mut statement = conn.prepare_cached(&sql)?;
+                    for pack in &some {
+                        statement.execute([pack.as_bytes()])?;
+                    }
+                }
+                Ok(())
+            };
+            self.core.write(Durability::Relaxed, pardon).await?;
+        }
+        Ok(())
+    }
+
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         let mut swept = Swept::default();
+        let mut packs = sweep.packs;
         loop {
             let left = sweep.bytes.saturating_sub(swept.bytes);
             if left == 0 {
-                swept.more = self.core.read(|conn| Ok(is_due(conn, sweep.before)?))?;
+                let removed =
+                    |conn: &Connection| conn.query_row("SELECT EXISTS (SELECT 1 FROM removed)", (), |row| row.get(0));
+                swept.more = !packs.is_empty() || self.core.read(|conn| Ok(removed(conn)?))?;
                 break;
             }
-            let step = move |conn: &Connection| Ok(step(conn, sweep.before, left.min(STEP))?);
-            let (packs, bytes) = self.core.write(Durability::Relaxed, step).await?;
-            if packs == 0 && bytes == 0 {
+            let due = packs.clone();
+            let step = move |conn: &Connection| Ok(step(conn, &due, left.min(STEP))?);
+            let (done, deleted, bytes) = self.core.write(Durability::Relaxed, step).await?;
+            packs.drain(..done);
+            if done == 0 && bytes == 0 {
                 break;
             }
-            swept.packs += packs;
+            swept.packs += deleted;
             swept.bytes += bytes;
             let_others_write();
             tokio::task::yield_now().await;
@@ -139,6 +126,22 @@ impl Upkeep for SqliteStore {
             self.core.vacuum(true).await;
         }
         Ok(swept)
+    }
+
+    async fn notes(&self, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        let from = format!("{NOTE}{prefix}");
+        self.core.read(|conn| {
+            let mut statement = conn.prepare_cached("SELECT key, value FROM meta WHERE key >= ?1 ORDER BY key")?;
+            let mut rows = statement.query([&from])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()?
+                && let key = row.get::<_, String>(0)?
+                && let Some(key) = key.strip_prefix(NOTE).filter(|key| key.starts_with(prefix))
+            {
+                found.push((key.to_owned(), bytes(row, 1)?));
+            }
+            Ok(found)
+        })
     }
 
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
@@ -210,30 +213,6 @@ impl Upkeep for SqliteStore {
     }
 }
 
-pub(crate) fn no_pack(pack: PackId) -> StoreError {
-    StoreError::NotFound { what: format!("staged pack {}", pack.0) }
-}
-
-/// The era that the store is in.
-pub(crate) fn era(conn: &Connection) -> rusqlite::Result<Era> {
-    let found =
-        conn.prepare_cached("SELECT value FROM meta WHERE key = ?1")?.query_row([ERA], |row| row.get(0)).optional()?;
-    Ok(Era(found.map_or(0, i64::cast_unsigned)))
-}
-
-/// Records that a run relies on packs, which are then neither pinned nor condemned.
-pub(crate) fn rely(conn: &Connection, run: i64, packs: &[PackId]) -> Result<(), Failure> {
-    for pack in packs {
-        let number = pack.0.cast_signed();
-        let mut keep = conn.prepare_cached("UPDATE pack_state SET state = ?2, since = NULL WHERE no = ?1")?;
-        if keep.execute([number, pack_state::KEPT])? == 0 {
-            return Err(no_pack(*pack).into());
-        }
-        conn.prepare_cached("INSERT OR IGNORE INTO pack_run(pack, run) VALUES (?1, ?2)")?.execute([number, run])?;
-    }
-    Ok(())
-}
-
 /// The run's number, if its log ends at `expected`.
 fn at_head(conn: &Connection, run: &RunId, expected: Head) -> Result<i64, Failure> {
     let number = run_number(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;
@@ -246,70 +225,55 @@ fn at_head(conn: &Connection, run: &RunId, expected: Head) -> Result<i64, Failur
 
 fn remove(conn: &Connection, run: &RunId, head: Head) -> Result<(), Failure> {
     let number = at_head(conn, run, head)?;
-    for sql in [
-        "DELETE FROM run WHERE no = ?1",
-        "DELETE FROM lease WHERE run = ?1",
-        "DELETE FROM pack_run WHERE run = ?1",
-        "INSERT INTO removed(run) VALUES (?1)",
-    ] {
+    for sql in
+        ["DELETE FROM run WHERE no = ?1", "DELETE FROM lease WHERE run = ?1", "INSERT INTO removed(run) VALUES (?1)"]
+    {
         conn.prepare_cached(sql)?.execute([number])?;
     }
     Ok(())
 }
 
 fn info(row: &Row<'_>) -> rusqlite::Result<PackInfo> {
-    let state = match row.get::<_, i64>(1)? {
-        pack_state::PINNED => PackState::Pinned,
-        pack_state::KEPT => PackState::Kept,
-        pack_state::CONDEMNED => PackState::Condemned(Timestamp::from_millis(row.get(2)?)),
-        _ => return Err(rusqlite::Error::FromSqlConversionFailure(1, Type::Integer, "no such state".into())),
+    let (since, until): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
+    let state = match (since, until) {
+        (Some(since), _) => PackState::Condemned(Timestamp::from_millis(since)),
+        (None, None) => PackState::Kept,
+        (None, Some(until)) if until > row.get(3)? => PackState::Pinned,
+        (None, Some(_)) => PackState::Abandoned,
     };
-    Ok(PackInfo {
-        id: PackId(row.get::<_, i64>(0)?.cast_unsigned()),
-        state,
-        size: row.get::<_, i64>(3)?.cast_unsigned(),
-        runs: Vec::new(),
-    })
+    Ok(PackInfo { id: PackId::new(row.get(0)?), state, size: row.get::<_, i64>(4)?.cast_unsigned() })
 }
 
-/// Packs that may be deleted.
-const DUE: &str = "FROM pack_state INDEXED BY pack_condemned WHERE state = 2 AND since < ?1
-    AND NOT EXISTS (SELECT 1 FROM pack_run WHERE pack = no)";
-
-fn is_due(conn: &Connection, before: Timestamp) -> rusqlite::Result<bool> {
-    conn.query_row(
-        &format!("SELECT EXISTS (SELECT 1 FROM removed) OR EXISTS (SELECT 1 {DUE})"),
-        [before.as_millis()],
-        |row| row.get(0),
-    )
-}
-
-/// Deletes up to about so many bytes; gives the packs and bytes.
-fn step(conn: &Connection, before: Timestamp, most: u64) -> rusqlite::Result<(u64, u64)> {
+/// Deletes up to about so many bytes; gives how many of the packs were looked at, how many deleted, and the bytes.
+fn step(conn: &Connection, due: &[(PackId, Timestamp)], most: u64) -> rusqlite::Result<(usize, u64, u64)> {
     let removed: Option<i64> = conn
         .prepare_cached("SELECT run FROM removed ORDER BY run LIMIT 1")?
         .query_row((), |row| row.get(0))
         .optional()?;
     if let Some(run) = removed {
-        return Ok((0, step_of_run(conn, run, most)?));
+        return Ok((0, 0, step_of_run(conn, run, most)?));
     }
     let started = Instant::now();
     let (mut packs, mut bytes) = (0, 0);
-    while bytes < most && started.elapsed() < A_MOMENT {
-        let next = conn
+    for (place, (pack, since)) in due.iter().enumerate() {
+        if bytes >= most || started.elapsed() >= A_MOMENT {
+            return Ok((place, packs, bytes));
+        }
+        let found = conn
             .prepare_cached(&format!(
-                "SELECT no, ids, length(bytes) FROM pack WHERE no = (SELECT no {DUE} ORDER BY since, no LIMIT 1)"
+                "SELECT no, ids, length(bytes) FROM pack JOIN condemned ON condemned.pack = no WHERE id = ?1 AND since = ?2
+                 AND NOT EXISTS (SELECT 1 FROM pin WHERE pin.pack = no AND until > {NOW})"
             ))?
-            .query_row([before.as_millis()], |row| {
+            .query_row(params![pack.as_bytes(), since.as_millis()], |row| {
                 Ok((row.get::<_, i64>(0)?, self::bytes(row, 1)?, row.get::<_, i64>(2)?))
             })
             .optional()?;
-        let Some((number, ids, size)) = next else { break };
+        let Some((number, ids, size)) = found else { continue };
         blobs::delete(conn, number, &ids)?;
         packs += 1;
         bytes += size.cast_unsigned() + ids.len() as u64;
     }
-    Ok((packs, bytes))
+    Ok((due.len(), packs, bytes))
 }
 
 /// Deletes something of what a removed run held. The last step, which takes it off the list, counts a byte, so that

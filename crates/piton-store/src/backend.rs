@@ -4,9 +4,12 @@
 //! A [`Store`] is [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]. All are dyn-safe, and a decorator (encryption,
 //! metrics) is itself a store.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Durability, EntryHash, Fence, Holder, RunId, RunStatus, RunSummary, Seq, Timestamp};
+use piton_types::{BlobId, Durability, EntryHash, Fence, Holder, PackId, RunId, RunStatus, RunSummary, Seq, Timestamp};
 
 use crate::{Hashing, StoreError};
 
@@ -40,12 +43,11 @@ pub struct Commit {
     pub entry: Bytes,
     /// The raw pack of the values that are new with this entry; may be empty.
     pub pack: Bytes,
-    /// Staged packs that the entry relies on. The commit fails with `NotFound` if one is gone, and
-    /// otherwise ends their pins and takes them off the condemned list.
+    /// Staged packs that the entry relies on. The commit fails with `PackGone` if one isn't there, and otherwise takes
+    /// them off the condemned list.
     pub staged: Vec<PackId>,
-    /// The era in which the writer looked for what it relies on without naming it in `staged`: nodes of trees
-    /// that other entries have. `EraEnded` if another one has begun since; `None` if there is nothing of that kind.
-    pub era: Option<Era>,
+    /// The writer whose pins of those packs end with the commit.
+    pub owner: Owner,
     /// The run's new index row. Required for entry 0; otherwise `None` leaves the row as it is, except
     /// that `updated_at` follows `at`.
     pub index: Option<RunSummary>,
@@ -214,22 +216,53 @@ pub trait Log: Send + Sync {
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError>;
 }
 
-/// The number of a staged pack within its store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PackId(pub u64);
+/// A writer that stages packs: what is staged or found is pinned in its name until its commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner(pub u64);
 
-/// How often packs were condemned in a store. A writer that relies on data of others without naming their packs
-/// says in which era it found them: in the same one they are still there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Era(pub u64);
+impl Owner {
+    /// One that no other writer has.
+    #[expect(clippy::new_without_default, reason = "each one is another")]
+    pub fn new() -> Self {
+        Self(RandomState::new().hash_one(()))
+    }
+}
+
+/// Keeps packs from being condemned until their writer has committed, or for as long as it may take to do so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pin {
+    /// In whose name.
+    pub owner: Owner,
+    /// For how long, by the store's clock, if no commit ends it before.
+    pub life: Duration,
+}
+
+impl Pin {
+    /// How long a writer has for its commit. What a dead one leaves is pinned no longer.
+    pub const LIFE: Duration = Duration::from_secs(60 * 60);
+
+    /// A pin in the name of a new owner.
+    #[expect(clippy::new_without_default, reason = "each one is another's")]
+    pub fn new() -> Self {
+        Self { owner: Owner::new(), life: Self::LIFE }
+    }
+}
 
 /// Large data that is stored ahead of the commit that refers to it.
+///
+/// A pack is named by the hash of its bytes, keyed where the store is encrypted. The caller names it and the reader
+/// checks the name ([`stage`](crate::stage) and [`pack`](crate::pack) do); the store doesn't.
 #[async_trait]
 pub trait Blobs: Send + Sync {
-    /// Stores a pack and pins it for this process. A later durable commit makes it durable too.
-    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError>;
+    /// Stores a pack if it isn't there, and pins it. Blobs with these ids are in it. A later durable commit makes it
+    /// durable too. Staging what is there costs little and takes it off the condemned list.
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError>;
 
-    /// In which staged pack each blob is, if any; in the newest if it is in several.
+    /// Pins packs that are there and takes them off the condemned list: a writer does that with what it found, before it
+    /// relies on it. `PackGone` if one isn't there.
+    async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError>;
+
+    /// In which staged pack each blob is, if any. If it is in several, in one that isn't condemned.
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError>;
 
     /// A staged pack.
@@ -241,16 +274,15 @@ pub trait Blobs: Send + Sync {
         let _ = (pack, from, length);
         Ok(None)
     }
-
-    /// The era of the store.
-    async fn era(&self) -> Result<Era, StoreError>;
 }
 
 /// What became of a staged pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackState {
-    /// Staged by a process that hasn't committed it.
+    /// A writer has staged or found it, and has time left for its commit.
     Pinned,
+    /// A writer's pin ran out before a commit ended it.
+    Abandoned,
     /// Committed.
     Kept,
     /// No run was found to need it, as of then.
@@ -260,30 +292,19 @@ pub enum PackState {
 /// A staged pack, without its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackInfo {
-    /// Its number.
+    /// Its name.
     pub id: PackId,
     /// What became of it.
     pub state: PackState,
     /// How many bytes it has.
     pub size: u64,
-    /// The runs that said that they rely on it. Others may rely on a pack of file contents without saying so.
-    pub runs: Vec<RunId>,
-}
-
-/// How a run's reliance on packs changes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reliance {
-    /// It relies on these too.
-    pub also: Vec<PackId>,
-    /// It doesn't rely on these any more.
-    pub no_more: Vec<PackId>,
 }
 
 /// What may be deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
-    /// Packs that were condemned before this.
-    pub before: Timestamp,
+    /// Of these packs, those that are condemned since just then and not pinned.
+    pub packs: Vec<(PackId, Timestamp)>,
     /// About so many bytes and no more.
     pub bytes: u64,
 }
@@ -327,35 +348,33 @@ pub struct Totals {
 
 /// What retention, checks and copies need.
 ///
-/// Deleting has two phases. What is not needed any more is first taken out of sight ([`remove`](Self::remove)) or
-/// condemned, and later swept. The store sees to it that nothing is swept that a commit named in between; who needs
-/// a pack is found out above.
+/// Packs are deleted in three steps. What no run seems to need is condemned; the logs are read again, all of them after
+/// that; what is still condemned and still not needed is swept. Staging, pinning and naming a pack in a commit take it off
+/// the list at once, so a writer that came to need it in between has it. Who needs a pack is found out above.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
-    /// Takes a run out of the store, all or nothing: no reader sees it afterwards, and it relies on no pack. `Conflict`
-    /// if its log doesn't end at `head`, `NotFound` if there is no such run. Its space is given back by `sweep`.
-    /// A run of the same id may be created at once, and has nothing of the old one.
+    /// Takes a run out of the store, all or nothing: no reader sees it afterwards. `Conflict` if its log doesn't end at
+    /// `head`, `NotFound` if there is no such run. Its space is given back by `sweep`. A run of the same id may be created
+    /// at once, and has nothing of the old one.
     async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError>;
 
-    /// Staged packs behind `after` in the order of their numbers, at most so many.
+    /// Staged packs behind `after` in the order of their names, at most so many.
     async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError>;
 
     /// The ids of the blobs in a pack, ascending.
     async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError>;
 
-    /// Changes which packs a run relies on. `Conflict` if its log doesn't end at `head`; `NotFound` if a pack that
-    /// it is to rely on isn't there. A condemned one isn't any more.
-    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError>;
-
-    /// Begins a new era: from now on no commit succeeds that says an older one.
-    async fn next_era(&self) -> Result<Era, StoreError>;
-
-    /// Condemns those of the packs that are kept and on which no run relies; says how many.
+    /// Condemns those of the packs that are neither pinned nor condemned; says how many.
     async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError>;
 
-    /// Deletes packs that have been condemned long enough and what removed runs held, in short transactions that
-    /// let others write in between.
+    /// Takes packs off the condemned list, and pins off them that ran out.
+    async fn pardon(&self, packs: &[PackId]) -> Result<(), StoreError>;
+
+    /// Deletes condemned packs and what removed runs held, in short transactions that let others write in between.
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError>;
+
+    /// What was written down under keys that begin so, ascending.
+    async fn notes(&self, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError>;
 
     /// What retention wrote down under a key.
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError>;

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use piton_types::{Fence, InvalidId, RunId, Seq};
+use piton_types::{Fence, InvalidId, PackId, RunId, Seq};
 
 use crate::Head;
 
@@ -41,14 +41,11 @@ pub enum StoreError {
         current: Fence,
     },
 
-    /// What the commit relies on without naming it may have been condemned meanwhile. Nothing was written; look
-    /// for it again.
-    #[error("entry {wanted} of run {run} relies on what may be gone: the store is in another era")]
-    EraEnded {
-        /// The run.
-        run: RunId,
-        /// The entry that was to be created.
-        wanted: Seq,
+    /// A staged pack that a commit relies on isn't there any more. Nothing was written; stage it again.
+    #[error("staged pack {pack} is gone")]
+    PackGone {
+        /// The pack.
+        pack: PackId,
     },
 
     /// What was read is not what was written.
@@ -197,6 +194,11 @@ impl StoreError {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full { what, detail: error.to_string() },
             _ => Self::Unavailable { detail: format!("{what}: {error}") },
         }
+    }
+
+    /// A staged pack that isn't there.
+    pub fn no_pack(pack: PackId) -> Self {
+        Self::NotFound { what: format!("staged pack {pack}") }
     }
 
     /// A run that isn't there.

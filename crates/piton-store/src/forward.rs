@@ -13,7 +13,7 @@
 ///
 /// #[async_trait]
 /// impl Blobs for Outer {
-///     forward! { stage locate pack pack_part era }
+///     forward! { stage pin locate pack pack_part }
 /// }
 /// ```
 #[macro_export]
@@ -56,8 +56,11 @@ macro_rules! forward {
     };
 
     (@ stage) => {
-        $crate::forward!(@call stage ['a] (pack: $crate::Bytes, ids: &'a [$crate::types::BlobId]) -> $crate::PackId);
+        $crate::forward!(@call stage ['a] (
+            id: $crate::PackId, pack: $crate::Bytes, ids: &'a [$crate::types::BlobId], pin: $crate::Pin
+        ) -> ());
     };
+    (@ pin) => { $crate::forward!(@call pin ['a] (packs: &'a [$crate::PackId], pin: $crate::Pin) -> ()); };
     (@ locate) => {
         $crate::forward!(@call locate ['a] (ids: &'a [$crate::types::BlobId]) -> Vec<Option<$crate::PackId>>);
     };
@@ -67,22 +70,17 @@ macro_rules! forward {
             pack: $crate::PackId, from: u64, length: usize
         ) -> Option<$crate::Bytes>);
     };
-    (@ era) => { $crate::forward!(@call era [] () -> $crate::Era); };
 
     (@ remove) => { $crate::forward!(@call remove ['a] (run: &'a $crate::types::RunId, head: $crate::Head) -> ()); };
     (@ packs) => {
         $crate::forward!(@call packs [] (after: Option<$crate::PackId>, limit: usize) -> Vec<$crate::PackInfo>);
     };
     (@ pack_ids) => { $crate::forward!(@call pack_ids [] (pack: $crate::PackId) -> Vec<$crate::types::BlobId>); };
-    (@ rely) => {
-        $crate::forward!(@call rely ['a] (
-            run: &'a $crate::types::RunId, head: $crate::Head, reliance: $crate::Reliance
-        ) -> ());
-    };
-    (@ next_era) => { $crate::forward!(@call next_era [] () -> $crate::Era); };
     (@ condemn) => {
         $crate::forward!(@call condemn ['a] (packs: &'a [$crate::PackId], at: $crate::types::Timestamp) -> u64);
     };
+    (@ pardon) => { $crate::forward!(@call pardon ['a] (packs: &'a [$crate::PackId]) -> ()); };
+    (@ notes) => { $crate::forward!(@call notes ['a] (prefix: &'a str) -> Vec<(String, $crate::Bytes)>); };
     (@ sweep) => { $crate::forward!(@call sweep [] (sweep: $crate::Sweep) -> $crate::Swept); };
     (@ note) => { $crate::forward!(@call note ['a] (key: &'a str) -> Option<$crate::Bytes>); };
     (@ set_note) => { $crate::forward!(@call set_note ['a] (key: &'a str, note: Option<$crate::Bytes>) -> ()); };

@@ -1,7 +1,7 @@
 //! How blobs get their names and where lists and maps are cut. A store fixes it for its whole life: in
 //! an encrypted store both depend on a key, so that neither names nor sizes give content away.
 
-use piton_types::{BlobId, EntryHash};
+use piton_types::{BlobId, EntryHash, PackId};
 
 /// Odd constants of the boundary hash; part of the format.
 const MIX: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
@@ -43,6 +43,11 @@ impl Hashing {
             }
             .as_bytes(),
         )
+    }
+
+    /// The name of a pack.
+    pub fn pack(&self, bytes: &[u8]) -> PackId {
+        PackId::new(*self.blob(bytes).as_bytes())
     }
 
     /// The hash of an entry, over parts whose lengths are fixed or written before them.

@@ -21,6 +21,7 @@ mod exchange;
 mod forward;
 mod hashing;
 mod metered;
+mod packs;
 mod redaction;
 mod registry;
 
@@ -30,8 +31,8 @@ pub use bytes::Bytes;
 pub use piton_types as types;
 
 pub use backend::{
-    Blobs, Capabilities, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, PackState, Record, Reliance,
-    RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Totals, Upkeep, Usage,
+    Blobs, Capabilities, Commit, Defect, Head, Lease, Log, Owner, PackInfo, PackState, Pin, Record, RunIndex, RunQuery,
+    Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Totals, Upkeep, Usage,
 };
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
 pub use encrypted::{EncryptedCheckpointStore, EncryptedStore, Key, is_encrypted};
@@ -39,5 +40,7 @@ pub use error::StoreError;
 pub use exchange::exchange;
 pub use hashing::Hashing;
 pub use metered::{Call, Measured, MeteredStore, Metrics};
+pub use packs::{pack, stage};
+pub use piton_types::PackId;
 pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy, SecretFiles};
 pub use registry::{Driver, Registry};

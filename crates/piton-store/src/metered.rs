@@ -14,8 +14,8 @@ use piton_types::{BlobId, Durability, RunId};
 use serde::Serialize;
 
 use crate::{
-    Blobs, Commit, Head, Log, PackId, Record, RunIndex, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep,
-    Swept, Upkeep, forward,
+    Blobs, Commit, Head, Log, PackId, Pin, Record, RunIndex, Section, Segment, SegmentInfo, Span, Store, StoreError,
+    Sweep, Swept, Upkeep, forward,
 };
 
 /// A call that is measured.
@@ -261,11 +261,11 @@ impl Log for MeteredStore {
 
 #[async_trait]
 impl Blobs for MeteredStore {
-    forward! { era }
+    forward! { pin }
 
-    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
         let bytes = pack.len();
-        self.measure(Call::Stage, self.inner.stage(pack, ids), |_| bytes).await
+        self.measure(Call::Stage, self.inner.stage(id, pack, ids, pin), |()| bytes).await
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
@@ -284,7 +284,7 @@ impl Blobs for MeteredStore {
 
 #[async_trait]
 impl Upkeep for MeteredStore {
-    forward! { remove packs pack_ids rely next_era condemn note set_note inspect run_ids totals }
+    forward! { remove packs pack_ids condemn pardon note notes set_note inspect run_ids totals }
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         let bytes = |swept: &Swept| usize::try_from(swept.bytes).unwrap_or(usize::MAX);

@@ -13,12 +13,13 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section,
-    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Commit, Defect, Head, Lease, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section, Segment,
+    SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
 use tokio::sync::Notify;
@@ -66,7 +67,7 @@ pub struct CrashStore {
     names: Mutex<Vec<&'static str>>,
     stopped: AtomicBool,
     go_on: Notify,
-    forgets_eras: bool,
+    forgets_pins: bool,
     chains: bool,
 }
 
@@ -81,7 +82,7 @@ impl CrashStore {
             names: Mutex::default(),
             stopped: AtomicBool::new(false),
             go_on: Notify::new(),
-            forgets_eras: false,
+            forgets_pins: false,
             chains: false,
         }
     }
@@ -93,11 +94,11 @@ impl CrashStore {
         self
     }
 
-    /// The same, but commits don't say in which era they found what they rely on: the negative control of what
-    /// depends on that.
+    /// The same, but nothing is pinned and no writer says which snapshot it shares folders with: the negative control of
+    /// what depends on that.
     #[must_use]
-    pub fn forgetting_eras(mut self) -> Self {
-        self.forgets_eras = true;
+    pub fn forgetting_pins(mut self) -> Self {
+        self.forgets_pins = true;
         self
     }
 
@@ -137,6 +138,13 @@ impl CrashStore {
     /// The store below, which survives the crash.
     pub fn inner(&self) -> &Arc<dyn Store> {
         &self.inner
+    }
+
+    fn pinned(&self, pin: Pin) -> Pin {
+        match self.forgets_pins {
+            true => Pin { life: Duration::ZERO, ..pin },
+            false => pin,
+        }
     }
 
     fn fate(&self, call: u64) -> Fate {
@@ -190,10 +198,7 @@ impl CrashStore {
 
 #[async_trait]
 impl Log for CrashStore {
-    async fn append(&self, mut commits: Vec<Commit>) -> Result<(), StoreError> {
-        if self.forgets_eras {
-            commits.iter_mut().for_each(|commit| commit.era = None);
-        }
+    async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
         if self.chains && commits.len() > 1 {
             return self.pass("append_several", self.inner.append(commits)).await;
         }
@@ -231,8 +236,12 @@ impl Log for CrashStore {
 
 #[async_trait]
 impl Blobs for CrashStore {
-    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
-        self.pass("stage", self.inner.stage(pack, ids)).await
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
+        self.pass("stage", self.inner.stage(id, pack, ids, self.pinned(pin))).await
+    }
+
+    async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError> {
+        self.pass("pin", self.inner.pin(packs, self.pinned(pin))).await
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
@@ -245,10 +254,6 @@ impl Blobs for CrashStore {
 
     async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
         self.pass("pack_part", self.inner.pack_part(pack, from, length)).await
-    }
-
-    async fn era(&self) -> Result<Era, StoreError> {
-        self.pass("era", self.inner.era()).await
     }
 }
 
@@ -266,12 +271,12 @@ impl Upkeep for CrashStore {
         self.pass("pack_ids", self.inner.pack_ids(pack)).await
     }
 
-    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
-        self.pass("rely", self.inner.rely(run, head, reliance)).await
+    async fn pardon(&self, packs: &[PackId]) -> Result<(), StoreError> {
+        self.pass("pardon", self.inner.pardon(packs)).await
     }
 
-    async fn next_era(&self) -> Result<Era, StoreError> {
-        self.pass("next_era", self.inner.next_era()).await
+    async fn notes(&self, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        self.pass("notes", self.inner.notes(prefix)).await
     }
 
     async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
@@ -287,6 +292,7 @@ impl Upkeep for CrashStore {
     }
 
     async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {
+        let note = note.filter(|_| !self.forgets_pins || !key.starts_with("sharing/"));
         self.pass("set_note", self.inner.set_note(key, note)).await
     }
 

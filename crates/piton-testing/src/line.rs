@@ -1,7 +1,7 @@
 //! Runs that grow by made-up entries: what tests of stores write.
 
 use bytes::Bytes;
-use piton_store::{Commit, Hashing, Head, Store, StoreError};
+use piton_store::{Commit, Hashing, Head, Owner, Store, StoreError};
 use piton_types::{Durability, EntryHash, Fence, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp};
 
 /// A run's id.
@@ -61,7 +61,7 @@ impl Line {
             pack: entry.iter().copied().cycle().take(self.size).collect(),
             entry,
             staged: Vec::new(),
-            era: None,
+            owner: Owner(0),
             index: (seq == Seq(0)).then_some(index),
             durability: self.durability,
         }

@@ -229,6 +229,11 @@ hash_id! {
 }
 
 hash_id! {
+    /// The name of a pack: the hash of its bytes, as blobs are hashed.
+    PackId, "pack id"
+}
+
+hash_id! {
     /// The hash of a log entry. It covers the run, the sequence number, the parent's hash and the
     /// content, so an entry that is changed, moved or swapped no longer fits.
     EntryHash, "entry hash"

@@ -25,7 +25,7 @@ mod value_ser;
 pub use checkpoint::{CheckpointKind, CheckpointRef, Part, PartName, Parts, StepRef, TokenUsage};
 pub use entry::{Entry, EntryKind, Holder};
 pub use event::Event;
-pub use id::{BlobId, EntryHash, Fence, InvalidId, RunId, Seq, StepPath};
+pub use id::{BlobId, EntryHash, Fence, InvalidId, PackId, RunId, Seq, StepPath};
 pub use path::{InvalidPath, Path, Segment};
 pub use policy::{Durability, Retention, RunKind};
 pub use record::{

@@ -160,7 +160,7 @@ impl WorkspaceError {
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::Store(StoreError::EraEnded { .. } | StoreError::NotFound { .. } | StoreError::Conflict { .. })
+            Self::Store(StoreError::PackGone { .. } | StoreError::NotFound { .. } | StoreError::Conflict { .. })
         )
     }
 

@@ -10,6 +10,7 @@ use piton_types::{BlobId, Value, from_value};
 use tokio::runtime::Handle;
 
 use crate::content::{self, Piece};
+use crate::record::{Record, Role};
 use crate::snapshot::Snapshot;
 use crate::transcribe::transcribe;
 use crate::tree::{
@@ -54,6 +55,11 @@ impl Reach for SnapshotReach {
         is_removed: bool,
     ) -> Result<Transcribed, StoreError> {
         transcribe(stores, transcript, snapshot, body, is_removed).await
+    }
+
+    fn announced(&self, body: &Value) -> Option<Value> {
+        let Role::Backup { result, .. } = from_value::<Record>(body.clone()).ok()?.role else { return None };
+        Some(Snapshot { tree: result, times: None, files: 0, bytes: 0, excluded: 0 }.to_value())
     }
 
     fn size(&self, snapshot: &Value) -> u64 {

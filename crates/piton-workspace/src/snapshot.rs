@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
+use piton_log::upkeep::Sharing;
 use piton_log::{Content as Part, ContentWriter, Draft, DraftPart, RunLog};
-use piton_store::{Era, Hashing, PackId, Redaction, Span, StoreError};
+use piton_store::{Hashing, PackId, Pin, Redaction, Span, StoreError};
 use piton_types::{
     BlobId, CheckpointRef, Durability, EntryKind, Fence, PartName, Seq, Timestamp, Value, from_value, to_value,
 };
@@ -109,8 +110,8 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(inner: &Inner, runtime: &Handle) -> Self {
-        let writer = || ContentWriter::new(Arc::clone(&inner.store), runtime.clone());
+    fn new(inner: &Inner, runtime: &Handle, pin: Pin) -> Self {
+        let writer = || ContentWriter::new(Arc::clone(&inner.store), runtime.clone(), pin);
         let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
         Self { hashing, contents: writer(), nodes: writer(), redaction }
     }
@@ -127,13 +128,13 @@ impl Stage {
         self,
         inner: &Inner,
         scanned: Scanned,
-        era: Era,
-        cache: Option<Arc<Cache>>,
+        pin: Pin,
+        (cache, sharing): (Option<Arc<Cache>>, Option<Sharing>),
     ) -> Result<Staged, WorkspaceError> {
         let (packs, next) = inner.threads.run_if(scanned.totals.are_many() && !scanned.is_cached(), || {
             Threads::both(|| self.finish(), || scanned.to_cache(cache.as_ref()))
         })?;
-        Ok(Staged { scanned, packs: packs?, era, cache, next })
+        Ok(Staged { scanned, packs: packs?, pin, sharing, cache, next })
     }
 }
 
@@ -192,8 +193,10 @@ pub(crate) struct Looked {
 pub(crate) struct Staged {
     pub(crate) scanned: Scanned,
     pub(crate) packs: Vec<PackId>,
-    /// When the snapshot was found to be there that unchanged folders are shared with.
-    pub(crate) era: Era,
+    /// What the packs are pinned with.
+    pub(crate) pin: Pin,
+    /// Keeps the snapshot that unchanged folders are shared with.
+    sharing: Option<Sharing>,
     cache: Option<Arc<Cache>>,
     /// The cache that knows what the scan found, if it is another one.
     next: Option<CacheWriter>,
@@ -228,15 +231,18 @@ impl Workspace {
         self.refuse_over_budget().await?;
         let run = moment.record.run.clone().unwrap_or_else(|| self.run());
         let mut attempts = 0;
-        let (staged, snapshot, log, checkpoint, at) = loop {
-            let staged = self.stage(&HashSet::new(), progress).await?;
+        let (mut staged, snapshot, log, checkpoint, at) = loop {
+            let mut staged = self.stage(&HashSet::new(), progress).await?;
             let snapshot = Snapshot::new(&staged.scanned);
             if last == Some(snapshot.tree) {
                 return Ok(None);
             }
             let mut log = self.log(&run).await?;
-            let (packs, era) = (staged.packs.clone(), Some(staged.era));
-            match self.commit(&mut log, &moment, snapshot, packs, era).await {
+            if !self.is_still_shared(&mut staged).await? {
+                continue;
+            }
+            let packs = (staged.packs.clone(), Some(staged.pin));
+            match self.commit(&mut log, &moment, snapshot, packs).await {
                 // What it shares may be gone: it is looked for again.
                 Err(error) if error.is_passing() && attempts < ATTEMPTS => attempts += 1,
                 done => {
@@ -247,9 +253,13 @@ impl Workspace {
         };
         let changed = staged.cache.as_ref().map(|cache| cache.base().tree != snapshot.tree);
         let (unsteady, secrets) = (staged.scanned.unsteady.clone(), staged.scanned.secrets.clone());
+        let sharing = staged.sharing.take();
         let remembered = self.remember(staged, &log);
         let ((), closed) = tokio::join!(remembered, log.close());
         closed?;
+        if let Some(sharing) = sharing {
+            sharing.end().await?;
+        }
         Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets }))
     }
 
@@ -259,8 +269,7 @@ impl Workspace {
         log: &mut RunLog,
         moment: &NewMoment,
         snapshot: Snapshot,
-        staged: Vec<PackId>,
-        era: Option<Era>,
+        (staged, pin): (Vec<PackId>, Option<Pin>),
     ) -> Result<(CheckpointRef, Timestamp), WorkspaceError> {
         let value = snapshot.to_value();
         let part = DraftPart {
@@ -279,7 +288,7 @@ impl Workspace {
         }
         let (at, label, fence) = (self.now(), moment.record.label(), moment.fence);
         let durability = Durability::Durable;
-        let draft = Draft { label, body, parts, staged, era, fence, durability, ..Draft::new(moment.kind, at) };
+        let draft = Draft { label, body, parts, staged, pin, fence, durability, ..Draft::new(moment.kind, at) };
         let seq = log.append(draft).await?;
         Ok((CheckpointRef { run: log.run().clone(), seq }, at))
     }
@@ -290,17 +299,45 @@ impl Workspace {
         forced: &HashSet<RelPath>,
         progress: &Arc<Progress>,
     ) -> Result<Staged, WorkspaceError> {
-        // Before anything is looked for: what is there now is there for as long as the era lasts.
-        let era = self.0.store.era().await?;
-        let cache = self.believed_cache().await?;
+        let (cache, sharing) = self.shared_cache().await?;
         let (inner, progress, forced) = (Arc::clone(&self.0), Arc::clone(progress), forced.clone());
-        let runtime = Handle::current();
+        let (runtime, pin) = (Handle::current(), Pin::new());
         blocking(move || {
-            let sink = Stage::new(&inner, &runtime);
+            let sink = Stage::new(&inner, &runtime, pin);
             let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, &progress)?.scan()?;
-            sink.end(&inner, scanned, era, cache)
+            sink.end(&inner, scanned, pin, (cache, sharing))
         })
         .await
+    }
+
+    /// The cache, if the log has the checkpoint that it names; until the commit that snapshot is kept.
+    async fn shared_cache(&self) -> Result<(Option<Arc<Cache>>, Option<Sharing>), WorkspaceError> {
+        let Some(cache) = self.cache().await? else { return Ok((None, None)) };
+        // In this order: what is there once the note is written stays there.
+        let sharing = self.share(&cache).await?;
+        match self.is_believed(&cache).await? {
+            true => Ok((Some(cache), Some(sharing))),
+            false => {
+                sharing.end().await?;
+                Ok((None, None))
+            }
+        }
+    }
+
+    async fn share(&self, cache: &Cache) -> Result<Sharing, WorkspaceError> {
+        let Base { tree, times, .. } = *cache.base();
+        let snapshot = Snapshot { tree, times: Some(times), files: 0, bytes: 0, excluded: 0 };
+        Ok(Sharing::begin(&self.0.store, snapshot.to_value()).await?)
+    }
+
+    /// Whether what a scan shares folders with is still there. It is looked at again if the scan took long.
+    async fn is_still_shared(&self, staged: &mut Staged) -> Result<bool, WorkspaceError> {
+        let (Some(cache), Some(sharing)) = (&staged.cache, &mut staged.sharing) else { return Ok(true) };
+        if !sharing.is_old() {
+            return Ok(true);
+        }
+        sharing.renew().await?;
+        self.is_believed(cache).await
     }
 
     /// What `staged` found, as a cache that speaks of the newest entry of `log`.
@@ -327,13 +364,13 @@ impl Workspace {
         cache: Arc<Cache>,
         only: HashSet<RelPath>,
     ) -> Result<Staged, WorkspaceError> {
-        let era = self.0.store.era().await?;
-        let (inner, runtime) = (Arc::clone(&self.0), Handle::current());
+        let sharing = self.share(&cache).await?;
+        let (inner, runtime, pin) = (Arc::clone(&self.0), Handle::current(), Pin::new());
         blocking(move || {
             let (forced, progress) = (HashSet::new(), Progress::default());
-            let sink = Stage::new(&inner, &runtime);
+            let sink = Stage::new(&inner, &runtime, pin);
             let scanned = scanner(&inner, Some(&cache), &sink, &forced, Some(&only), &progress)?.scan()?;
-            sink.end(&inner, scanned, era, Some(cache))
+            sink.end(&inner, scanned, pin, (Some(cache), Some(sharing)))
         })
         .await
     }
@@ -358,14 +395,23 @@ impl Workspace {
 
     /// The cache, if the log has the checkpoint that it names.
     async fn believed_cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
+        let Some(cache) = self.cache().await? else { return Ok(None) };
+        Ok(self.is_believed(&cache).await?.then_some(cache))
+    }
+
+    async fn cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
         let inner = Arc::clone(&self.0);
         let read = blocking(move || {
             inner.threads.run_if(Cache::is_long(&inner.state), || Cache::read(&inner.state, &inner.binding))
         });
-        let Some(cache) = read.await? else { return Ok(None) };
+        Ok(read.await?.map(Arc::new))
+    }
+
+    /// Whether the log has the checkpoint that a cache names.
+    async fn is_believed(&self, cache: &Cache) -> Result<bool, WorkspaceError> {
         let Base { run, seq, hash, .. } = cache.base();
         if self.0.store.summary(run).await?.is_none() {
-            return Ok(None);
+            return Ok(false);
         }
         let log = RunLog::open(Arc::clone(&self.0.store), run).await?;
         let known = if log.head().seq == *seq {
@@ -375,7 +421,7 @@ impl Workspace {
             let kept = !log.removed_in(&since).await?.checkpoints.contains(seq);
             since.first().is_some_and(|entry| entry.seq == *seq && entry.hash == *hash) && kept
         };
-        Ok(known.then(|| Arc::new(cache)))
+        Ok(known)
     }
 
     /// Lets the cache speak of a snapshot that is the newest entry of `log`. A cache that can't be written

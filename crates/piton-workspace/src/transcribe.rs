@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use piton_log::upkeep::{Transcribed, Transcript};
 use piton_log::{ContentReader, ContentWriter};
-use piton_store::{Hashing, Store, StoreError};
+use piton_store::{Hashing, Pin, Store, StoreError};
 use piton_types::{BlobId, Value, from_value};
 use tokio::runtime::Handle;
 
@@ -26,8 +26,9 @@ pub(crate) async fn transcribe(
     mut body: Value,
     is_removed: bool,
 ) -> Result<Transcribed, StoreError> {
+    let pin = Pin::new();
     let reader = || ContentReader::new(Arc::clone(from), Handle::current());
-    let writer = || ContentWriter::new(Arc::clone(to), Handle::current());
+    let writer = || ContentWriter::new(Arc::clone(to), Handle::current(), pin);
     let (nodes, contents) = (StoredNodes::new(reader(), Arc::default()), reader());
     let sink = Copying { hashing: to.hashing().clone(), contents: writer(), nodes: writer() };
     let mut taken = std::mem::take(transcript);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use piton_store::{
-    Blobs, Bytes, Commit, Defect, Era, Head, Lease, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery,
-    Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Bytes, Commit, Defect, Head, Lease, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section,
+    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Timestamp};
 
@@ -109,8 +109,12 @@ impl Log for DyingStore {
 
 #[async_trait]
 impl Blobs for DyingStore {
-    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
-        self.pass(self.inner.stage(pack, ids)).await
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
+        self.pass(self.inner.stage(id, pack, ids, pin)).await
+    }
+
+    async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError> {
+        self.pass(self.inner.pin(packs, pin)).await
     }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
@@ -123,10 +127,6 @@ impl Blobs for DyingStore {
 
     async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
         self.pass(self.inner.pack_part(pack, from, length)).await
-    }
-
-    async fn era(&self) -> Result<Era, StoreError> {
-        self.pass(self.inner.era()).await
     }
 }
 
@@ -144,12 +144,12 @@ impl Upkeep for DyingStore {
         self.pass(self.inner.pack_ids(pack)).await
     }
 
-    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
-        self.pass(self.inner.rely(run, head, reliance)).await
+    async fn pardon(&self, packs: &[PackId]) -> Result<(), StoreError> {
+        self.pass(self.inner.pardon(packs)).await
     }
 
-    async fn next_era(&self) -> Result<Era, StoreError> {
-        self.pass(self.inner.next_era()).await
+    async fn notes(&self, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        self.pass(self.inner.notes(prefix)).await
     }
 
     async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {

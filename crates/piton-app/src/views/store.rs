@@ -149,7 +149,7 @@ pub struct CheckedView {
 impl From<&CheckReport> for CheckedView {
     fn from(report: &CheckReport) -> Self {
         let packs = report.packs.iter().map(|(pack, defect)| PackDefectView {
-            pack: serde_json::json!(pack.0),
+            pack: serde_json::json!(pack),
             detail: defect.detail.clone(),
             what: defect.what.clone(),
         });

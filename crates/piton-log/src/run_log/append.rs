@@ -1,7 +1,6 @@
 //! Appending: values become nodes, nodes a pack, the entry is sealed, and all of it is one commit.
 
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -18,7 +17,7 @@ use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
 use crate::state::{FEW, Fresh, IdSet, State, encode, encode_inside};
-use piton_store::{Commit, Era, Head, PackId, Store, StoreError};
+use piton_store::{Commit, Head, PackId, Pin, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
 /// commit itself stays short.
@@ -41,8 +40,8 @@ pub struct Draft<'a> {
     pub parts: Vec<DraftPart<'a>>,
     /// Packs that were staged for it ahead, as by [`ContentWriter`](crate::ContentWriter).
     pub staged: Vec<PackId>,
-    /// The era in which it was found what the entry relies on without naming it; see [`Commit::era`].
-    pub era: Option<Era>,
+    /// What those packs are pinned with; the pins end with the commit.
+    pub pin: Option<Pin>,
     /// The run's new index row, if its state changed.
     pub index: Option<RunSummary>,
     /// The writer's fence; `None` keeps the log's.
@@ -65,7 +64,7 @@ impl Draft<'_> {
             body: Value::Null,
             parts: Vec::new(),
             staged: Vec::new(),
-            era: None,
+            pin: None,
             index: None,
             fence: None,
             at,
@@ -107,7 +106,7 @@ pub(super) struct Submitted {
     answer: Answer,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+type Answering = std::pin::Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 enum Answer {
     /// Not asked for yet.
@@ -143,6 +142,10 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
         parts.insert(name.clone(), Part { schema, version, root: encoded.root });
     }
     keep_once(&mut nodes);
+    let pin = Pin::new();
+    let (pack, mut staged, _) = pack_nodes(&**store, nodes, pin).await?;
+    let named = staged.len();
+    staged.extend(&new.staged);
     let fields = Fields {
         parent: EntryHash::ROOT,
         fence,
@@ -150,11 +153,10 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
         kind: FIRST,
         label: &summary.name[..summary.name.floor_char_boundary(MAX_LABEL)],
         parts: &parts,
+        packs: if has_files(&parts) { &staged[..named] } else { &staged },
         body: &top,
     };
     let (entry, hash) = sealed::seal(store.hashing(), &summary.id, Seq(0), &fields);
-    let (pack, mut staged, _) = pack_nodes(&**store, nodes).await?;
-    staged.extend(&new.staged);
     let commit = Commit {
         run: summary.id.clone(),
         seq: Seq(0),
@@ -165,7 +167,7 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
         entry,
         pack,
         staged,
-        era: None,
+        owner: pin.owner,
         index: Some(summary.clone()),
         durability,
     };
@@ -261,6 +263,7 @@ fn keep_once(nodes: &mut Vec<Fresh>) {
 async fn pack_nodes(
     store: &dyn Store,
     mut nodes: Vec<Fresh>,
+    pin: Pin,
 ) -> Result<(Bytes, Vec<PackId>, Option<Arc<Pack>>), StoreError> {
     let hashing = store.hashing();
     if nodes.is_empty() {
@@ -284,10 +287,15 @@ async fn pack_nodes(
         let (now, later) = rest.split_at(fitting.count());
         let (_, plain) = Pack::build(hashing, now)?;
         let ids: Vec<_> = now.iter().map(|fresh| fresh.id).collect();
-        staged.push(store.stage(plain, &ids).await?);
+        staged.push(piton_store::stage(store, plain, &ids, pin).await?);
         rest = later;
     }
     Ok((Bytes::new(), staged, None))
+}
+
+/// Whether a snapshot says what is needed of packs of file contents.
+fn has_files(parts: &Parts) -> bool {
+    parts.contains_key(&PartName::from(PartName::WORKSPACE))
 }
 
 fn size_of_nodes(nodes: &[Fresh]) -> u64 {
@@ -455,6 +463,11 @@ impl RunLog {
                 row.name = redaction.shown(&row.name).into_owned();
             }
         }
+        let pin = draft.pin.unwrap_or_else(Pin::new);
+        let (bytes, mut staged, pack) = pack_nodes(&*self.store, nodes, pin).await?;
+        let named = staged.len();
+        // They stay in the draft, which may be tried again.
+        staged.extend(&draft.staged);
         let fields = Fields {
             parent: self.head.hash,
             fence,
@@ -462,12 +475,10 @@ impl RunLog {
             kind: draft.kind,
             label: &label[..label.floor_char_boundary(MAX_LABEL)],
             parts: &parts,
+            packs: if has_files(&parts) { &staged[..named] } else { &staged },
             body: &top,
         };
         let (entry, hash) = sealed::seal(hashing, &self.run, seq, &fields);
-        let (bytes, mut staged, pack) = pack_nodes(&*self.store, nodes).await?;
-        // They stay in the draft, which may be tried again.
-        staged.extend(&draft.staged);
         let commit = Commit {
             run: self.run.clone(),
             seq,
@@ -478,7 +489,7 @@ impl RunLog {
             entry,
             pack: bytes,
             staged,
-            era: draft.era,
+            owner: pin.owner,
             index,
             durability: draft.durability,
         };

@@ -231,7 +231,8 @@ impl RunBlobs {
                 return Ok(Some(found));
             }
             if let [Some(pack)] = self.store.locate(&[id]).await?.as_slice() {
-                let opened = Arc::new(Pack::open_from(self.store.hashing(), self.store.pack(*pack).await?)?);
+                let opened =
+                    Arc::new(Pack::open_from(self.store.hashing(), piton_store::pack(&*self.store, *pack).await?)?);
                 if let Some(place) = opened.place(&id) {
                     self.cache().keep_pack(*pack, &opened);
                     return Ok(Some((Holding::Pack(opened), place)));

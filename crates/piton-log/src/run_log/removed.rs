@@ -7,14 +7,16 @@
 use std::collections::BTreeSet;
 
 use async_recursion::async_recursion as boxed;
-use piton_types::{EntryKind, Seq, Value};
+use piton_types::{EntryKind, PackId, Seq, Value};
 
 use super::{Draft, RunLog};
 use crate::SealedEntry;
-use piton_store::{Span, StoreError};
+use piton_store::{Pin, Span, StoreError};
 
 /// Which checkpoints an entry of kind `Removed` is about.
 const CHECKPOINTS: &str = "checkpoints";
+/// Which packs aren't needed any more.
+const PACKS: &str = "packs";
 /// Why.
 const REASON: &str = "reason";
 
@@ -23,6 +25,8 @@ const REASON: &str = "reason";
 pub struct Removed {
     /// The checkpoints.
     pub checkpoints: BTreeSet<Seq>,
+    /// Staged packs that entries name and the run doesn't need any more.
+    pub packs: BTreeSet<PackId>,
     /// The newest entry that says so.
     pub last: Option<Seq>,
 }
@@ -41,6 +45,8 @@ impl RunLog {
             let body = self.body(entry).await?;
             let listed = body.field(CHECKPOINTS).and_then(Value::as_list).unwrap_or_default();
             removed.checkpoints.extend(listed.iter().filter_map(|seq| Some(Seq(u32::try_from(seq.as_i64()?).ok()?))));
+            let packs = body.field(PACKS).and_then(Value::as_list).unwrap_or_default();
+            removed.packs.extend(packs.iter().filter_map(|pack| pack.as_str()?.parse::<PackId>().ok()));
             removed.last = Some(entry.seq);
         }
         Ok(removed)
@@ -56,6 +62,25 @@ impl RunLog {
         let seq = self.append(draft).await?;
         self.distrust();
         Ok(seq)
+    }
+
+    /// Says that the run doesn't need packs any more that its entries name, and that it needs others in their place.
+    #[boxed]
+    pub(crate) async fn replace_packs(
+        &mut self,
+        packs: &[PackId],
+        by: Vec<PackId>,
+        pin: Pin,
+    ) -> Result<(), StoreError> {
+        let listed = packs.iter().map(|pack| Value::from(pack.to_string())).collect::<Vec<_>>();
+        let mut draft = Draft::new(EntryKind::Removed, self.at);
+        draft.label = format!("{} packs dropped", packs.len());
+        draft.body = Value::map([(PACKS, listed.into())]);
+        draft.staged = by;
+        draft.pin = Some(pin);
+        self.append(draft).await?;
+        self.distrust();
+        Ok(())
     }
 
     /// After an entry of this kind was appended: takes nothing for stored any more if it removed something.

@@ -152,7 +152,7 @@ async fn check_packs(
     let mut lost = HashSet::new();
     let mut packs = Packs::list(store).await?;
     report.defects.extend(packs.defect.clone());
-    let items: Vec<_> = packs.all.iter().map(|pack| (Arc::clone(store), pack.id, deep)).collect();
+    let items: Vec<_> = packs.all.iter().map(|pack| (Arc::clone(store), *pack, deep)).collect();
     let mut checks = Ahead::new(items.into_iter(), |runtime, (store, pack, deep)| {
         let mut sizes = PackSizes::default();
         let checked = runtime.block_on(check_pack(&store, pack, deep, &mut sizes));
@@ -182,8 +182,8 @@ struct PackSizes {
 }
 
 async fn check_pack(store: &Arc<dyn Store>, pack: PackId, deep: bool, sizes: &mut PackSizes) -> Result<(), StoreError> {
-    let corrupt = |detail: &str| StoreError::corrupt(format!("staged pack {}", pack.0), detail);
-    let bytes = store.pack(pack).await?;
+    let corrupt = |detail: &str| StoreError::corrupt(format!("staged pack {pack}"), detail);
+    let bytes = piton_store::pack(&**store, pack).await?;
     sizes.stored = bytes.len() as u64;
     let hashing = store.hashing();
     sizes.has_contents = bytes.first() == Some(&framed::FORM);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_types::{BlobId, Durability, PartName, RunId, RunSummary, Seq};
 
+use super::collect::reach_if_there;
 use super::transcribe::transcribe_log;
 use super::{Reach, Transcript};
 use crate::RunLog;
@@ -16,7 +17,7 @@ use crate::pack::Pack;
 use crate::sealed;
 use crate::segment::{SegmentEntries, SegmentIndex, SegmentNodes};
 use crate::state::Fresh;
-use piton_store::{Commit, Head, PackId, Record, Section, Segment, SegmentInfo, Span, Store, StoreError};
+use piton_store::{Commit, Head, PackId, Pin, Record, Section, Segment, SegmentInfo, Span, Store, StoreError};
 
 /// What was copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -91,8 +92,17 @@ pub(super) async fn copy_log(
 ) -> Result<Copied, StoreError> {
     let (run, end) = (log.run(), log.head());
     let head = to.head(run).await?;
-    let mut copy =
-        Copy { from, to, summary, staged: Vec::new(), head, unfolded: None, copied: Copied::default(), care };
+    let mut copy = Copy {
+        from,
+        to,
+        summary,
+        staged: Vec::new(),
+        pin: Pin::new(),
+        head,
+        unfolded: None,
+        copied: Copied::default(),
+        care,
+    };
     if let Some(head) = copy.head {
         // The source may be behind: then it has nothing to add.
         let same = head.seq <= end.seq && log.entry(head.seq).await?.hash == head.hash;
@@ -142,6 +152,7 @@ struct Copy<'a> {
     summary: RunSummary,
     /// Packs of the target that the next commit is to name.
     staged: Vec<PackId>,
+    pin: Pin,
     head: Option<Head>,
     /// A segment whose entries are there already.
     unfolded: Option<Segment>,
@@ -152,15 +163,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Stages the packs that the run relies on, said or not.
     async fn stage_packs(&mut self, log: &RunLog, reach: &dyn Reach) -> Result<(), StoreError> {
-        let run = &self.summary.id;
         let mut packs: BTreeSet<PackId> = BTreeSet::new();
-        let mut after = None;
-        loop {
-            let page = self.unless_damaged(self.from.packs(after, 1000).await)?.unwrap_or_default();
-            let Some(last) = page.last() else { break };
-            after = Some(last.id);
-            packs.extend(page.iter().filter(|pack| pack.runs.contains(run)).map(|pack| pack.id));
-        }
         let entries = match self.unless_damaged(log.entries(Span::ALL).await)? {
             Some(entries) => entries,
             None => {
@@ -171,14 +174,24 @@ impl Copy<'_> {
                 whole
             }
         };
-        let removed = self.unless_damaged(log.removed_in(&entries).await)?.unwrap_or_default().checkpoints;
+        let removed = self.unless_damaged(log.removed_in(&entries).await)?.unwrap_or_default();
+        let named: BTreeSet<PackId> = entries.iter().flat_map(|entry| entry.packs.iter().copied()).collect();
+        let named: BTreeSet<PackId> = named.difference(&removed.packs).copied().collect();
+        let removed = removed.checkpoints;
+        packs.extend(&named);
         let name = PartName::from(PartName::WORKSPACE);
-        let mut snapshots = Vec::new();
+        let (mut snapshots, mut announced) = (Vec::new(), HashSet::new());
         for entry in entries.iter().filter(|entry| !removed.contains(&entry.seq)) {
             if let Some(part) = entry.parts.get(&name)
                 && let Some(snapshot) = self.unless_damaged(log.load(part).await)?
             {
                 snapshots.push(snapshot);
+                let body = self.unless_damaged(log.body(entry).await)?;
+                if let Some(snapshot) = body.and_then(|body| reach.announced(&body)) {
+                    announced.extend(
+                        self.unless_damaged(reach_if_there(self.from, reach, snapshot).await)?.unwrap_or_default(),
+                    );
+                }
             }
         }
         // One by one if damage is to be passed over.
@@ -188,7 +201,8 @@ impl Copy<'_> {
             snapshots.into_iter().map(|one| vec![one]).collect()
         };
         for snapshots in rounds.into_iter().filter(|snapshots| !snapshots.is_empty()) {
-            let Some(blobs) = self.unless_damaged(reach.reach(self.from, snapshots).await)? else { continue };
+            let Some(mut blobs) = self.unless_damaged(reach.reach(self.from, snapshots).await)? else { continue };
+            blobs.extend(announced.drain());
             let blobs: Vec<BlobId> = blobs.into_iter().collect();
             for some in blobs.chunks(10_000) {
                 let Some(places) = self.unless_damaged(self.from.locate(some).await)? else { continue };
@@ -201,15 +215,26 @@ impl Copy<'_> {
         let mut known = HashSet::new();
         for pack in packs {
             let Some(ids) = self.unless_damaged(self.from.pack_ids(pack).await)? else { continue };
-            let places = self.to.locate(&ids).await?;
-            if !ids.is_empty() && places.iter().all(Option::is_some) {
-                known.extend(places.into_iter().flatten());
-                continue;
+            // What an entry names has to be there by that name; of contents it is enough that they are somewhere.
+            let places: Option<HashSet<PackId>> = match named.contains(&pack) {
+                true => Some(HashSet::from([pack])),
+                false => self.to.locate(&ids).await?.into_iter().collect(),
+            };
+            if let Some(places) = places.filter(|places| !places.is_empty()) {
+                let there: Vec<PackId> = places.into_iter().collect();
+                match self.to.pin(&there, self.pin).await {
+                    Ok(()) => {
+                        known.extend(there);
+                        continue;
+                    }
+                    Err(StoreError::PackGone { .. }) => {}
+                    Err(other) => return Err(other),
+                }
             }
             let Some(bytes) = self.unless_damaged(self.read_pack(pack).await)? else { continue };
             self.copied.packs += 1;
             self.copied.bytes += bytes.len() as u64;
-            known.insert(self.to.stage(bytes, &ids).await?);
+            known.insert(piton_store::stage(&**self.to, bytes, &ids, self.pin).await?);
         }
         self.staged = known.into_iter().collect();
         self.staged.sort_unstable();
@@ -226,10 +251,10 @@ impl Copy<'_> {
 
     /// A pack, verified before the target relies on it.
     async fn read_pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
-        let bytes = self.from.pack(pack).await?;
+        let bytes = piton_store::pack(&**self.from, pack).await?;
         let opened = Pack::open(bytes.clone())?;
         if opened.nodes(|_| None)?.iter().any(|(id, node)| self.to.hashing().blob(node) != *id) {
-            return Err(StoreError::corrupt(format!("staged pack {}", pack.0), "a blob doesn't have its hash"));
+            return Err(StoreError::corrupt(format!("staged pack {pack}"), "a blob doesn't have its hash"));
         }
         Ok(bytes)
     }
@@ -311,7 +336,7 @@ impl Copy<'_> {
             entry: record.entry,
             pack: record.pack,
             staged: std::mem::take(&mut self.staged),
-            era: None,
+            owner: self.pin.owner,
             index,
             durability: if is_last { Durability::Durable } else { Durability::Relaxed },
         };

@@ -1,7 +1,7 @@
 //! All nodes of a run, wherever they are, and which ones each refers to. Everything that is read on the way is verified:
 //! checksums of packs and segments, and the ids of nodes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::run_log::GROUP;
 use crate::sealed::{self, SealedEntry};
 use crate::segment::{SegmentEntries, SegmentNodes};
 use crate::state::IdMap;
-use piton_store::{Defect, PackId, PackInfo, Section, SegmentInfo, Span, Store, StoreError};
+use crate::{Removed, RunLog};
+use piton_store::{Defect, PackId, Section, SegmentInfo, Span, Store, StoreError};
 
 /// Reads that fail one after the other before the end of a log is given up.
 const PATIENCE: u32 = 4096;
@@ -61,7 +62,7 @@ pub(super) struct RunGraph {
     pub(super) nodes: Nodes,
     /// What nodes of entries that aren't folded refer to.
     pub(super) tail: Vec<BlobId>,
-    /// The packs that the run says it relies on.
+    /// The packs that its entries name and that it still needs.
     pub(super) packs: Vec<PackId>,
     /// Those of them that have file contents.
     pub(super) contents: HashSet<PackId>,
@@ -81,7 +82,7 @@ pub(super) fn damage(error: StoreError) -> Result<Defect, StoreError> {
 /// The staged packs of a store.
 #[derive(Default)]
 pub(super) struct Packs {
-    pub(super) all: Vec<PackInfo>,
+    pub(super) all: Vec<PackId>,
     /// Those that are known to have file contents: they aren't read again to find out.
     pub(super) contents: HashSet<PackId>,
     /// Why there may be more.
@@ -93,9 +94,9 @@ impl Packs {
     pub(super) async fn list(store: &Arc<dyn Store>) -> Result<Self, StoreError> {
         let mut packs = Self::default();
         loop {
-            match store.packs(packs.all.last().map(|last| last.id), 1000).await {
+            match store.packs(packs.all.last().copied(), 1000).await {
                 Ok(page) if page.is_empty() => return Ok(packs),
-                Ok(page) => packs.all.extend(page),
+                Ok(page) => packs.all.extend(page.iter().map(|pack| pack.id)),
                 Err(error) => {
                     packs.defect = Some(damage(error)?);
                     return Ok(packs);
@@ -119,7 +120,7 @@ impl RunGraph {
         }
         graph.read_tail(store, run).await?;
         graph.defects.extend(packs.defect.clone());
-        graph.packs.extend(packs.all.iter().filter(|pack| pack.runs.contains(run)).map(|pack| pack.id));
+        graph.name_packs(store, run).await?;
         for pack in graph.packs.clone() {
             if packs.contents.contains(&pack) {
                 graph.contents.insert(pack);
@@ -220,16 +221,38 @@ impl RunGraph {
         found
     }
 
+    async fn name_packs(&mut self, store: &Arc<dyn Store>, run: &RunId) -> Result<(), StoreError> {
+        let named: BTreeSet<PackId> = self.entries.iter().flat_map(|entry| entry.packs.iter().copied()).collect();
+        if named.is_empty() {
+            return Ok(());
+        }
+        let removed = match RunLog::open(Arc::clone(store), run).await {
+            Ok(log) => log.removed_in(&self.entries).await,
+            Err(error) => Err(error),
+        };
+        let removed = match removed {
+            Ok(removed) => removed,
+            Err(error) => {
+                self.defects.push(damage(error)?);
+                Removed::default()
+            }
+        };
+        self.packs.extend(named.difference(&removed.packs));
+        Ok(())
+    }
+
     async fn read_pack(&mut self, store: &Arc<dyn Store>, pack: PackId) -> Result<(), StoreError> {
         let named = |error| match error {
-            StoreError::Corrupt { detail, .. } => StoreError::corrupt(format!("staged pack {}", pack.0), detail),
+            StoreError::Corrupt { detail, .. } => StoreError::corrupt(format!("staged pack {pack}"), detail),
             other => other,
         };
         if framed::is_content(&**store, pack).await? {
             self.contents.insert(pack);
             return Ok(());
         }
-        let nodes = Pack::open(store.pack(pack).await?).and_then(|pack| pack.nodes(|_| None)).map_err(named)?;
+        let nodes = Pack::open(piton_store::pack(&**store, pack).await?)
+            .and_then(|pack| pack.nodes(|_| None))
+            .map_err(named)?;
         for (id, node) in nodes {
             self.nodes.insert(id, &node)?;
         }

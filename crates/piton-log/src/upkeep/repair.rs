@@ -15,7 +15,7 @@ use super::check::{RunReport, read_and_check};
 use super::copy::{Care, copy_log};
 use super::tolerant::Tolerant;
 use crate::{Content, Draft, DraftPart, NewRun, RunLog, SealedEntry};
-use piton_store::{PackId, RunQuery, Store, StoreError};
+use piton_store::{PackId, Pin, RunQuery, Store, StoreError};
 
 /// What became of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,6 +192,7 @@ async fn add_checkpoint(
     let entry = log.entry(seq).await?;
     let mut values = BTreeMap::new();
     let mut staged: BTreeSet<PackId> = BTreeSet::new();
+    let pin = Pin::new();
     for (name, part) in &entry.parts {
         let value = log.load(part).await?;
         if name.0 == PartName::WORKSPACE {
@@ -203,7 +204,8 @@ async fn add_checkpoint(
             staged.extend(there.into_iter().flatten());
             let packs: BTreeSet<_> = from.locate(&missing).await?.into_iter().flatten().collect();
             for pack in packs {
-                staged.insert(to.stage(from.pack(pack).await?, &from.pack_ids(pack).await?).await?);
+                let (bytes, ids) = (piton_store::pack(&**from, pack).await?, from.pack_ids(pack).await?);
+                staged.insert(piton_store::stage(&**to, bytes, &ids, pin).await?);
             }
         }
         values.insert(name.clone(), (part.clone(), value));
@@ -212,6 +214,7 @@ async fn add_checkpoint(
     draft.label.clone_from(&entry.label);
     draft.body = log.body(&entry).await?;
     draft.staged = staged.into_iter().collect();
+    draft.pin = Some(pin);
     draft.parts = values
         .iter()
         .map(|(name, (part, value))| DraftPart {

@@ -1,6 +1,6 @@
 //! Dropping what only removed checkpoints had: segments, and packs of state of which less than half is needed, are
-//! written anew without the nodes that nothing refers to any more, and the run lets go of packs that it doesn't need.
-//! Packs of file contents, which other runs may need too, are looked at by [`repack`](super::repack()).
+//! written anew without the nodes that nothing refers to any more, and an entry names the packs that the run doesn't need.
+//! Packs of file contents, which other runs may need too, are looked at by [`collect`](super::collect()).
 //!
 //! A crash in between leaves some segments as they were; the next call does the rest. Nothing is dropped that an
 //! entry's body or a checkpoint refers to which wasn't removed, or that the newest entries, which aren't folded,
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_types::{BlobId, PartName, RunId};
 
-use super::Reach;
 use super::graph::{Packs, RunGraph};
 use crate::RunLog;
 use crate::codec::references;
@@ -19,25 +18,24 @@ use crate::pack::Pack;
 use crate::run_log::level_of;
 use crate::segment::{self, SegmentEntries, SegmentNodes, Source};
 use crate::state::{Fresh, IdSet};
-use piton_store::{Defect, PackId, Reliance, Section, SegmentInfo, Store, StoreError};
+use piton_store::{Defect, PackId, Pin, Section, SegmentInfo, Store, StoreError};
 
 /// What was dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Thinned {
     /// Nodes in segments.
     pub nodes: u64,
-    /// Packs that the run doesn't rely on any more.
+    /// Packs that the run doesn't need any more.
     pub packs: u64,
 }
 
 /// Drops what only the removed checkpoints of a run had.
 ///
 /// `Conflict` if another process wrote to the run meanwhile: nothing is wrong then, and the next call goes on.
-pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach) -> Result<Thinned, StoreError> {
+pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId) -> Result<Thinned, StoreError> {
     // What isn't folded can't be dropped, so as much as possible is.
     RunLog::open(Arc::clone(store), run).await?.close().await?;
-    let log = RunLog::open(Arc::clone(store), run).await?;
-    let head = log.head();
+    let mut log = RunLog::open(Arc::clone(store), run).await?;
     let mut graph = RunGraph::read(store, run, &Packs::list(store).await?).await?;
     // Damage may hide what something needs: then nothing is dropped.
     if let Some(Defect { what, detail }) = graph.defects.pop() {
@@ -46,7 +44,6 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     let removed = log.removed_in(&graph.entries).await?.checkpoints;
     // The newest entries are left as they are, so all that they have counts.
     let mut open: Vec<BlobId> = std::mem::take(&mut graph.tail);
-    let mut snapshots = Vec::new();
     for entry in &graph.entries {
         open.extend(references(&entry.body)?);
         for (name, part) in &entry.parts {
@@ -54,9 +51,6 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
             // Which tree it was is remembered even of a removed one: a few bytes that say who changed what.
             if is_snapshot || !removed.contains(&entry.seq) {
                 open.push(part.root);
-            }
-            if is_snapshot && !removed.contains(&entry.seq) {
-                snapshots.push(log.load(part).await?);
             }
         }
     }
@@ -74,33 +68,30 @@ pub async fn drop_removed(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach
     for info in segments {
         thinned.nodes += rebuild(store, run, info, &live).await?;
     }
-    if !contents.is_empty() && !snapshots.is_empty() {
-        live.extend(reach.reach(store, snapshots).await?);
-    }
-    let mut reliance = Reliance::default();
-    for pack in packs {
+    let pin = Pin::new();
+    let (mut dropped, mut new) = (Vec::new(), Vec::new());
+    for pack in packs.into_iter().filter(|pack| !contents.contains(pack)) {
         let ids = store.pack_ids(pack).await?;
         let needed = ids.iter().filter(|id| live.contains(id)).count();
         if needed == 0 {
-            reliance.no_more.push(pack);
+            dropped.push(pack);
         } else if needed < ids.len()
-            && !contents.contains(&pack)
-            && let Some(new) = rewrite(store, pack, &live).await?
+            && let Some(smaller) = rewrite(store, pack, &live, pin).await?
         {
-            reliance.also.push(new);
-            reliance.no_more.push(pack);
+            new.push(smaller);
+            dropped.push(pack);
         }
     }
-    if !reliance.no_more.is_empty() {
-        thinned.packs = reliance.no_more.len() as u64;
-        store.rely(run, head, reliance).await?;
+    if !dropped.is_empty() {
+        thinned.packs = dropped.len() as u64;
+        log.replace_packs(&dropped, new, pin).await?;
     }
     Ok(thinned)
 }
 
 /// Writes a pack of state anew with what is live of it, if that is less than half.
-async fn rewrite(store: &Arc<dyn Store>, pack: PackId, live: &IdSet) -> Result<Option<PackId>, StoreError> {
-    let nodes = Pack::open(store.pack(pack).await?)?.nodes(|_| None)?;
+async fn rewrite(store: &Arc<dyn Store>, pack: PackId, live: &IdSet, pin: Pin) -> Result<Option<PackId>, StoreError> {
+    let nodes = Pack::open(piton_store::pack(&**store, pack).await?)?.nodes(|_| None)?;
     let size = |nodes: &[(BlobId, Bytes)]| nodes.iter().map(|(_, node)| node.len()).sum::<usize>();
     let whole = size(&nodes);
     let kept: Vec<_> = nodes.into_iter().filter(|(id, _)| live.contains(id)).collect();
@@ -110,7 +101,7 @@ async fn rewrite(store: &Arc<dyn Store>, pack: PackId, live: &IdSet) -> Result<O
     let ids: Vec<BlobId> = kept.iter().map(|(id, _)| *id).collect();
     let kept: Vec<Fresh> = kept.into_iter().map(|(id, node)| Fresh::whole(id, node)).collect();
     let (_, bytes) = Pack::build(store.hashing(), &kept)?;
-    store.stage(bytes, &ids).await.map(Some)
+    piton_store::stage(&**store, bytes, &ids, pin).await.map(Some)
 }
 
 /// Writes a segment anew with what is live of it; gives how many nodes are gone.

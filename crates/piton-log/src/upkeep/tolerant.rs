@@ -64,7 +64,7 @@ impl Log for Tolerant {
 
 #[async_trait]
 impl Blobs for Tolerant {
-    forward! { stage pack pack_part era }
+    forward! { stage pin pack pack_part }
 
     async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
         match self.inner.locate(ids).await {
@@ -89,7 +89,7 @@ impl Blobs for Tolerant {
 
 #[async_trait]
 impl Upkeep for Tolerant {
-    forward! { remove pack_ids rely next_era condemn sweep note set_note inspect run_ids totals }
+    forward! { remove pack_ids condemn pardon sweep note notes set_note inspect run_ids totals }
 
     async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
         or_nothing(self.inner.packs(after, limit).await)

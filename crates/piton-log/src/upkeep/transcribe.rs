@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use piton_types::{BlobId, Durability, PartName, Seq, Value};
 
@@ -14,7 +15,7 @@ use super::Reach;
 use super::copy::Copied;
 use crate::run_log::{Content, Draft, DraftPart, NewPart, NewRun};
 use crate::{RunLog, SealedEntry};
-use piton_store::{Call, Era, MeteredStore, PackId, Span, Store, StoreError};
+use piton_store::{Call, MeteredStore, PackId, Pin, Span, Store, StoreError};
 
 /// What parts of files are called in the other store, so that what snapshots share is written once.
 #[derive(Debug, Default)]
@@ -23,9 +24,12 @@ pub struct Transcript {
     pub contents: HashMap<BlobId, BlobId>,
     /// Folders, with and without their times.
     pub folders: HashMap<(BlobId, Option<BlobId>), (BlobId, Option<BlobId>)>,
-    /// When what is listed here was found to be there.
-    era: Option<Era>,
+    /// The packs that have it. They are pinned as long as this is used.
+    packs: Vec<PackId>,
 }
+
+/// No run takes longer to copy.
+const PINNED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What an entry with a snapshot says in the other store.
 #[derive(Debug)]
@@ -49,9 +53,10 @@ pub(super) async fn transcribe_log(
     let metered = Arc::new(MeteredStore::new(Arc::clone(to)));
     let metrics = metered.metrics();
     let to: Arc<dyn Store> = metered;
-    let era = to.era().await?;
-    if transcript.era != Some(era) {
-        *transcript = Transcript { era: Some(era), ..Transcript::default() };
+    let pin = Pin { life: PINNED, ..Pin::new() };
+    match to.pin(&transcript.packs, pin).await {
+        Err(StoreError::PackGone { .. }) => *transcript = Transcript::default(),
+        pinned => pinned?,
     }
     let entries = log.entries(Span { to: log.head().seq, ..Span::ALL }).await?;
     let removed = log.removed_in(&entries).await?.checkpoints;
@@ -75,6 +80,8 @@ pub(super) async fn transcribe_log(
                 let is_removed = removed.contains(&entry.seq);
                 let done = reach.transcribe([log.store(), &to], transcript, value, body, is_removed).await?;
                 (value, body, staged) = (done.snapshot, done.body, done.packs);
+                to.pin(&staged, pin).await?;
+                transcript.packs.extend(&staged);
             }
             values.insert(name.clone(), NewPart { schema: part.schema.clone(), version: part.version, value });
         }
@@ -110,7 +117,6 @@ pub(super) async fn transcribe_log(
                     body,
                     parts: parts.collect(),
                     staged,
-                    era: Some(era),
                     index: is_last.then(|| summary.clone()),
                     fence: Some(entry.fence),
                     durability,

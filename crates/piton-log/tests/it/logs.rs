@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use piton_log::{Draft, NewRun, RunLog};
-use piton_store::{Store, StoreError};
+use piton_store::{Pin, Store, StoreError};
 use piton_store_objects::ObjectStore;
 use piton_types::{BlobId, CheckpointRef, EntryKind, Part, Seq, Timestamp};
 
@@ -14,7 +14,7 @@ const AT: Timestamp = Timestamp::from_millis(7);
 async fn a_draft_that_is_tried_again_keeps_its_packs() {
     let store: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
     let mut log = RunLog::create(Arc::clone(&store), NewRun::new("r".parse().unwrap(), AT)).await.unwrap();
-    let pack = store.stage("a pack".into(), &[BlobId::new([3; 32])]).await.unwrap();
+    let pack = piton_store::stage(&*store, "a pack".into(), &[BlobId::new([3; 32])], Pin::new()).await.unwrap();
     let mut draft = Draft { staged: vec![pack], ..Draft::new(EntryKind::Checkpoint, AT) };
     let mut other = RunLog::open(Arc::clone(&store), log.run()).await.unwrap();
     other.append(Draft::new(EntryKind::Logged, AT)).await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_log::RunLog;
-use piton_log::upkeep::{collect, drop_removed, repack};
-use piton_store::{Bytes, PackId, StoreError, Sweep};
+use piton_log::upkeep::{collect, drop_removed, expect_removal};
+use piton_store::{StoreError, Sweep};
 use piton_types::Timestamp;
 
 use super::{Keeper, Plan, RunNote, clock};
@@ -54,10 +54,7 @@ impl Keeper<'_> {
                 kept.more = true;
                 return Ok(kept);
             }
-            // Packs are looked through again once something is gone, in this call or a later one.
-            if kept.runs == 0 {
-                store.set_note(REPACK, Some(Bytes::from_static(b"0"))).await?;
-            }
+            expect_removal(&**store).await?;
             match store.remove(&removal.run.id, removal.head).await {
                 Ok(()) => {
                     kept.runs += 1;
@@ -73,6 +70,7 @@ impl Keeper<'_> {
                 kept.more = true;
                 return Ok(kept);
             }
+            expect_removal(&**store).await?;
             let mut log = RunLog::open(Arc::clone(store), &thinning.run.id).await?;
             match log.remove_checkpoints(&thinning.checkpoints, "retention").await {
                 Ok(seq) => {
@@ -95,22 +93,20 @@ impl Keeper<'_> {
             self.drop_if_due(run.id.clone(), now, &mut kept).await?;
         }
         // What was condemned earlier goes; what is found now waits, unless there is no grace.
-        let before = |grace: Duration| {
-            let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
-            Timestamp::from_millis(now.as_millis().saturating_sub(grace).saturating_add(i64::from(grace == 0)))
-        };
-        let collected = collect(store, self.reach, now).await?;
-        kept.condemned = collected.condemned;
-        if collected.adopted > 0 {
-            store.set_note(REPACK, Some(Bytes::from_static(b"0"))).await?;
-        }
-        self.repack(&mut kept, &over).await?;
-        if kept.repacked > 0 {
-            kept.condemned += collect(store, self.reach, now).await?.condemned;
+        let mut due = Vec::new();
+        loop {
+            let collected = collect(store, self.reach, now, self.grace, &over).await?;
+            kept.condemned += collected.condemned;
+            kept.repacked += collected.repacked;
+            kept.more |= collected.more;
+            due.extend(collected.due);
+            if collected.condemned == 0 || !self.grace.is_zero() || over() {
+                break;
+            }
         }
         while !over() && kept.bytes < bounds.bytes {
             let bytes = (bounds.bytes - kept.bytes).min(SLICE);
-            let swept = store.sweep(Sweep { before: before(self.grace), bytes }).await?;
+            let swept = store.sweep(Sweep { packs: due.clone(), bytes }).await?;
             kept.bytes += swept.bytes;
             if !swept.more {
                 if !kept.more {
@@ -121,23 +117,6 @@ impl Keeper<'_> {
         }
         kept.more = true;
         Ok(kept)
-    }
-
-    /// Writes packs anew of which little is needed, if something was removed since they were last looked through.
-    async fn repack(&self, kept: &mut Kept, over: &(dyn Fn() -> bool + Sync)) -> Result<(), StoreError> {
-        let store = self.store();
-        while let Some(note) = store.note(REPACK).await? {
-            let after = std::str::from_utf8(&note).ok().and_then(|after| after.parse().ok()).map(PackId);
-            if over() {
-                kept.more = true;
-                return Ok(());
-            }
-            let done = repack(store, self.reach, after, over).await?;
-            kept.repacked += done.packs;
-            let left = done.up_to.map(|pack| Bytes::from(pack.0.to_string()));
-            store.set_note(REPACK, left).await?;
-        }
-        Ok(())
     }
 
     /// Drops what only removed checkpoints of the run had, once they have been removed for long enough.
@@ -151,8 +130,8 @@ impl Keeper<'_> {
         if now >= since && now.since(since) < self.grace {
             return Ok(());
         }
-        store.set_note(REPACK, Some(Bytes::from_static(b"0"))).await?;
-        match drop_removed(store, &run, self.reach).await {
+        expect_removal(&**store).await?;
+        match drop_removed(store, &run).await {
             Ok(_) => {
                 let head = store.head(&run).await?.map_or(note.head, |head| head.seq.0);
                 RunNote { head, pending: None }.write(&**store, &run).await
@@ -166,9 +145,6 @@ impl Keeper<'_> {
         }
     }
 }
-
-/// Behind which pack the next look for those begins of which little is needed; absent if there is no reason to look.
-const REPACK: &str = "retention/repack";
 
 /// Bytes that are deleted between two looks at the time.
 const SLICE: u64 = 16 << 20;

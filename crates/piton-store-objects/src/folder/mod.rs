@@ -80,14 +80,13 @@ pub struct FolderObjects {
 impl FolderObjects {
     /// Opens the folder `path`, and makes it if it isn't there and the options say so.
     pub fn open(path: impl AsRef<Path>, options: &FolderOptions) -> Result<Self, StoreError> {
-        let (objects, _) = Self::enter(path.as_ref(), options)?;
+        let objects = Self::enter(path.as_ref(), options)?;
         objects.share()?;
         Ok(objects)
     }
 
-    /// Opens the folder, and says whether no other handle has it open. If so, none can open it until
-    /// [`share`](Self::share).
-    pub(crate) fn enter(path: &Path, options: &FolderOptions) -> Result<(Self, bool), StoreError> {
+    /// Opens the folder. If no other handle has it open, none can open it until [`share`](Self::share).
+    pub(crate) fn enter(path: &Path, options: &FolderOptions) -> Result<Self, StoreError> {
         let mut objects = Self {
             root: real(path)?,
             disk: Disk::new(options.careless),
@@ -107,7 +106,7 @@ impl FolderObjects {
         let lock = match lock {
             Err(StoreError::ReadOnly { .. }) => {
                 objects.read_only = true;
-                return Ok((objects, false));
+                return Ok(objects);
             }
             lock => lock?,
         };
@@ -120,7 +119,7 @@ impl FolderObjects {
             }
         }
         *objects.held() = Some(lock);
-        Ok((objects, is_alone))
+        Ok(objects)
     }
 
     /// Lets others open the folder too.

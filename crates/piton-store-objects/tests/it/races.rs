@@ -5,7 +5,7 @@ use std::sync::Arc;
 use piton_store::{Commit, Segment, SegmentInfo, Span, Store, StoreError, Sweep};
 use piton_store_objects::{FolderOptions, MemoryObjects, ObjectStore};
 use piton_testing::scratch::Scratch;
-use piton_types::{Seq, Timestamp};
+use piton_types::Seq;
 
 use crate::support::{Line, block_on, id};
 
@@ -14,7 +14,7 @@ fn segment(first: u32, last: u32) -> Segment {
     Segment { info, entries: "e".into(), index: "i".into(), nodes: "n".into() }
 }
 
-const SWEEP: Sweep = Sweep { before: Timestamp::from_millis(i64::MAX), bytes: u64::MAX };
+const SWEEP: Sweep = Sweep { packs: Vec::new(), bytes: u64::MAX };
 
 /// Runs it on memory and on a folder; it may open as many handles as it likes.
 fn on_each<F: Future<Output = ()>>(test: impl Fn(Arc<dyn Fn() -> Arc<dyn Store> + Send + Sync>) -> F) {

@@ -1,6 +1,6 @@
 //! Finding blobs: by several handles, and ids that are made to look alike.
 
-use piton_store::{Blobs as _, Log as _, PackId, Store as _, Upkeep as _};
+use piton_store::{Blobs as _, Log as _, PackId, Pin, Store as _, Upkeep as _, stage};
 use piton_types::BlobId;
 
 use crate::support::{Line, block_on, open};
@@ -19,11 +19,11 @@ fn blobs_are_found_by_every_handle() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let (store, other) = (open(&folder), open(&folder));
-        let mut packs = vec![(ids(0..5_000), store.stage("large".into(), &ids(0..5_000)).await.unwrap())];
+        let mut packs = vec![(ids(0..5_000), stage(&store, "large".into(), &ids(0..5_000), Pin::new()).await.unwrap())];
         for number in 0..300 {
             let few = ids(10_000 + number * 20..10_020 + number * 20);
             let by = if number % 3 == 0 { &other } else { &store };
-            packs.push((few.clone(), by.stage(format!("{number}").into(), &few).await.unwrap()));
+            packs.push((few.clone(), stage(by, format!("{number}").into(), &few, Pin::new()).await.unwrap()));
         }
         let fresh = open(&folder);
         for store in [&store, &other, &fresh] {
@@ -49,9 +49,9 @@ fn ids_that_look_alike_are_told_apart() {
             BlobId::new(bytes)
         };
         let many: Vec<_> = (0..6_000).map(|last| alike(last * 2)).collect();
-        let large = store.stage("large".into(), &many).await.unwrap();
+        let large = stage(&store, "large".into(), &many, Pin::new()).await.unwrap();
         let few: Vec<_> = (0..100).map(|last| alike(1 + last * 4)).collect();
-        let small = store.stage("small".into(), &few).await.unwrap();
+        let small = stage(&store, "small".into(), &few, Pin::new()).await.unwrap();
         let asked: Vec<_> = [0, 1, 2, 3, 5, 400, 401, 402, 11_998, 11_999, 12_000].map(alike).into();
         let (l, s) = (Some(large), Some(small));
         let places: Vec<Option<PackId>> = vec![l, s, l, None, s, l, None, l, l, None, None];
@@ -70,7 +70,7 @@ fn a_damaged_table_of_blobs_costs_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");
         let store = open(&folder);
-        let first = store.stage("first".into(), &ids(0..50)).await.unwrap();
+        let first = stage(&store, "first".into(), &ids(0..50), Pin::new()).await.unwrap();
         let mut commit = Line::relaxed("run").next();
         commit.staged = vec![first];
         store.append(vec![commit]).await.unwrap();
@@ -86,7 +86,7 @@ fn a_damaged_table_of_blobs_costs_nothing() {
         let store = open(&folder);
         assert_eq!(store.inspect().await.unwrap()[0].what, format!("page {page} of the database"));
         assert_eq!(store.locate(&ids(40..60)).await.unwrap(), [vec![Some(first); 10], vec![None; 10]].concat());
-        let second = store.stage("second".into(), &ids(50..60)).await.unwrap();
+        let second = stage(&store, "second".into(), &ids(50..60), Pin::new()).await.unwrap();
         assert_eq!(store.locate(&ids(40..60)).await.unwrap(), [vec![Some(first); 10], vec![Some(second); 10]].concat());
     });
 }

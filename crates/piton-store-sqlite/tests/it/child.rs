@@ -148,8 +148,8 @@ fn entrance() {
             "stage" => {
                 let store = open().unwrap();
                 let blob = piton_types::BlobId::new([7; 32]);
-                let pack = piton_store::Blobs::stage(&store, "staged".into(), &[blob]).await.unwrap();
-                say(pack.0);
+                let pack = piton_store::stage(&store, "staged".into(), &[blob], piton_store::Pin::new()).await.unwrap();
+                say(pack);
                 wait();
             }
             // Opens the store and says how that went, and whether it can be written to.

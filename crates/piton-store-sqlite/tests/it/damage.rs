@@ -40,7 +40,8 @@ fn closed_store() -> TempDir {
         store.fold(&line.run, segment).await.unwrap();
         line.size = 5000;
         line.grow(&store, 1).await;
-        let pack = store.stage(part("pack"), &[BlobId::new([3; 32])]).await.unwrap();
+        let pack =
+            piton_store::stage(&store, part("pack"), &[BlobId::new([3; 32])], piton_store::Pin::new()).await.unwrap();
         let mut commit = line.next();
         commit.staged = vec![pack];
         store.append(vec![commit]).await.unwrap();
@@ -146,6 +147,8 @@ fn flip(files: &Files, which: &[(&str, usize)], last: usize, shorter: &str, opti
                             StoreError::Corrupt { .. }
                             | StoreError::DamagedLog { .. }
                             | StoreError::Invalid { .. }
+                            // A pack has another name then.
+                            | StoreError::NotFound { .. }
                             | StoreError::TooNew { .. },
                         ) => tally.refused += 1,
                         Err(other) => panic!("{name} at {at}: {other:?}"),

@@ -70,7 +70,7 @@ async fn append(store: &SqliteStore, run: &RunId, head: Head, entry: Vec<u8>, ha
         entry: entry.into(),
         pack: Bytes::new(),
         staged: Vec::new(),
-        era: None,
+        owner: piton_store::Owner(0),
         index: None,
         durability: Durability::Relaxed,
     };

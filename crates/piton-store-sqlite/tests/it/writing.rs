@@ -91,7 +91,7 @@ fn a_refused_append_does_not_disturb_the_others() {
         let line = Line::relaxed(&format!("run-{round}"));
         let good = line.next();
         let mut staged = Line::relaxed(&format!("staged-{round}")).next();
-        staged.staged = vec![piton_store::PackId(77)];
+        staged.staged = vec![piton_store::PackId::new([77; 32])];
         let mut ahead = Line::relaxed(&format!("ahead-{round}")).next();
         ahead.seq = Seq(5);
         let tasks: Vec<_> = [good, staged, ahead]
@@ -103,7 +103,7 @@ fn a_refused_append_does_not_disturb_the_others() {
             .collect();
         let mut answers = tasks.into_iter().map(|task| runtime.block_on(task).unwrap());
         assert!(answers.next().unwrap().is_ok());
-        assert!(matches!(answers.next().unwrap(), Err(StoreError::NotFound { .. })));
+        assert!(matches!(answers.next().unwrap(), Err(StoreError::PackGone { .. })));
         assert!(matches!(answers.next().unwrap(), Err(StoreError::Conflict { head: None, .. })));
     }
     runtime.block_on(async {

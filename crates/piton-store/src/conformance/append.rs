@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use piton_types::{EntryHash, Fence, RunStatus, Seq};
 
-use super::{Fixture, blob, grow, next, run_id, summary};
+use super::{Fixture, PIN, blob, grow, next, run_id, summary};
 use crate::{Head, Span, StoreError};
 
 /// A new run's log begins with entry 0 and nothing else.
@@ -263,13 +263,13 @@ pub async fn a_chain_is_there_as_a_whole_or_not_at_all(fixture: &dyn Fixture) {
         assert!(matches!(refused, Err(StoreError::Invalid { .. })), "{refused:?}");
     }
     let mut unstaged = good.clone();
-    unstaged[2].staged = vec![crate::PackId(u64::MAX >> 1)];
+    unstaged[2].staged = vec![crate::PackId::new([9; 32])];
     let refused = store.append(unstaged).await;
-    assert!(matches!(refused, Err(StoreError::NotFound { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::PackGone { .. })), "{refused:?}");
     assert_eq!(read().await.len(), 7);
 
     // Any of them may bring a staged pack and an index row.
-    let pack = store.stage(Bytes::from_static(b"a pack of one"), &[blob("one")]).await.unwrap();
+    let pack = crate::stage(&*store, Bytes::from_static(b"a pack of one"), &[blob("one")], PIN).await.unwrap();
     let mut good = good;
     good[1].staged = vec![pack];
     good[2].index = Some(summary(&run, RunStatus::Paused, 40));

@@ -35,7 +35,7 @@ use piton_types::{
     BlobId, CheckpointRef, Durability, EntryHash, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp,
 };
 
-use crate::{Commit, Hashing, Head, Store};
+use crate::{Commit, Hashing, Head, Owner, Pin, Store};
 
 pub use append::*;
 pub use checkpoints::{Reopen, checkpoint_store_behaves};
@@ -83,15 +83,18 @@ macro_rules! conformance {
             folding_refuses_what_does_not_fit
             segments_merge
             staged_packs_are_found
+            a_pack_is_staged_once
             a_commit_needs_its_staged_packs
             a_removed_run_is_gone_and_its_name_is_free
             a_run_that_went_on_is_not_removed
-            packs_say_who_relies_on_them
-            only_what_nobody_relies_on_is_condemned
+            packs_are_listed
+            a_pin_keeps_a_pack_until_its_commit_or_its_end
+            a_pack_that_is_condemned_may_be_staged_or_pinned_again
             a_commit_saves_a_condemned_pack
-            a_sweep_deletes_what_was_condemned_long_enough
+            a_pack_that_was_deleted_may_be_staged_again
+            a_sweep_deletes_what_it_is_told_to
             a_sweep_keeps_to_its_measure
-            an_era_ends_for_commits_that_rely_on_it
+            staging_beside_a_sweeper_loses_nothing
             notes_are_kept
             a_sound_store_has_no_defects
         );
@@ -153,7 +156,7 @@ pub fn next(run: &RunId, head: Option<Head>, at: i64) -> Commit {
         entry,
         pack: Bytes::from(format!("pack {seq} of {run}").repeat(5)),
         staged: Vec::new(),
-        era: None,
+        owner: OWNER,
         index: head.is_none().then(|| summary(run, RunStatus::InProgress, at)),
         durability: Durability::Relaxed,
     }
@@ -169,6 +172,10 @@ async fn grow(store: &dyn Store, run: &RunId, count: u32) -> Head {
     }
     head.expect("at least one entry")
 }
+
+/// The writer of these commits.
+const OWNER: Owner = Owner(7);
+const PIN: Pin = Pin { owner: OWNER, life: Pin::LIFE };
 
 fn blob(text: &str) -> BlobId {
     Hashing::PLAIN.blob(text.as_bytes())

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use piton_types::{Random, RunId, Seq};
+use piton_types::{PackId, Random, RunId, Seq};
 use ring::aead;
 use zeroize::Zeroizing;
 
@@ -32,7 +32,7 @@ pub(crate) enum Place<'a> {
     Entry(&'a RunId, Seq),
     Pack(&'a RunId, Seq),
     Section(&'a RunId, SegmentInfo, Section),
-    Staged,
+    Staged(PackId),
     Name(&'a RunId),
     Folder(&'a RunId),
     Note(&'a str),
@@ -45,7 +45,7 @@ impl Place<'_> {
             Self::Entry(run, seq) => format!("entry {seq} of run {run}"),
             Self::Pack(run, seq) => format!("the pack of entry {seq} of run {run}"),
             Self::Section(run, info, _) => format!("segment {info} of run {run}"),
-            Self::Staged => "a staged pack".to_owned(),
+            Self::Staged(pack) => format!("staged pack {pack}"),
             Self::Name(run) => format!("the name of run {run}"),
             Self::Folder(run) => format!("the folder of run {run}"),
             Self::Note(key) => format!("the note {key:?}"),
@@ -89,8 +89,10 @@ impl Cipher {
             Place::Section(run, info, Section::Nodes) => add(4, run, &[info.first.0, info.last.0]),
             Place::Name(run) => add(5, run, &[]),
             Place::Folder(run) => add(6, run, &[]),
-            // Its number isn't known when it is sealed. The keyed ids of the blobs in it say what it is.
-            Place::Staged => bound.push(7),
+            Place::Staged(pack) => {
+                bound.push(7);
+                bound.extend_from_slice(pack.as_bytes());
+            }
             Place::Note(key) => {
                 bound.push(8);
                 bound.extend_from_slice(key.as_bytes());

@@ -28,7 +28,7 @@ pub use key::Key;
 pub use ring::is_encrypted;
 
 use crate::{
-    Blobs, Commit, Hashing, Head, Log, PackId, PackInfo, Record, Reliance, RunIndex, RunQuery, Section, Segment,
+    Blobs, Commit, Hashing, Head, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section, Segment,
     SegmentInfo, Span, Store, StoreError, Upkeep, Usage, forward,
 };
 use cipher::{Cipher, Place};
@@ -196,20 +196,20 @@ impl Log for EncryptedStore {
 
 #[async_trait]
 impl Blobs for EncryptedStore {
-    forward! { locate era }
+    forward! { pin locate }
 
-    async fn stage(&self, pack: Bytes, ids: &[BlobId]) -> Result<PackId, StoreError> {
-        self.inner.stage(self.cipher.seal(Place::Staged, &pack), ids).await
+    async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
+        self.inner.stage(id, self.cipher.seal(Place::Staged(id), &pack), ids, pin).await
     }
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
-        self.cipher.open(Place::Staged, self.inner.pack(pack).await?)
+        self.cipher.open(Place::Staged(pack), self.inner.pack(pack).await?)
     }
 }
 
 #[async_trait]
 impl Upkeep for EncryptedStore {
-    forward! { pack_ids next_era condemn sweep inspect totals }
+    forward! { pack_ids condemn pardon sweep inspect totals }
 
     async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
         Self::check(run)?;
@@ -222,11 +222,6 @@ impl Upkeep for EncryptedStore {
         Ok(infos)
     }
 
-    async fn rely(&self, run: &RunId, head: Head, reliance: Reliance) -> Result<(), StoreError> {
-        Self::check(run)?;
-        self.inner.rely(run, head, reliance).await
-    }
-
     async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
         let mut runs = self.inner.run_ids().await?;
         runs.retain(|run| Self::check(run).is_ok());
@@ -236,6 +231,14 @@ impl Upkeep for EncryptedStore {
     async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let sealed = self.inner.note(key).await?;
         sealed.map(|sealed| self.cipher.open(Place::Note(key), sealed)).transpose()
+    }
+
+    async fn notes(&self, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        let open = |(key, sealed): (String, Bytes)| {
+            let note = self.cipher.open(Place::Note(&key), sealed)?;
+            Ok((key, note))
+        };
+        self.inner.notes(prefix).await?.into_iter().map(open).collect()
     }
 
     async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::cipher::DataKey;
 use super::key::{Key, Wrapped, hex, unhex};
 use crate::checked::{self, FORMAT};
-use crate::{Commit, Hashing, Head, Record, Segment, SegmentInfo, Span, Store, StoreError};
+use crate::{Commit, Hashing, Head, Owner, Record, Segment, SegmentInfo, Span, Store, StoreError};
 
 /// The run that holds the ring. No other run may be called so in an encrypted store.
 const NAME: &str = "piton.keys";
@@ -146,7 +146,7 @@ async fn append(store: &dyn Store, head: Option<Head>, id: &[u8; 16], key: Wrapp
         entry,
         pack: Bytes::new(),
         staged: Vec::new(),
-        era: None,
+        owner: Owner(0),
         index: head.is_none().then_some(row),
         durability: Durability::Durable,
     };

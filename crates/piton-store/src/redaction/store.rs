@@ -31,12 +31,12 @@ impl Log for RedactedStore {
 
 #[async_trait]
 impl Blobs for RedactedStore {
-    forward! { stage locate pack pack_part era }
+    forward! { stage pin locate pack pack_part }
 }
 
 #[async_trait]
 impl Upkeep for RedactedStore {
-    forward! { remove packs pack_ids rely next_era condemn sweep note set_note inspect run_ids totals }
+    forward! { remove packs pack_ids condemn pardon sweep note notes set_note inspect run_ids totals }
 }
 
 #[async_trait]

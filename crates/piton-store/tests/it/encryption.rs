@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
 use piton_store::{
-    Blobs as _, EncryptedStore, Key, Section, Segment, SegmentInfo, Span, Store, StoreError, is_encrypted,
+    EncryptedStore, Key, Pin, Section, Segment, SegmentInfo, Span, Store, StoreError, Upkeep as _, is_encrypted,
 };
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_testing::SeededRandom;
@@ -50,7 +50,7 @@ async fn sing(store: &Arc<dyn Store>, run: &str) {
     }
     log.close().await.unwrap();
     let large = Bytes::from(CANARY.repeat(5_000));
-    store.stage(large.clone(), &[store.hashing().blob(&large)]).await.unwrap();
+    piton_store::stage(&**store, large.clone(), &[store.hashing().blob(&large)], Pin::new()).await.unwrap();
 }
 
 fn files(folder: &Path, found: &mut BTreeMap<std::path::PathBuf, Vec<u8>>) {
@@ -254,8 +254,17 @@ fn records_open_only_where_they_belong() {
             let read = store.section(&here.run, info(2, 3), section).await;
             assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
         }
-        let staged = below.stage(plain, &[]).await.unwrap();
+        let staged = piton_store::stage(&*below, plain, &[], Pin::new()).await.unwrap();
         assert!(matches!(store.pack(staged).await, Err(StoreError::Corrupt { .. })));
+        // A pack in the place of another.
+        let one = piton_store::stage(&*store, "one".into(), &[], Pin::new()).await.unwrap();
+        let other = store.hashing().pack(b"other");
+        below.stage(other, below.pack(one).await.unwrap(), &[], Pin::new()).await.unwrap();
+        assert!(store.pack(one).await.is_ok());
+        assert!(matches!(store.pack(other).await, Err(StoreError::Corrupt { .. })));
+        // The same pack is the same pack, and its name depends on the key.
+        assert_eq!(piton_store::stage(&*store, "one".into(), &[], Pin::new()).await.unwrap(), one);
+        assert_ne!(below.hashing().pack(b"one"), one);
     });
 }
 
@@ -330,10 +339,12 @@ fn equal_records_are_sealed_differently() {
         for (random, equal) in [(random() as Arc<dyn Random>, false), (Arc::new(Same), true)] {
             let below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
             let store = EncryptedStore::create(Arc::clone(&below), &Key::generate(&Same), random).await.unwrap();
-            let one = store.stage("the same".into(), &[]).await.unwrap();
-            let two = store.stage("the same".into(), &[]).await.unwrap();
-            let same = below.pack(one).await.unwrap() == below.pack(two).await.unwrap();
-            assert_eq!(same, equal);
+            let mut sealed = Vec::new();
+            for _ in 0..2 {
+                store.set_note("key", Some("the same".into())).await.unwrap();
+                sealed.push(below.note("key").await.unwrap());
+            }
+            assert_eq!(sealed[0] == sealed[1], equal);
         }
     });
 }

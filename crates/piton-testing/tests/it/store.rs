@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_log::{Draft, NewRun, RunLog};
 use piton_store::{
-    Blobs, Commit, Log, PackId, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
+    Blobs, Commit, Log, Owner, PackId, Pin, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
 };
 use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, ManualClock};
@@ -49,7 +49,7 @@ fn commit(seq: Seq, parent: EntryHash, payload: u32) -> Commit {
         entry: Bytes::copy_from_slice(&payload.to_le_bytes()),
         pack: Bytes::new(),
         staged: Vec::new(),
-        era: None,
+        owner: Owner(0),
         index: (seq == Seq(0)).then(summary),
         durability: Durability::Durable,
     }
@@ -152,9 +152,9 @@ async fn every_method_is_covered() {
             ("segments", store.segments(&run).await.err()),
             ("section", store.section(&run, info, Section::Index).await.err()),
             ("fold", store.fold(&run, segment).await.err()),
-            ("stage", store.stage(Bytes::from_static(b"pack"), &[id]).await.err()),
+            ("stage", store.stage(PackId::new([1; 32]), Bytes::from_static(b"pack"), &[id], Pin::new()).await.err()),
             ("locate", store.locate(&[id]).await.err()),
-            ("pack", store.pack(PackId(u64::MAX)).await.err()),
+            ("pack", store.pack(PackId::new([9; 32])).await.err()),
             ("summary", store.summary(&run).await.err()),
             ("list", store.list(RunQuery::default()).await.err()),
             ("lease", store.lease(&run).await.err()),

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use piton_log::{ContentWriter, RunLog};
-use piton_store::PackId;
+use piton_store::{PackId, Pin};
 use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, Seq};
 use tokio::runtime::Handle;
 
@@ -51,7 +51,7 @@ impl Workspace {
             Some(times) => self.times_of(target, times, &plan).await?,
             None => HashMap::new(),
         };
-        let (result, packs) = self.stage_result(before.tree, &plan).await?;
+        let (result, packs) = self.stage_result(before.tree, &plan, staged.pin).await?;
         let done = self.carry_out(kind.clone(), staged, (result, packs), plan.clone(), times, progress).await?;
         Ok(RestoreResult {
             checkpoint: Some(done.entry),
@@ -85,11 +85,11 @@ impl Workspace {
     }
 
     /// Stages the tree that the plan leads to, and the merged texts.
-    async fn stage_result(&self, now: BlobId, plan: &Plan) -> Result<(BlobId, Vec<PackId>), WorkspaceError> {
+    async fn stage_result(&self, now: BlobId, plan: &Plan, pin: Pin) -> Result<(BlobId, Vec<PackId>), WorkspaceError> {
         let (store, nodes, runtime) = (Arc::clone(self.store()), self.nodes(), Handle::current());
         let plan = plan.clone();
         blocking(move || {
-            let writer = ContentWriter::new(Arc::clone(&store), runtime);
+            let writer = ContentWriter::new(Arc::clone(&store), runtime, pin);
             for fresh in plan.fresh.values() {
                 writer.put(fresh)?;
             }
@@ -129,7 +129,7 @@ impl Workspace {
         let moment = NewMoment::new(Record::new(CheckpointKind::Auto, role, ""));
         let before = Snapshot::new(&staged.scanned);
         packs.extend(&staged.packs);
-        let (backup, _) = match self.commit(&mut log, &moment, before, packs, Some(staged.era)).await {
+        let (backup, _) = match self.commit(&mut log, &moment, before, (packs, Some(staged.pin))).await {
             // It is not in the log, for certain: all is as it was.
             Err(error) if error.is_passing() => {
                 blocking(move || staging.remove()).await?;
@@ -204,7 +204,7 @@ impl Workspace {
     ) -> Result<CheckpointRef, WorkspaceError> {
         if let Some(again) = again {
             let (snapshot, packs) = (Snapshot::new(&again.scanned), again.packs.clone());
-            match self.commit(log, moment, snapshot, packs, Some(again.era)).await {
+            match self.commit(log, moment, snapshot, (packs, Some(again.pin))).await {
                 Ok((entry, _)) => {
                     self.remember(again, log).await;
                     return Ok(entry);
@@ -215,12 +215,12 @@ impl Workspace {
             }
         }
         for _ in 0..ATTEMPTS {
-            match self.commit(log, moment, after, Vec::new(), None).await {
+            match self.commit(log, moment, after, (Vec::new(), None)).await {
                 Err(error) if error.is_passing() => *log = self.log(log.run()).await?,
                 done => return Ok(done?.0),
             }
         }
-        Ok(self.commit(log, moment, after, Vec::new(), None).await?.0)
+        Ok(self.commit(log, moment, after, (Vec::new(), None)).await?.0)
     }
 
     /// Appends the entry that says that it is done, with the files as they are. Nothing else has brought that tree
@@ -230,7 +230,7 @@ impl Workspace {
         loop {
             let staged = self.stage(&HashSet::new(), &Arc::default()).await?;
             let (snapshot, packs) = (Snapshot::new(&staged.scanned), staged.packs.clone());
-            match self.commit(log, moment, snapshot, packs, Some(staged.era)).await {
+            match self.commit(log, moment, snapshot, (packs, Some(staged.pin))).await {
                 // What it shares may be gone: it is looked for again.
                 Err(error) if error.is_passing() && attempts < ATTEMPTS => {
                     attempts += 1;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_store::{Blobs, Call, Era, Log, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward};
+use piton_store::{Blobs, Call, Log, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward};
 use piton_store_objects::ObjectStore;
 use piton_workspace::{
     Progress, Reason, Record, RelPath, ReserveMode, Saved, Side, Take, Workspace, WorkspaceError, WorkspaceOptions,
@@ -421,8 +421,8 @@ impl Dice {
     }
 }
 
-/// A store that is asked for its era only once the files of the moment have settled. A restore asks between its last
-/// rename and the look at what it wrote.
+/// A store that takes notes only once the files of the moment have settled. A restore writes down what it shares between
+/// its last rename and the look at what it wrote.
 struct Settling {
     inner: ObjectStore,
 }
@@ -434,17 +434,17 @@ impl Log for Settling {
 
 #[async_trait]
 impl Blobs for Settling {
-    forward! { stage locate pack pack_part }
-
-    async fn era(&self) -> Result<Era, StoreError> {
-        settle();
-        self.inner.era().await
-    }
+    forward! { stage pin locate pack pack_part }
 }
 
 #[async_trait]
 impl Upkeep for Settling {
-    forward! { remove packs pack_ids rely next_era condemn sweep note set_note inspect run_ids totals }
+    forward! { remove packs pack_ids condemn pardon sweep note notes inspect run_ids totals }
+
+    async fn set_note(&self, key: &str, note: Option<bytes::Bytes>) -> Result<(), StoreError> {
+        settle();
+        self.inner.set_note(key, note).await
+    }
 }
 
 #[async_trait]

@@ -15,7 +15,7 @@ async fn forge(world: &World, node: Vec<u8>) -> CheckpointRef {
     let run = world.save("").await.checkpoint.run;
     let (store, runtime) = (Arc::clone(&world.store), tokio::runtime::Handle::current());
     let (id, staged): (BlobId, _) = tokio::task::spawn_blocking(move || {
-        let writer = ContentWriter::new(store, runtime);
+        let writer = ContentWriter::new(store, runtime, piton_store::Pin::new());
         let id = writer.put(&node).unwrap();
         writer.put(b"owned").unwrap();
         (id, writer.finish().unwrap())

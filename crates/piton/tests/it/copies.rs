@@ -79,7 +79,7 @@ async fn fill(store: &Arc<dyn Store>, folder: &Folder, names: u32, megabytes: us
     let gone: BTreeSet<Seq> = (2..30).map(Seq).collect();
     log.remove_checkpoints(&gone, "test").await.unwrap();
     log.close().await.unwrap();
-    drop_removed(store, &id, &SnapshotReach).await.unwrap();
+    drop_removed(store, &id).await.unwrap();
 
     let random = SeededRandom::new(5);
     for n in 0..names {

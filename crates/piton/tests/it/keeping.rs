@@ -139,7 +139,7 @@ async fn stopped_writer(seed: u64, forgetting: bool) -> (bool, bool) {
 
     let fault = Fault::StopBefore(1 + random.below(16) as u64);
     let stopping = CrashStore::new(Arc::clone(&store), fault);
-    let stopping = Arc::new(if forgetting { stopping.forgetting_eras() } else { stopping });
+    let stopping = Arc::new(if forgetting { stopping.forgetting_pins() } else { stopping });
     let writer = folder.workspace(&(Arc::clone(&stopping) as Arc<dyn Store>));
     let saving = tokio::spawn(async move { writer.save(Record::manual(""), &Arc::default()).await });
     while !stopping.is_stopped() && !saving.is_finished() {
@@ -179,9 +179,9 @@ async fn a_writer_stopped_in_the_middle_of_a_save_keeps_all_that_it_needs() {
     assert!(stopped > seeds() / 2, "only {stopped} writers were stopped");
 }
 
-/// The negative control of the test above: without eras the same histories lose data.
+/// The negative control of the test above: if writers pin nothing, the same histories lose data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_eras_a_stopped_writer_loses_data() {
+async fn without_pins_a_stopped_writer_loses_data() {
     for seed in 0..seeds() {
         if !stopped_writer(seed, true).await.0 {
             return;
@@ -284,7 +284,7 @@ async fn a_pack_of_state_of_which_little_is_needed_is_written_anew() {
     assert!(before > 900_000, "{before}");
     log.remove_checkpoints(&[Seq(1)].into(), "test").await.unwrap();
     log.close().await.unwrap();
-    let thinned = drop_removed(&store, &id, &SnapshotReach).await.unwrap();
+    let thinned = drop_removed(&store, &id).await.unwrap();
     assert!(thinned.packs > 0, "{thinned:?}");
     keep_nothing(&store).await.unwrap();
     let after = store.totals().await.unwrap().pack_bytes;
@@ -363,7 +363,7 @@ async fn a_thinned_run_keeps_what_is_left_of_it() {
     let mut log = RunLog::open(Arc::clone(&store), &id).await.unwrap();
     let gone = (1..300).map(Seq).filter(|seq| seq.0 % 25 != 0).collect();
     log.remove_checkpoints(&gone, "test").await.unwrap();
-    let thinned = drop_removed(&store, &id, &SnapshotReach).await.unwrap();
+    let thinned = drop_removed(&store, &id).await.unwrap();
     assert!(thinned.nodes > 100, "{thinned:?}");
     assert!(store.usage().await.unwrap().bytes < before);
     assert_whole(&store, 0).await;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use piton_store::{RunQuery, Span, StoreError};
+use piton_store::{Hashing, RunQuery, Span, StoreError};
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_testing::scratch::Scratch;
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -32,28 +32,25 @@ fn replace(path: &Path, put: fn(&Path)) {
 #[test]
 fn something_else_in_the_place_of_a_file_is_refused() {
     for (what, put) in PUT {
-        for file in [
-            "store.json",
-            "runs/one/entries/0000000002.json",
-            "runs/one/entries/0000000001.json",
-            "packs/0000000001.pack",
-        ] {
+        for file in
+            ["store.json", "runs/one/entries/0000000002.json", "runs/one/entries/0000000001.json", "packs/PACK.pack"]
+        {
             let scratch = Scratch::in_memory();
             let folder = scratch.join("store");
             block_on(async {
                 let store = open(&folder);
                 let mut line = Line::new("one");
                 line.grow(&*store, 3).await;
-                let pack = store.stage("p".into(), &[]).await.unwrap();
+                let pack = piton_store::stage(&*store, "p".into(), &[], piton_store::Pin::new()).await.unwrap();
                 store.append(vec![piton_store::Commit { staged: vec![pack], ..line.next() }]).await.unwrap();
                 store.close().await.unwrap();
             });
             // The newest entry is number 3, and whole.
-            replace(&folder.join(file), put);
+            replace(&folder.join(file.replace("PACK", &Hashing::PLAIN.pack(b"p").to_string())), put);
             let error = block_on(async {
                 let store = try_open(&folder)?;
                 store.read(&id("one"), Span::ALL).await?;
-                store.pack(piton_store::PackId(1)).await.map(drop)
+                store.pack(store.hashing().pack(b"p")).await.map(drop)
             });
             let refused = matches!(
                 error,
@@ -140,7 +137,7 @@ fn a_folder_store_is_its_owners_alone() {
     block_on(async {
         let store = open(&folder);
         Line::new("one").grow(&*store, 3).await;
-        store.stage("p".into(), &[]).await.unwrap();
+        piton_store::stage(&*store, "p".into(), &[], piton_store::Pin::new()).await.unwrap();
         store
             .beat(
                 &id("one"),

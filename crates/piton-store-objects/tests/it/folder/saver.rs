@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use piton_store::{Hashing, Section, Segment, SegmentInfo, Span, Store, StoreError};
+use piton_store::{Hashing, Pin, Section, Segment, SegmentInfo, Span, Store, StoreError};
 use piton_store_objects::{FolderOptions, ObjectStore};
 use piton_types::{Durability, Seq};
 
@@ -108,7 +108,8 @@ async fn save(store: Arc<dyn Store>) -> Result<(), StoreError> {
         commit.durability = if relaxed { Durability::Relaxed } else { Durability::Durable };
         if WITH_PACK.contains(&seq) {
             let bytes = pack(seq);
-            commit.staged = vec![store.stage(bytes.clone(), &[Hashing::PLAIN.blob(&bytes)]).await?];
+            commit.staged =
+                vec![piton_store::stage(&*store, bytes.clone(), &[Hashing::PLAIN.blob(&bytes)], Pin::new()).await?];
         }
         line.head = Some(piton_store::Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
         store.append(vec![commit]).await?;
