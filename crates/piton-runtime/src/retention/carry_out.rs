@@ -85,7 +85,9 @@ impl Keeper<'_> {
             RunNote { head: head.0, pending: None }.write(&**store, &run.id).await?;
         }
         let fresh = plan.thinnings.iter().map(|thinning| &thinning.run);
-        for run in plan.pending.iter().chain(fresh) {
+        // Without a clock no grace period has an end.
+        let waits = plan.clock_doubted && !self.grace.is_zero();
+        for run in plan.pending.iter().chain(fresh).filter(|_| !waits) {
             if over() {
                 kept.more = true;
                 return Ok(kept);
@@ -103,6 +105,9 @@ impl Keeper<'_> {
             if collected.condemned == 0 || !self.grace.is_zero() || over() {
                 break;
             }
+        }
+        if waits {
+            due.clear();
         }
         while !over() && kept.bytes < bounds.bytes {
             let bytes = (bounds.bytes - kept.bytes).min(SLICE);

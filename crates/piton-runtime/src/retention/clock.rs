@@ -3,17 +3,23 @@
 use std::time::Duration;
 
 use piton_store::{Bytes, Store, StoreError};
-use piton_types::Timestamp;
+use piton_types::{Timestamp, from_json, from_value, to_json, to_value};
+
+use crate::{Context, Deadline};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The hour of the day, in UTC, after which it is due again.
 const HOUR: i64 = 3;
-/// A clock that is so far ahead of everything that the store has seen may have jumped.
-const JUMP: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+/// A clock that is so much later than at the last look may have jumped.
+const JUMP: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+/// A look is written down if the last one is so long ago.
+const LOOK: Duration = Duration::from_secs(60 * 60);
 
 /// When retention last ended.
 const LAST: &str = "retention/last";
-/// When a clock was first seen that may have jumped.
+/// The time at the last look at which the clock was believed.
+const SEEN: &str = "retention/seen";
+/// When a clock that may have jumped is believed, if it stays: a day after it was first seen.
 const DOUBTED: &str = "retention/doubted";
 
 async fn read(store: &dyn Store, key: &str) -> Result<Option<Timestamp>, StoreError> {
@@ -22,8 +28,8 @@ async fn read(store: &dyn Store, key: &str) -> Result<Option<Timestamp>, StoreEr
     Ok(millis.map(Timestamp::from_millis))
 }
 
-async fn write(store: &dyn Store, key: &str, at: Option<Timestamp>) -> Result<(), StoreError> {
-    store.set_note(key, at.map(|at| Bytes::from(at.as_millis().to_string()))).await
+async fn write(store: &dyn Store, key: &str, at: Timestamp) -> Result<(), StoreError> {
+    store.set_note(key, Some(Bytes::from(at.as_millis().to_string()))).await
 }
 
 /// Whether three o'clock has passed since retention last ended.
@@ -43,38 +49,47 @@ const fn day_of(at: Timestamp) -> i64 {
 }
 
 pub(super) async fn done(store: &dyn Store, now: Timestamp) -> Result<(), StoreError> {
-    write(store, LAST, Some(now)).await
+    write(store, LAST, now).await
 }
 
-/// Whether ages can be told by the clock. `newest` is the newest time in the store. One that is months ahead of
-/// everything is believed when it still says so a day later.
-pub(super) async fn is_believed(store: &dyn Store, newest: Timestamp, now: Timestamp) -> Result<bool, StoreError> {
-    let seen = read(store, LAST).await?.map_or(newest, |last| last.max(newest));
-    if now.since(seen) < JUMP {
-        write_if(store, DOUBTED, None).await?;
-        return Ok(true);
-    }
-    match read(store, DOUBTED).await? {
-        Some(since) if now.since(since) >= DAY && now.since(since) < JUMP => Ok(true),
-        Some(since) if now >= since && now.since(since) < DAY => Ok(false),
-        _ => {
-            write(store, DOUBTED, Some(now)).await?;
-            Ok(false)
+/// Whether ages can be told by the clock. It isn't asked what times the store has: a command whose clock is wrong has
+/// written some of them. A clock that went on by more than [`JUMP`] since the last look, and one that is seen for the first
+/// time, is believed if it still says so a day later; in one boot of the host that day is measured by a clock that doesn't
+/// jump.
+pub(super) async fn is_believed(context: &Context) -> Result<bool, StoreError> {
+    let (store, now) = (&*context.store, context.clock.now());
+    let seen = read(store, SEEN).await?;
+    let is_near = seen.is_some_and(|seen| now.since(seen) <= JUMP);
+    let doubted = store.note(DOUBTED).await?;
+    if !is_near {
+        let doubt = doubted.as_ref().and_then(|doubt| from_value::<Deadline>(from_json(doubt).ok()?).ok());
+        let stayed = doubt.filter(|doubt| now.after(DAY) >= doubt.at && now.since(doubt.at) <= JUMP);
+        match stayed {
+            Some(doubt) if doubt.left(context).is_zero() => {}
+            Some(_) => return Ok(false),
+            None => {
+                let doubt = to_value(&Deadline::after(context, DAY)).ok().and_then(|doubt| to_json(&doubt).ok());
+                store.set_note(DOUBTED, doubt.map(|doubt| Bytes::from(doubt.to_string()))).await?;
+                return Ok(false);
+            }
         }
     }
-}
-
-/// Writes only what is different, so that a plan alone mostly writes nothing.
-async fn write_if(store: &dyn Store, key: &str, at: Option<Timestamp>) -> Result<(), StoreError> {
-    if read(store, key).await? == at {
-        return Ok(());
+    if doubted.is_some() {
+        store.set_note(DOUBTED, None).await?;
     }
-    write(store, key, at).await
+    // So that a plan alone mostly writes nothing. One that went back is followed.
+    if seen.is_none_or(|seen| now < seen || now.since(seen) >= LOOK) {
+        write(store, SEEN, now).await?;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use piton_store_objects::ObjectStore;
+    use piton_testing::ManualClock;
 
     use super::*;
 
@@ -95,16 +110,36 @@ mod tests {
         assert!(is_due(&store, at(15, 0)).await.unwrap());
     }
 
-    /// A clock that jumped by ten years is believed only if it stays there.
+    /// A clock that jumped is believed only if it stays there for a day, by a clock that doesn't jump.
     #[tokio::test]
     async fn a_clock_that_jumped_is_doubted_for_a_day() {
-        let store = ObjectStore::in_memory();
-        let newest = at(100, 0);
-        assert!(is_believed(&store, newest, at(130, 0)).await.unwrap());
-        assert!(!is_believed(&store, newest, at(3750, 0)).await.unwrap());
-        assert!(!is_believed(&store, newest, at(3750, 20)).await.unwrap());
-        assert!(is_believed(&store, newest, at(100, 5)).await.unwrap(), "it went back, and all is forgotten");
-        assert!(!is_believed(&store, newest, at(3750, 21)).await.unwrap());
-        assert!(is_believed(&store, newest, at(3752, 0)).await.unwrap(), "it stayed");
+        let clock = Arc::new(ManualClock::new(at(100, 0)).booted());
+        let context =
+            Context { clock: clock.clone(), ..Context::system(Arc::new(ObjectStore::in_memory()) as Arc<dyn Store>) };
+        let hours = |hours: u64| clock.advance(Duration::from_secs(hours * 3600));
+        let is_believed = async || is_believed(&context).await.unwrap();
+        assert!(!is_believed().await, "it is seen for the first time");
+        hours(23);
+        assert!(!is_believed().await);
+        hours(1);
+        assert!(is_believed().await);
+        hours(40);
+        assert!(is_believed().await, "not every day");
+        clock.set_wall(at(150, 0));
+        assert!(!is_believed().await);
+        clock.set_wall(at(151, 1));
+        assert!(!is_believed().await, "that wasn't a day");
+        clock.set_wall(at(102, 17));
+        assert!(is_believed().await, "it went back, and all is forgotten");
+        clock.set_wall(at(150, 0));
+        assert!(!is_believed().await);
+        hours(23);
+        assert!(!is_believed().await);
+        hours(1);
+        assert!(is_believed().await, "it stayed");
+        clock.set_wall(at(30, 0));
+        assert!(is_believed().await);
+        clock.set_wall(at(151, 0));
+        assert!(!is_believed().await, "one that went back is followed");
     }
 }

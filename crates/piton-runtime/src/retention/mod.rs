@@ -5,7 +5,7 @@
 //! - What then no run needs is condemned, and deleted once the grace period is over.
 //!
 //! Nothing that is asked here depends on the clock for its safety: at worst it is removed too early or too late by
-//! the user's own rules, and a clock that jumped far ahead isn't believed before it has stood for a day.
+//! the user's own rules, and a clock that jumped isn't believed before it has stood for a day.
 
 mod carry_out;
 mod clock;

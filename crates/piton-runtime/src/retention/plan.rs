@@ -63,7 +63,7 @@ pub struct Plan {
     pub pending: Vec<RunSummary>,
     /// Runs that were looked at.
     pub runs: u64,
-    /// The clock is far ahead of everything in the store, so nothing is removed for its age.
+    /// The clock may have jumped, so nothing is removed for its age.
     pub clock_doubted: bool,
     /// Runs whose checkpoints were counted and that need nothing, to be noted down.
     pub(super) counted: Vec<(RunSummary, Seq)>,
@@ -88,13 +88,10 @@ impl Keeper<'_> {
     }
 
     async fn plan_within(&self, for_space: bool) -> Result<Plan, StoreError> {
-        let mut plan = Plan::default();
+        let mut plan = Plan { clock_doubted: !clock::is_believed(self.context).await?, ..Plan::default() };
         let mut query = RunQuery { limit: Some(PAGE), ..RunQuery::default() };
         loop {
             let page = self.store().list(query.clone()).await?;
-            if let (None, Some(newest)) = (&query.after, page.first()) {
-                plan.clock_doubted = !clock::is_believed(&**self.store(), newest.updated_at, self.now()).await?;
-            }
             let Some(last) = page.last() else { break };
             query.after = Some((last.updated_at, last.id.clone()));
             let ended = page.len() < PAGE;
@@ -120,7 +117,9 @@ impl Keeper<'_> {
             RunStatus::InProgress if run.kind == RunKind::Guard => Some((self.policy.failed, Why::Abandoned)),
             _ => None,
         };
-        let old = limit.filter(|(limit, _)| age > *limit && !plan.clock_doubted).map(|(_, why)| why);
+        // What is kept for no time at all has no age.
+        let is_old = |limit: Duration| limit.is_zero() || (age > limit && !plan.clock_doubted);
+        let old = limit.filter(|(limit, _)| is_old(*limit)).map(|(_, why)| why);
         // What can still be retried or may be at work isn't for space.
         let for_space =
             (for_space && matches!(run.status, RunStatus::Completed | RunStatus::Cancelled)).then_some(Why::Space);
