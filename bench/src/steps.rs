@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use piton_runtime::{Context, LeaseOptions, OpenRun, RetryPolicy, Run};
+use piton_runtime::{Context, History, LeaseOptions, OpenRun, RetryPolicy, Run};
 use piton_store::{RunIndex, RunQuery, Store};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::{Durability, RunStatus};
@@ -143,7 +143,7 @@ async fn unfinished(scratch: &FilePath) -> anyhow::Result<()> {
             let id = format!("run-{}", round * count / 30);
             let run = Run::open(context, opening(&id, Durability::Relaxed)?).await?;
             resume[*place].0.push(start.elapsed());
-            ensure!(run.finished().await?.len() == 2);
+            ensure!(History::of(context, run.id()).await?.finished == 2);
             run.pause("for now").await?;
         }
     }

@@ -31,7 +31,7 @@ pub async fn run_alone(
     kinds: &Kinds,
 ) -> Result<StepRecord, FlowError> {
     let run = Run::alone_with(context, at, Some(step.clone()), changes).await?;
-    let body = FlowBody::of_run(&run)?;
+    let body = FlowBody::of_run(&run).await?;
     let document = Document::parse(&body.document, body.format).map_err(FlowError::Document)?;
     let flow = Flow::build(&document, kinds).map_err(FlowError::Document)?;
     let journal = RunJournal::new(&run, &flow, services, &*context.clock);

@@ -2,7 +2,7 @@
 //! it goes on with since, if it was replaced. A replaced document is a step of the log (`#document/N`), so a process that
 //! goes on with the run finds it, and going back to before it brings the old one back.
 
-use piton_runtime::{Run, RunError, StepDone, WholeHistory};
+use piton_runtime::{History, Run, RunError, StepDone};
 use piton_types::{RunId, StepPath, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 
@@ -36,24 +36,34 @@ struct Replaced {
 }
 
 impl FlowBody {
-    /// What a run is about now, by its input and what each of its steps gave.
-    fn of(run: &RunId, input: &Value, output: impl Fn(&StepPath) -> Option<Value>) -> Result<Self, FlowError> {
-        let not_a_workflow = |_| FlowError::NotAWorkflow { run: run.clone() };
-        let mut body: Self = from_value(input.clone()).map_err(not_a_workflow)?;
+    pub(crate) async fn of_history(run: &RunId, history: &History) -> Result<Self, FlowError> {
+        let mut body = Self::read(run, history.input.clone())?;
         for number in 1.. {
-            let Some(replaced) = output(&path(number)?) else { break };
-            let Replaced { document, format, fingerprint } = from_value(replaced).map_err(not_a_workflow)?;
-            (body.document, body.format, body.fingerprint) = (document, format, fingerprint);
+            let Some(step) = history.step(&path(number)?).await.map_err(RunError::Store)? else { break };
+            body.follow(run, step.output.clone())?;
         }
         Ok(body)
     }
 
-    pub(crate) fn of_history(run: &RunId, history: &WholeHistory) -> Result<Self, FlowError> {
-        Self::of(run, &history.input, |path| Some(history.step(path)?.output.clone()))
+    pub(crate) async fn of_run(run: &Run) -> Result<Self, FlowError> {
+        let mut body = Self::read(run.id(), run.input().clone())?;
+        for number in 1.. {
+            let Some(step) = run.recorded(&path(number)?).await? else { break };
+            body.follow(run.id(), step.output.clone())?;
+        }
+        Ok(body)
     }
 
-    pub(crate) fn of_run(run: &Run) -> Result<Self, FlowError> {
-        Self::of(run.id(), run.input(), |path| Some(run.at_hand(path)?.output.clone()))
+    fn read(run: &RunId, input: Value) -> Result<Self, FlowError> {
+        from_value(input).map_err(|_| FlowError::NotAWorkflow { run: run.clone() })
+    }
+
+    /// Goes on with a document that took the place of the one before.
+    fn follow(&mut self, run: &RunId, replaced: Value) -> Result<(), FlowError> {
+        let not_a_workflow = |_| FlowError::NotAWorkflow { run: run.clone() };
+        let Replaced { document, format, fingerprint } = from_value(replaced).map_err(not_a_workflow)?;
+        (self.document, self.format, self.fingerprint) = (document, format, fingerprint);
+        Ok(())
     }
 
     /// What it was begun with.
@@ -64,7 +74,7 @@ impl FlowBody {
     /// Puts into the log of the run that it goes on with this document.
     pub(crate) async fn replace(&self, run: &Run) -> Result<(), FlowError> {
         let mut number = 1;
-        while run.at_hand(&path(number)?).is_some() {
+        while run.recorded(&path(number)?).await?.is_some() {
             number += 1;
         }
         let (document, format, fingerprint) = (self.document.clone(), self.format, self.fingerprint.clone());

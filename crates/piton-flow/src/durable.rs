@@ -153,7 +153,8 @@ impl<'a> RunJournal<'a> {
         }
         let turn = self.run.turn().await?;
         let Book { begun, position, parts } = &mut *book;
-        let moved = position.moved(self.run, None, &Now { begun, counted: &self.tally().value() });
+        position.begin(self.run).await?;
+        let moved = position.moved(None, &Now { begun, counted: &self.tally().value() });
         let parts = parts.of(&turn, None, &moved, &self.fingerprint, std::iter::empty()).await?;
         let saved = turn.save_checkpoint(&marked(trigger, description), parts, None).await?;
         self.note_saved(None, description)?;
@@ -216,7 +217,7 @@ impl<'a> RunJournal<'a> {
         // What asked before has its checkpoint.
         if beginning.checkpoint && !self.run.is_asked(&step) {
             let Book { begun, position, .. } = &mut *book;
-            let moved = position.moved(self.run, None, &Now { begun, counted: &self.tally().value() });
+            let moved = position.moved(None, &Now { begun, counted: &self.tally().value() });
             let entry = turn.marked(&marked(Trigger::BeforeExternal, &before(&step)))?;
             let kind = Kind::Checkpoint(Box::new(Made { gave: None, moved }));
             pending.push(Pending { place, entry, step: step.clone(), kind });
@@ -253,8 +254,7 @@ impl<'a> RunJournal<'a> {
         turn: &mut Turn<'_>,
     ) -> Result<Pending, JournalError> {
         let step = done.step.clone();
-        // No node's name begins so: it is an update by hand.
-        let is_node = !step.as_str().starts_with('#');
+        let is_node = record::is_node(&step);
         if let (Ok(record), true) = (&done.result, is_node && !step.as_str().contains('/')) {
             let mut counted = self.counted();
             counted.steps += 1;
@@ -267,7 +267,7 @@ impl<'a> RunJournal<'a> {
                 let gave = Some(Gave::new(&step, record));
                 let Book { begun, position, .. } = book;
                 let now = Now { begun, counted: &tally };
-                let moved = position.moved(self.run, Some((&step, record)), &now);
+                let moved = position.moved(Some((&step, record)), &now);
                 Kind::Checkpoint(Box::new(Made { gave, moved }))
             }
             Ok(record) => {
@@ -307,8 +307,9 @@ impl<'a> RunJournal<'a> {
             for (at, next) in rest.iter().enumerate() {
                 let drafts = match &next.kind {
                     Kind::Checkpoint(made) => {
-                        let later = rest[at..].iter().map(|later| &later.step);
-                        parts.of(turn, made.gave.as_ref(), &made.moved, &self.fingerprint, later).await?
+                        let finished = |pending: &&Pending| matches!(pending.kind, Kind::End { is_finished: true });
+                        let earlier = rest[..at].iter().filter(finished).map(|earlier| &earlier.step);
+                        parts.of(turn, made.gave.as_ref(), &made.moved, &self.fingerprint, earlier).await?
                     }
                     _ => Vec::new(),
                 };
@@ -355,18 +356,19 @@ fn before(step: &StepPath) -> String {
 }
 
 impl Parts {
-    /// The parts of a checkpoint; with what a node gave, if it is made after one. `later` are the steps of the same burst
-    /// from there on.
+    /// The parts of a checkpoint; with what a node gave, if it is made after one. `earlier` are the steps of the same
+    /// burst that finished before it.
     async fn of<'s>(
         &mut self,
         turn: &Turn<'_>,
         gave: Option<&Gave>,
         moved: &Moved,
         fingerprint: &Value,
-        later: impl Iterator<Item = &'s StepPath>,
+        earlier: impl Iterator<Item = &'s StepPath>,
     ) -> Result<Vec<DraftPart<'_>>, RunError> {
-        let variables = self.variables.part(turn, gave, later).await?;
-        Ok(vec![variables, self.engine.part(turn, moved, fingerprint).await?])
+        let known = self.engine.begin(turn, fingerprint).await?;
+        let variables = self.variables.part(turn, known, gave, earlier).await?;
+        Ok(vec![variables, self.engine.part(turn, moved).await?])
     }
 }
 
@@ -377,7 +379,7 @@ impl Journal for RunJournal<'_> {
     }
 
     async fn find(&self, step: &StepPath) -> Result<Found, JournalError> {
-        Ok(match self.run.standing(step) {
+        Ok(match self.run.standing(step).await? {
             StepStanding::Open { attempts, wait } => Found::Open { attempts, wait },
             StepStanding::Finished { output, order } => Found::Finished { record: output, order },
             StepStanding::Failed { error, order } => Found::Failed { message: error, order },
@@ -390,6 +392,18 @@ impl Journal for RunJournal<'_> {
 
     async fn write(&self, burst: Vec<Happened>) -> Result<Vec<Written>, JournalError> {
         let mut book = self.book.lock().await;
+        for happened in &burst {
+            let (step, checkpoint) = match happened {
+                Happened::Began(beginning) => (&beginning.step, beginning.checkpoint),
+                Happened::Ended(done) => (&done.step, done.checkpoint || self.everywhere),
+                _ => continue,
+            };
+            // What the log has of it is asked for below, at once.
+            self.run.recorded(step).await?;
+            if checkpoint {
+                book.position.begin(self.run).await?;
+            }
+        }
         let mut turn = self.run.turn().await?;
         let (mut written, mut pending, mut failed) = (vec![Written::default(); burst.len()], Vec::new(), None);
         for (place, happened) in burst.into_iter().enumerate() {

@@ -302,6 +302,11 @@ impl<'a> NodeContext<'a> {
         NodeError::new("RunError", message)
     }
 
+    /// Whether the run can't go on.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_some()
+    }
+
     /// Where programs run; without one, where this process is.
     pub const fn folder(&self) -> Option<&'a FilePath> {
         self.host.folder

@@ -1,8 +1,8 @@
 //! Where a durable run is, as its checkpoints show it (F4): the states of nodes and edges, what is ready, runs and
 //! waits, what ends have given, and what was counted. It is the part `engine` of a checkpoint.
 //!
-//! A process that goes on with a run doesn't need it: the log has every result, and the position follows from those. It
-//! is for people, and for readers that have only the checkpoint. Nothing is made before the first checkpoint, and one costs
+//! A process that goes on with a run doesn't need it: the log has every result, and the position follows from those of the
+//! outermost nodes. It is for people, and for readers that have only the checkpoint. Nothing is made before the first checkpoint, and one costs
 //! what changed since the one before.
 //!
 //! What the part `variables` of the same checkpoint tells isn't said again: a node that isn't listed has succeeded, and
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use piton_log::state::State;
 use piton_log::{Content, DraftPart};
 use piton_runtime::{Run, RunError, Turn};
-use piton_types::{PartName, Path, StepPath, Value};
+use piton_types::{PartName, Path, Seq, StepPath, Value};
 
 use crate::graph::{EdgeExit, Graph};
 use crate::ready::Ready;
@@ -39,7 +39,9 @@ pub(crate) struct Position {
     has_outputs: bool,
     last: Option<String>,
     /// A checkpoint was wanted.
-    is_begun: bool,
+    pub(crate) is_begun: bool,
+    /// A checkpoint of this process lists nodes.
+    is_listed: bool,
 }
 
 /// What is going on besides.
@@ -62,6 +64,7 @@ impl Position {
             has_outputs: false,
             last: None,
             is_begun: false,
+            is_listed: false,
         }
     }
 
@@ -142,24 +145,19 @@ impl Position {
         nodes.filter(|(node, over)| node.reached && !over).map(|(node, _)| node.id.to_string()).collect()
     }
 
-    /// Begins, with the steps that were recorded before.
-    fn begin(&mut self, run: &Run) {
-        let mut steps = Vec::new();
-        run.for_each_step(|step| {
-            if step.is_finished() {
-                steps.push((step.path.clone(), step.output.clone()));
-            }
-        });
-        self.follow(steps.iter().map(|(step, record)| (step, record)));
-        self.is_begun = true;
+    /// Begins, with what is recorded of the graph's nodes. That is for the first checkpoint of this process.
+    pub(crate) async fn begin(&mut self, run: &Run) -> Result<(), RunError> {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            let nodes = self.graph.nodes.iter().map(|node| node.id.step().clone()).collect();
+            let steps = run.finished_among(nodes).await?;
+            self.follow(steps.iter().map(|step| (&step.path, &step.output)));
+        }
+        Ok(())
     }
 
     /// Where the run is, for a checkpoint; with `node` finished, if it is made after one.
-    pub(crate) fn moved(&mut self, run: &Run, node: Option<(&StepPath, &Value)>, now: &Now<'_>) -> Moved {
-        let is_first = !self.is_begun;
-        if is_first {
-            self.begin(run);
-        }
+    pub(crate) fn moved(&mut self, node: Option<(&StepPath, &Value)>, now: &Now<'_>) -> Moved {
+        let is_first = !std::mem::replace(&mut self.is_listed, true);
         if let Some((step, record)) = node {
             self.take(step, record);
         }
@@ -208,13 +206,8 @@ pub(crate) struct EnginePart {
 }
 
 impl EnginePart {
-    /// The part for a checkpoint.
-    pub(crate) async fn part(
-        &mut self,
-        turn: &Turn<'_>,
-        moved: &Moved,
-        fingerprint: &Value,
-    ) -> Result<DraftPart<'_>, RunError> {
+    /// Begins the state, and says up to which entry the newest checkpoint has what finished.
+    pub(crate) async fn begin(&mut self, turn: &Turn<'_>, fingerprint: &Value) -> Result<Option<Seq>, RunError> {
         let root = Path::root();
         let state = match &mut self.state {
             Some(state) => state,
@@ -225,7 +218,19 @@ impl EnginePart {
                 none.insert(state)
             }
         };
-        state.merge(&root, &moved.now).await?;
+        let entry = state.get(&root.key("now").key("entry")).await?;
+        Ok(entry.and_then(|entry| u32::try_from(entry.as_i64()?).ok()).map(Seq))
+    }
+
+    /// The part for a checkpoint.
+    pub(crate) async fn part(&mut self, turn: &Turn<'_>, moved: &Moved) -> Result<DraftPart<'_>, RunError> {
+        let root = Path::root();
+        let Some(state) = &mut self.state else { unreachable!("it was begun") };
+        let mut now = moved.now.clone();
+        if let Some((_, Value::Map(now))) = now.first_mut() {
+            now.insert("entry".to_owned(), turn.next_entry().0.into());
+        }
+        state.merge(&root, &now).await?;
         if moved.is_first {
             state.set(&root.clone().key("nodes"), Value::Map(moved.nodes.clone())).await?;
         } else {

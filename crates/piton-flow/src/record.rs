@@ -4,6 +4,8 @@
 #[cfg(feature = "checkpoint")]
 use std::{borrow::Cow, collections::BTreeMap};
 
+#[cfg(feature = "checkpoint")]
+use piton_types::StepPath;
 use piton_types::Value;
 
 use crate::node::NodeOutput;
@@ -70,6 +72,12 @@ pub(crate) fn exceptions(record: &Value) -> u64 {
 pub(crate) fn assignments(record: &Value) -> Vec<(Selector, Value)> {
     let items = record.field(ASSIGNMENTS).and_then(Value::as_list).unwrap_or_default();
     items.iter().cloned().filter_map(assignment).collect()
+}
+
+/// Whether a step of the log is a node, or a part of one. What else the engine keeps there has a name that no node has.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn is_node(step: &StepPath) -> bool {
+    step.as_str().split('/').all(|word| !word.starts_with('#'))
 }
 
 /// The variables in a record.

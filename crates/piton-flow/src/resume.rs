@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use piton_runtime::{Admission, Context, EffectStatus, Listener, Run, WholeHistory};
+use piton_runtime::{Admission, Context, History, Listener, Run, RunError};
 use piton_types::{Clock, Event, RunId, StepPath};
 
 use crate::body::FlowBody;
@@ -75,7 +75,7 @@ pub async fn examine_resume(
     document: Option<&Document>,
     setting: Setting<'_>,
 ) -> Result<ResumeExamination, FlowError> {
-    examine_history(run, &WholeHistory::of(context, run).await?, document, setting)
+    examine_history(run, &History::of(context, run).await?, document, setting).await
 }
 
 /// [`examine_resume`], for what the log had at some time.
@@ -83,15 +83,15 @@ pub async fn examine_resume(
 /// # Errors
 ///
 /// [`FlowError::NotAWorkflow`], and [`FlowError::Document`].
-pub fn examine_history(
+pub async fn examine_history(
     run: &RunId,
-    history: &WholeHistory,
+    history: &History,
     document: Option<&Document>,
     setting: Setting<'_>,
 ) -> Result<ResumeExamination, FlowError> {
-    let body = FlowBody::of_history(run, history)?;
+    let body = FlowBody::of_history(run, history).await?;
     let own = Document::parse(&body.document, body.format).map_err(FlowError::Document)?;
-    let examined = examine(history, &body, &own, document, setting)?;
+    let examined = examine(history, &body, &own, document, setting).await?;
     Ok(examined.said)
 }
 
@@ -103,8 +103,8 @@ struct Examined {
     replaces: bool,
 }
 
-fn examine(
-    history: &WholeHistory,
+async fn examine(
+    history: &History,
     body: &FlowBody,
     own: &Document,
     other: Option<&Document>,
@@ -129,9 +129,11 @@ fn examine(
     if before.is_none() && replaces {
         diagnostic.add("schema", ChangeSeverity::Danger, "the document is another one".to_owned());
     }
-    let finished = history.finished();
-    let outermost = finished.iter().map(|step| step.path.as_str()).filter(|path| !path.contains(['/', '#']));
-    let outermost: BTreeSet<&str> = outermost.collect();
+    let nodes = own.nodes.iter().chain(&other.nodes).map(|node| node.id.as_str());
+    let nodes: BTreeSet<&str> = nodes.chain(known.nodes.keys().map(String::as_str)).collect();
+    let nodes = nodes.into_iter().filter_map(|node| node.parse().ok()).collect();
+    let finished = history.finished_among(nodes).await.map_err(RunError::Store)?;
+    let outermost: BTreeSet<&str> = finished.iter().map(|step| step.path.as_str()).collect();
     let mut pending = match &built {
         Ok((own, _)) => Position::pending(&own.graph, finished.iter().map(|step| (&step.path, &step.output))),
         Err(_) => known.nodes.keys().filter(|node| !outermost.contains(node.as_str())).cloned().collect(),
@@ -139,8 +141,7 @@ fn examine(
     pending.retain(|node| !now.nodes.contains_key(node));
     // Inside containers, only what began has a place.
     let questions = history.questions.iter().map(|question| &question.path);
-    let uncertain = history.effects.iter().filter(|effect| effect.status() == EffectStatus::Uncertain);
-    let begun = questions.chain(uncertain.map(|effect| &effect.intent.path));
+    let begun = questions.chain(history.uncertain.iter().map(|effect| &effect.intent.path));
     pending.extend(begun.filter(|step| !has_node(other, step)).map(ToString::to_string));
     let impact = Impact::of(&known, &now, other, outermost, pending);
     Ok(Examined { said: ResumeExamination { diagnostic, impact: Some(impact), now }, flow, replaces })
@@ -199,17 +200,20 @@ impl Gate {
     /// This gate for the code that opens the run, and the place where it puts what it has let through.
     pub(crate) fn admission(self) -> (Admission, Through) {
         let through = Through::default();
-        let kept = Arc::clone(&through);
+        let (gate, kept) = (Arc::new(self), Arc::clone(&through));
         let admission = Admission::by(move |history| {
-            let admitted = self.pass(history)?;
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(admitted);
-            Ok(())
+            let (gate, kept) = (Arc::clone(&gate), Arc::clone(&kept));
+            Box::pin(async move {
+                let admitted = gate.pass(history).await?;
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(admitted);
+                Ok(())
+            })
         });
         (admission, through)
     }
 
-    pub(crate) fn pass(&self, history: &WholeHistory) -> Result<Admitted, FlowError> {
-        let mut body = FlowBody::of_history(&self.run, history)?;
+    async fn pass(&self, history: &History) -> Result<Admitted, FlowError> {
+        let mut body = FlowBody::of_history(&self.run, history).await?;
         if self.inputs.as_ref().is_some_and(|inputs| *inputs != body.inputs) {
             return Err(FlowError::Differs { run: self.run.clone(), what: "inputs" });
         }
@@ -218,7 +222,7 @@ impl Gate {
         let differs = self.document.as_ref().filter(|(text, format)| *text != body.document || *format != body.format);
         let other = differs.map(|(text, format)| parse(text, *format)).transpose()?;
         let setting = Setting { kinds: &self.kinds, services: &self.services, limits: &self.limits };
-        let Examined { said, flow, replaces } = examine(history, &body, &own, other.as_ref(), setting)?;
+        let Examined { said, flow, replaces } = examine(history, &body, &own, other.as_ref(), setting).await?;
         flow.accept(body.inputs.clone().into(), &self.services)?;
         let lost = said.impact.as_ref().map(|impact| impact.lost.clone()).unwrap_or_default();
         if replaces && !lost.is_empty() {
@@ -232,8 +236,8 @@ impl Gate {
     }
 
     /// That a completed run is the one that is meant.
-    pub(crate) fn same(&self, run: &Run) -> Result<FlowBody, FlowError> {
-        let body = FlowBody::of_run(run)?;
+    pub(crate) async fn same(&self, run: &Run) -> Result<FlowBody, FlowError> {
+        let body = FlowBody::of_run(run).await?;
         let differs = |what| Err(FlowError::Differs { run: self.run.clone(), what });
         if self.inputs.as_ref().is_some_and(|inputs| *inputs != body.inputs) {
             return differs("inputs");
@@ -251,7 +255,7 @@ impl Gate {
     }
 
     /// Whether it may go on; and what was written down of it, for the run's own log.
-    fn judge(&self, history: &WholeHistory, diagnostic: &ResumeDiagnostic) -> Result<Option<String>, FlowError> {
+    fn judge(&self, history: &History, diagnostic: &ResumeDiagnostic) -> Result<Option<String>, FlowError> {
         let forced = self.policy == ResumePolicy::Force;
         if diagnostic.has_danger() && !forced {
             return Err(FlowError::ResumeRejected { run: self.run.clone(), diagnostic: diagnostic.clone() });
@@ -259,8 +263,8 @@ impl Gate {
         let mut audited = None;
         if let (Some(outside), Some(_)) = (self.services.get::<Outside>(), &history.claim) {
             let at = self.clock.now();
-            let last = history.finished().last().map(|step| step.path.clone());
-            let note = |kind, detail: &str| outside.note(at, &self.run, last.as_ref(), kind, detail);
+            let last = history.last_finished.as_ref();
+            let note = |kind, detail: &str| outside.note(at, &self.run, last, kind, detail);
             let noted = match diagnostic.report().replace('\n', "; ") {
                 changes if forced && !changes.is_empty() => note(AuditKind::ForceResumeWithChanges, &changes),
                 changes => note(AuditKind::Resumed, &changes),

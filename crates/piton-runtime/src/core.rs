@@ -42,8 +42,6 @@ pub(crate) struct Core {
     pub(crate) retry: RetryPolicy,
     pub(crate) waits: Waits,
     pub(crate) lease: LeaseOptions,
-    /// Every step is at hand.
-    pub(crate) all_steps: bool,
     /// How many entries come between two indexes.
     pub(crate) index_every: u32,
     /// For a run that only one step is tried out in: which one.

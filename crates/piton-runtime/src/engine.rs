@@ -7,7 +7,7 @@ use piton_types::{BlobId, EntryKind, StepPath, Value, to_value};
 
 use crate::effect::{EffectAnswer, Uncertain, about};
 use crate::fact::Fact;
-use crate::record::{EffectStatus, IntentRecord, StepRecord};
+use crate::record::{EffectStatus, IntentRecord};
 use crate::scope::hash;
 use crate::{Entry, Run, RunError, Turn};
 
@@ -60,29 +60,30 @@ pub enum Intended {
 
 impl Run {
     /// How a step of an engine stands.
-    pub fn standing(&self, path: &StepPath) -> StepStanding {
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub async fn standing(&self, path: &StepPath) -> Result<StepStanding, RunError> {
         let core = self.core();
+        core.recall(path).await?;
         let known = core.known();
         let line = &known.line;
-        let Some(step) = line.steps.get(path) else { return StepStanding::Open { attempts: 0, wait: Duration::ZERO } };
+        let anew = StepStanding::Open { attempts: 0, wait: Duration::ZERO };
+        let Some(step) = line.steps.get(path) else { return Ok(anew) };
         let order = line.order.get(path).copied().unwrap_or_default();
         if step.is_finished() {
-            return StepStanding::Finished { output: step.output.clone(), order };
+            return Ok(StepStanding::Finished { output: step.output.clone(), order });
         }
         let begun = line.reopened.get(path).copied();
-        match &step.retry {
+        Ok(match &step.retry {
             Some(due) => {
                 let attempts = step.attempt.saturating_sub(begun.unwrap_or_default());
                 StepStanding::Open { attempts, wait: due.left(&core.context) }
             }
-            None if begun == Some(step.attempt) => StepStanding::Open { attempts: 0, wait: Duration::ZERO },
+            None if begun == Some(step.attempt) => anew,
             None => StepStanding::Failed { error: step.error.clone().unwrap_or_default(), order },
-        }
-    }
-
-    /// Goes through the newest attempt at every step, in the order in which they ended.
-    pub fn for_each_step(&self, look: impl FnMut(&StepRecord)) {
-        self.core().known().line.in_order(|_| true).for_each(look);
+        })
     }
 
     /// How often the run was tried again after it had failed.

@@ -91,6 +91,13 @@ pub async fn fork_into(
     let left_out = |path: &StepPath| fork.without.iter().any(|step| step == path || is_inside(path, step));
     line.steps.retain(|path, _| !left_out(path));
     line.effects.retain(|path, _| !left_out(path));
+    // What sums up others inside a step (`loop/#rounds`) doesn't hold any more if one of them is another.
+    let changed: Vec<&StepPath> = fork.without.iter().chain(fork.outputs.keys()).collect();
+    let sums_up = |path: &StepPath| {
+        let outer = path.as_str().split_once("/#").and_then(|(outer, _)| outer.parse().ok());
+        outer.is_some_and(|outer| changed.iter().any(|step| is_inside(step, &outer)))
+    };
+    line.steps.retain(|path, _| !sums_up(path));
     // What an engine's run failed of is tried again, with what failed inside it. Other failures inside steps stay:
     // they were dealt with.
     let failed: Vec<StepPath> = line

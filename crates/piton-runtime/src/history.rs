@@ -37,6 +37,10 @@ pub struct History {
     pub totals: Totals,
     /// The attempt at a step that ended last.
     pub last_step: Option<LastStep>,
+    /// How many steps finished and count.
+    pub finished: u64,
+    /// The one of those that finished last.
+    pub last_finished: Option<StepPath>,
     /// The effects that count of which it isn't known whether they took place.
     pub uncertain: Vec<EffectRecord>,
     /// The questions that wait for an answer.
@@ -174,6 +178,8 @@ impl History {
             claimed_at: past.claimed_at,
             totals: past.totals,
             last_step: past.last_step.clone(),
+            finished: line.finished,
+            last_finished: line.last_finished.clone(),
             uncertain: line.uncertain().cloned().collect(),
             questions: line.open_questions().cloned().collect(),
             checkpoint,
@@ -221,6 +227,41 @@ impl History {
             Some(base) => Ok(base.call(path).await?.step),
             None => Ok(self.line.steps.get(path).cloned()),
         }
+    }
+
+    /// Those of these steps that ended well and count, in the order in which they ended.
+    pub async fn finished_among(&self, paths: Vec<StepPath>) -> Result<Vec<Arc<StepRecord>>, StoreError> {
+        let mut found = Vec::new();
+        for path in paths {
+            let (step, order) = match self.line.missing(&path) {
+                Some(base) => {
+                    let recalled = base.call(&path).await?;
+                    (recalled.step, recalled.entries.step.map(|(_, order)| order))
+                }
+                None => (self.line.steps.get(&path).cloned(), self.line.order.get(&path).copied()),
+            };
+            found.extend(step.filter(|step| step.is_finished()).map(|step| (order, step)));
+        }
+        found.sort_by_key(|(order, _)| *order);
+        Ok(found.into_iter().map(|(_, step)| step).collect())
+    }
+
+    /// The steps and effects that count and failed, and aren't tried again unless the run is.
+    pub async fn failed(&self) -> Result<Vec<StepPath>, StoreError> {
+        self.line.failed().await
+    }
+
+    /// An effect that counts.
+    pub(crate) async fn effect(&self, path: &StepPath) -> Result<Option<EffectRecord>, StoreError> {
+        match self.line.missing(path) {
+            Some(base) => Ok(base.call(path).await?.effect),
+            None => Ok(self.line.effects.get(path).cloned()),
+        }
+    }
+
+    /// The entry of the newest attempt at a step that counts; none for one that a fork has of its parent.
+    pub async fn step_entry(&self, path: &StepPath) -> Result<Option<Seq>, StoreError> {
+        self.line.step_entry(path).await
     }
 
     /// How often the run went on after something went wrong, by itself or because it was resumed: takeovers, retries

@@ -89,7 +89,7 @@ pub use index::{LastStep, Totals};
 pub use lease::{LeaseOptions, LeaseWatch, Standing};
 pub use lines::Lines;
 pub use nudge::listen_for_nudges;
-pub use open::{Admission, OpenRun, Refusal, StartAt};
+pub use open::{Admission, Looking, OpenRun, Refusal, StartAt};
 pub use pages::{CheckpointInfo, Cursor, Pager, PastEntry, PastStep};
 pub use record::{
     AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, Order,

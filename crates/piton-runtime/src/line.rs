@@ -53,6 +53,9 @@ pub(crate) struct Line {
     failed_of: Option<StepPath>,
     /// How many attempts at steps ended.
     ended: u64,
+    /// How many steps finished, and the one that did last.
+    pub(crate) finished: u64,
+    pub(crate) last_finished: Option<StepPath>,
     /// The newest checkpoint.
     pub(crate) checkpoint: Option<Seq>,
     /// The index that it began with, and what was recalled from it.
@@ -94,6 +97,8 @@ impl Line {
             epoch: head.epoch,
             failed_of: head.failed_of,
             ended: head.ended,
+            finished: head.finished,
+            last_finished: head.last_finished,
             checkpoint: head.checkpoint,
             base: Some(Arc::new(base)),
             ..Self::tracked()
@@ -234,6 +239,16 @@ impl Line {
         Ok(before.or_else(since))
     }
 
+    /// The entry of the newest attempt at a step.
+    pub(crate) async fn step_entry(&self, path: &StepPath) -> Result<Option<Seq>, StoreError> {
+        let since = self.tracked.as_ref().and_then(|tracked| tracked.calls.get(path)?.step);
+        let step = match (since, &self.base) {
+            (None, Some(base)) => base.entries(path).await?.and_then(|entries| entries.step),
+            (since, _) => since,
+        };
+        Ok(step.map(|(seq, _)| seq).filter(|seq| *seq != Seq(0)))
+    }
+
     /// Which call a scope made at a place.
     pub(crate) fn at(&self, scope: &str, place: u32) -> Option<&StepPath> {
         self.places.get(scope)?.get(&place)
@@ -267,6 +282,12 @@ impl Line {
                 self.put(&step.path, step.place);
                 if step.is_finished() {
                     self.reopened.remove(&step.path);
+                    // What sums up others isn't one.
+                    if !step.path.as_str().contains("/#") {
+                        let before = self.steps.get(&step.path).is_some_and(|before| before.is_finished());
+                        self.finished += u64::from(!before);
+                        self.last_finished = Some(step.path.clone());
+                    }
                 } else if step.retry.is_some() {
                     self.reopen_inside(&step.path);
                 }
@@ -484,6 +505,8 @@ impl Line {
         let open: BTreeSet<_> = questions.chain(self.uncertain().map(|effect| effect.intent.path.clone())).collect();
         LineHead {
             ended: self.ended,
+            finished: self.finished,
+            last_finished: self.last_finished.clone(),
             tally: self.tally.clone(),
             request: self.request.clone(),
             waiting_held: self.waiting_held,
@@ -550,6 +573,18 @@ impl Line {
             }
         }
         Ok(changes)
+    }
+
+    /// The calls that failed and aren't tried again unless the run is.
+    pub(crate) async fn failed(&self) -> Result<Vec<StepPath>, StoreError> {
+        let mut failed = match &self.base {
+            Some(base) => base.failed("f").await?,
+            None => Vec::new(),
+        };
+        failed.retain(|path| !self.recalled.contains(path));
+        let known: BTreeSet<_> = self.steps.keys().chain(self.effects.keys()).collect();
+        failed.extend(known.into_iter().filter(|path| self.is_failed(path)).cloned());
+        Ok(failed)
     }
 
     /// Whether a call failed and isn't tried again unless the run is.

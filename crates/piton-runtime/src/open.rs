@@ -4,6 +4,7 @@
 //! of the log; the others look again and find the run held. A crash after any of the commits in here
 //! leaves a run that can be opened again.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::index::EVERY;
 use crate::lease::{LeaseWatch, Standing};
 use crate::live::LiveClaim;
 use crate::record::{ClaimRecord, Order, Origin};
-use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits, WholeHistory};
+use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits};
 
 /// How often a lost race is run again. Each loss means that another process wrote, and the one that claimed
 /// the run then holds it; to lose this often takes as many who claimed it and died at once.
@@ -61,9 +62,6 @@ pub struct OpenRun {
     pub existing: bool,
     /// Who has a say in whether a run goes on.
     pub admission: Admission,
-    /// Every finished step is at hand as soon as the run is open, for engines that go through them. Then the whole log
-    /// is read; otherwise how much is read doesn't grow with the number of finished steps.
-    pub all_steps: bool,
     /// How many entries the driver writes between two indexes of the log; 128 if nothing is said. Fewer make opening
     /// cheaper and the log larger.
     pub index_every: Option<u32>,
@@ -77,17 +75,20 @@ pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Admission(Option<Arc<Look>>);
 
-type Look = dyn Fn(&WholeHistory) -> Result<(), Refusal> + Send + Sync;
+type Look = dyn for<'a> Fn(&'a History) -> Looking<'a> + Send + Sync;
+
+/// What a function that is asked for admission comes to.
+pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'a>>;
 
 impl Admission {
     /// Asks this function. It may be asked more than once, if others write to the run meanwhile.
-    pub fn by(look: impl Fn(&WholeHistory) -> Result<(), Refusal> + Send + Sync + 'static) -> Self {
+    pub fn by(look: impl for<'a> Fn(&'a History) -> Looking<'a> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(look)))
     }
 
-    fn ask(&self, run: &RunId, history: Option<&WholeHistory>) -> Result<(), RunError> {
-        let (Some(look), Some(history)) = (&self.0, history) else { return Ok(()) };
-        look(history).map_err(|cause| RunError::Refused { run: run.clone(), cause })
+    async fn ask(&self, run: &RunId, history: &History) -> Result<(), RunError> {
+        let Some(look) = &self.0 else { return Ok(()) };
+        look(history).await.map_err(|cause| RunError::Refused { run: run.clone(), cause })
     }
 }
 
@@ -207,22 +208,21 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
     let mut watch = LeaseWatch::default();
     let started = context.clock.monotonic();
     loop {
-        let read = Box::pin(Read::of(&log, open.all_steps || open.admission.0.is_some())).await?;
-        let history = read.history();
+        let mut history = History::read(&log).await?;
         let mut summary = log.summary().await?;
         let status = history.state.status();
         if status == RunStatus::Completed && open.at == StartAt::End {
-            return Ok(Run::new(assemble(context, log, read.into_history(), summary, None, open)));
+            return Ok(Run::new(assemble(context, log, history, summary, None, open)));
         }
         if status.is_final() {
             let cause = IllegalMove { from: status, to: RunStatus::InProgress };
             return Err(RunError::Illegal { run: log.run().clone(), cause });
         }
-        if watch.judge(context, log.run(), history, open.lease.ttl).await? == Standing::Held {
+        if watch.judge(context, log.run(), &history, open.lease.ttl).await? == Standing::Held {
             let waited = context.clock.monotonic().saturating_sub(started);
             let left = open.lease.wait.unwrap_or_default().saturating_sub(waited);
             if left.is_zero() {
-                return Err(held(log.run(), history));
+                return Err(held(log.run(), &history));
             }
             context.clock.sleep(left.min(look_every(open.lease.ttl))).await;
             log.refresh().await?;
@@ -230,7 +230,7 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
         }
         // The run was given up, and its driver died before it could do so.
         if let Some(request) = history.line.request.as_ref().filter(|request| request.order == Order::Cancel) {
-            match crate::stop::carry_out(context, &mut log, history, request).await {
+            match crate::stop::carry_out(context, &mut log, &history, request).await {
                 Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) if races < RACES => {
                     races += 1;
                     log.refresh().await?;
@@ -240,13 +240,12 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
             continue;
         }
         // Before anything is written: what can't be done changes nothing.
-        let target = crate::restore::target(log.run(), history, &open.at).await?;
-        open.admission.ask(log.run(), read.whole())?;
+        let target = crate::restore::target(log.run(), &history, &open.at).await?;
+        open.admission.ask(log.run(), &history).await?;
         let resumed = history.claim.is_some();
-        match claim(context, &mut log, history, &mut summary, open.durability).await {
+        match claim(context, &mut log, &history, &mut summary, open.durability).await {
             Ok(claim) => {
                 beat(context, &log).await;
-                let mut history = read.into_history();
                 history.state = claim.1;
                 history.line.request = None;
                 if status == RunStatus::Failed {
@@ -269,42 +268,6 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
                 log.refresh().await?;
             }
             Err(error) => return Err(error),
-        }
-    }
-}
-
-/// What a run is opened with.
-enum Read {
-    Bounded(Box<History>),
-    Whole(Box<WholeHistory>),
-}
-
-impl Read {
-    async fn of(log: &RunLog, whole: bool) -> Result<Self, StoreError> {
-        Ok(match whole {
-            true => Self::Whole(Box::new(WholeHistory::read(log).await?)),
-            false => Self::Bounded(Box::new(History::read(log).await?)),
-        })
-    }
-
-    fn history(&self) -> &History {
-        match self {
-            Self::Bounded(history) => history,
-            Self::Whole(whole) => whole,
-        }
-    }
-
-    fn whole(&self) -> Option<&WholeHistory> {
-        match self {
-            Self::Bounded(_) => None,
-            Self::Whole(whole) => Some(whole),
-        }
-    }
-
-    fn into_history(self) -> History {
-        match self {
-            Self::Bounded(history) => *history,
-            Self::Whole(whole) => whole.into_history(),
         }
     }
 }
@@ -409,7 +372,6 @@ fn assemble(
         lease: open.lease,
         alone: None,
         fence: log.head().fence,
-        all_steps: open.all_steps,
         index_every: open.index_every.unwrap_or(EVERY).max(1),
         writer: tokio::sync::Mutex::new(Writer {
             log,

@@ -12,7 +12,7 @@ use crate::history::damaged;
 use crate::record::{LogLine, StepRecord};
 
 /// How many entries are read at a time, at most.
-const PAGE: usize = 256;
+pub(crate) const PAGE: usize = 256;
 
 /// Where a page ended, for the next one to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,20 +2,20 @@
 //! more. What was done in the world meanwhile stays done, so the caller is told what that is, and
 //! can have it taken back where the effect said how.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
 use piton_log::{Content, DraftPart, RunLog};
 use piton_store::StoreError;
-use piton_types::{BlobId, CheckpointRef, IllegalMove, PartName, RunId, RunStatus, Seq, Value};
+use piton_types::{BlobId, CheckpointRef, EntryKind, IllegalMove, PartName, RunId, RunStatus, Seq, StepPath, Value};
 
 use crate::core::Core;
 use crate::fact::Fact;
-use crate::history::By;
 use crate::open::StartAt;
+use crate::pages::PAGE;
 use crate::record::{EffectRecord, EffectStatus, ReceiptRecord, RestoreRecord, Witness};
-use crate::{Compensation, Context, History, OpenRun, Run, RunError, WholeHistory};
+use crate::{Compensation, Context, Cursor, History, OpenRun, Pager, Run, RunError};
 
 /// The entry that a run is to go on from; nothing if it is where it was left.
 pub(crate) async fn target(run: &RunId, history: &History, at: &StartAt) -> Result<Option<Seq>, RunError> {
@@ -58,8 +58,7 @@ impl Core {
         });
         let restored = Fact::Restored(RestoreRecord { to, reason, epoch });
         self.commit_parts(&mut writer, restored, drafts.collect(), self.durability).await?;
-        let by = if self.all_steps { By::WholeLog } else { By::Index };
-        let mut history = Box::pin(History::read_by(&writer.log, writer.log.head().seq, by)).await?;
+        let mut history = History::read(&writer.log).await?;
         history.line.untrack();
         self.known().line = history.line;
         // The next process that opens the run needn't go back beyond this entry.
@@ -78,27 +77,49 @@ pub struct UndoneEffect {
 }
 
 /// What a run that goes on from `at` leaves behind in the world: effects that took place, or may have,
-/// after that entry. Newest first. Changes nothing.
+/// after that entry. Newest first. Changes nothing, and reads what lies behind that entry.
 pub async fn undone_effects(context: &Context, run: &RunId, at: &StartAt) -> Result<Vec<UndoneEffect>, RunError> {
     let log = RunLog::open(Arc::clone(&context.store), run).await?;
-    let history = WholeHistory::read(&log).await?;
+    let history = History::read(&log).await?;
     let Some(to) = target(run, &history, at).await? else { return Ok(Vec::new()) };
-    let kept = WholeHistory::read_to(&log, to).await?;
-    let mut order = HashMap::new();
-    for effect in &history.effects {
-        let path = effect.intent.path.clone();
-        let first = history.first_entry(&path).await?;
-        order.insert(path, first);
+    let kept = History::read_to(&log, to).await?;
+    let mut left = Vec::new();
+    for path in intents_since(&log, to).await? {
+        let Some(effect) = history.effect(&path).await? else { continue };
+        let stays = kept.effect(&path).await?.is_some_and(|kept| kept.intent.key == effect.intent.key);
+        if !stays && matches!(effect.status(), EffectStatus::Done | EffectStatus::Uncertain) {
+            let compensation = effect.intent.compensation.clone();
+            left.push((history.first_entry(&path).await?, UndoneEffect { effect, compensation }));
+        }
     }
-    let mut left: Vec<_> = history
-        .effects
-        .into_iter()
-        .filter(|effect| matches!(effect.status(), EffectStatus::Done | EffectStatus::Uncertain))
-        .filter(|effect| !kept.effects.iter().any(|kept| kept.intent.key == effect.intent.key))
-        .map(|effect| UndoneEffect { compensation: effect.intent.compensation.clone(), effect })
-        .collect();
-    left.sort_by_key(|left| std::cmp::Reverse(order.get(&left.effect.intent.path).copied().flatten()));
-    Ok(left)
+    left.sort_by_key(|(first, _)| std::cmp::Reverse(*first));
+    Ok(left.into_iter().map(|(_, left)| left).collect())
+}
+
+/// The effects with an intent that counts now and didn't when `to` was the newest entry.
+async fn intents_since(log: &RunLog, to: Seq) -> Result<BTreeSet<StepPath>, RunError> {
+    let (mut now, mut then) = (Pager::new(log), Pager::from(log, Cursor { next: to, counts: Some(to) }));
+    let (mut found, mut kept) = (BTreeSet::new(), VecDeque::new());
+    while now.cursor().is_some() {
+        for past in now.entries(PAGE).await?.into_iter().filter(|past| !past.undone) {
+            while past.entry.seq <= to
+                && kept.back().is_none_or(|last| *last > past.entry.seq)
+                && then.cursor().is_some()
+            {
+                kept.extend(then.entries(PAGE).await?.iter().filter(|past| !past.undone).map(|past| past.entry.seq));
+            }
+            // What led to an entry is the same then and now.
+            if kept.binary_search_by(|kept| past.entry.seq.cmp(kept)).is_ok() {
+                return Ok(found);
+            }
+            if past.entry.kind == EntryKind::EffectIntent
+                && let Fact::Intent(intent) = Fact::read(log, &past.entry).await?
+            {
+                found.insert(intent.path);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What became of going back.

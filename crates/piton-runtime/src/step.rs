@@ -461,7 +461,9 @@ impl Core {
         let (index, attempts) = {
             let mut known = self.known();
             known.begun += 1;
-            (known.begun - 1, known.line.steps.get(&done.path).map_or(0, |last| last.attempt))
+            // One that ended well and is recorded anew isn't another attempt.
+            let last = known.line.steps.get(&done.path).filter(|last| !last.is_finished());
+            (known.begun - 1, last.map_or(0, |last| last.attempt))
         };
         let (output, error) = match done.result {
             Ok(output) => (output, None),

@@ -13,8 +13,10 @@ use tokio::sync::MutexGuard;
 
 use crate::core::{Core, RACES, Writer, carry_on};
 use crate::fact::Fact;
+use crate::pages::PAGE;
+use crate::record::Origin;
 use crate::step::StepDone;
-use crate::{Run, RunError, StepRecord};
+use crate::{Pager, Run, RunError, StepRecord};
 
 /// The right to write the next entries of a run. While a caller has it, no other caller of this process writes to the
 /// run.
@@ -73,14 +75,45 @@ impl Turn<'_> {
         Ok(state)
     }
 
-    /// The newest attempt at a step.
-    pub fn recorded(&self, path: &StepPath) -> Option<Arc<StepRecord>> {
-        self.core.known().line.steps.get(path).cloned()
+    /// The number of the entry that is added next.
+    pub fn next_entry(&self) -> Seq {
+        let added = u32::try_from(self.chain.len()).unwrap_or(u32::MAX);
+        Seq(self.writer.log.head().seq.0.saturating_add(1).saturating_add(added))
     }
 
-    /// Goes through the newest attempt at every step, in the order in which they ended.
-    pub fn for_each_step(&self, look: impl FnMut(&StepRecord)) {
-        self.core.known().line.in_order(|_| true).for_each(look);
+    /// The attempts at steps that the log has behind an entry and that count, oldest first; without an entry all, with those
+    /// that a fork has of its parent. What is made in this turn isn't among them.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub async fn steps_behind(&self, entry: Option<Seq>) -> Result<Vec<Arc<StepRecord>>, RunError> {
+        let log = &self.writer.log;
+        let (mut pager, mut found) = (Pager::new(log), Vec::new());
+        while pager.cursor().is_some_and(|cursor| entry.is_none_or(|entry| cursor.next > entry)) {
+            let page = pager.entries(PAGE).await?.into_iter();
+            for past in page.filter(|past| !past.undone && entry.is_none_or(|entry| past.entry.seq > entry)) {
+                if !matches!(past.entry.kind, EntryKind::StepDone | EntryKind::Created) {
+                    continue;
+                }
+                match Fact::read(log, &past.entry).await? {
+                    Fact::Step(step) => found.push(step),
+                    Fact::Created(_, Some(origin)) => {
+                        if let Origin::Fork { steps, .. } = *origin {
+                            found.extend(steps.into_iter().rev().map(Arc::new));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// The newest attempt at a step, if it is at hand: one of this process is.
+    pub fn recorded(&self, path: &StepPath) -> Option<Arc<StepRecord>> {
+        self.core.known().line.steps.get(path).cloned()
     }
 
     /// The entry of a step that ended, with the lines that were written until then.

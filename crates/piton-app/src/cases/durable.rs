@@ -87,7 +87,6 @@ async fn go(case: &Case, setup: &Setup, context: &Context, seen: &Seen) -> Resul
         name: case.name.clone(),
         kind: RunKind::Workflow,
         durability: Durability::Durable,
-        all_steps: true,
         ..OpenRun::default()
     };
     let run = Run::open(context, open).await?;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use piton_log::{RunLog, SealedEntry};
+use piton_runtime::History;
 use piton_store::{RunQuery, Span, Store, StoreError};
-use piton_types::{BlobId, EntryKind, RunId, RunSummary, Seq, StepPath, Value};
+use piton_types::{BlobId, RunId, RunSummary, Seq, StepPath, Value};
 
 use super::{Reference, Runs};
 use crate::app::App;
@@ -13,9 +14,6 @@ use crate::words::clean;
 
 /// How many entries are read at a time when looking back for one.
 const PAGE: usize = 64;
-/// Labels are cut to 200 bytes, at the boundary of a character: one that is longer than this may have
-/// been.
-const CUT: usize = 196;
 /// How many runs an ambiguous beginning names.
 const CANDIDATES: usize = 8;
 
@@ -159,13 +157,26 @@ async fn newest_of(store: &Arc<dyn Store>, wanted: impl Fn(&RunSummary) -> bool)
             continue;
         }
         let log = RunLog::open(Arc::clone(store), &run.id).await?;
-        if let Some(entry) = log.newest_checkpoint().await?
+        if let Some(entry) = newest_checkpoint(&log).await?
             && newest.as_ref().is_none_or(|(best, _)| entry.at > best.at)
         {
             newest = Some((entry, log));
         }
     }
     Ok(newest.map(|(_, log)| log))
+}
+
+/// The newest checkpoint of a run. Mostly it is among the last entries; else the index of the run knows it.
+async fn newest_checkpoint(log: &RunLog) -> Result<Option<SealedEntry>, Failure> {
+    let page = log.entries(Span::newest(PAGE)).await?;
+    let is_all = page.last().is_none_or(|oldest| oldest.seq == Seq(0));
+    if let Some(found) = page.into_iter().find(|entry| !entry.parts.is_empty()) {
+        return Ok(Some(found));
+    }
+    match History::read(log).await?.checkpoint.filter(|_| !is_all) {
+        Some((seq, _)) => Ok(Some(log.entry(seq).await?)),
+        None => Ok(None),
+    }
 }
 
 /// The checkpoint so many before the newest one of a run; a fork's first is preceded by the one that it
@@ -177,7 +188,7 @@ async fn back(
     reference: &Reference,
 ) -> Result<(RunLog, SealedEntry), Failure> {
     let mut left = steps;
-    let mut to = log.head().seq;
+    let mut to = newest_checkpoint(&log).await?.map_or(Seq(0), |entry| entry.seq);
     let mut seen = 0_u32;
     loop {
         let page = log.entries(Span { to, ..Span::newest(PAGE) }).await?;
@@ -205,28 +216,13 @@ async fn back(
     Err(Failure::fixable(message).hint(format!("`piton log {}` shows what there is.", log.run())))
 }
 
-/// The entry of a step's newest attempt.
+/// The entry of a step's newest attempt that counts.
 async fn find_step(log: &RunLog, step: &StepPath) -> Result<SealedEntry, Failure> {
-    let mut to = log.head().seq;
-    loop {
-        let page = log.entries(Span { to, ..Span::newest(PAGE) }).await?;
-        let oldest = page.last().map_or(Seq(0), |entry| entry.seq);
-        for entry in page {
-            // A label may be a shortened path: it only says where to look.
-            let candidate = entry.kind == EntryKind::StepDone && label_fits(&entry.label, step.as_str());
-            if candidate && log.body(&entry).await?.field("path").and_then(Value::as_str) == Some(step.as_str()) {
-                return Ok(entry);
-            }
-        }
-        let Some(before) = oldest.0.checked_sub(1) else { break };
-        to = Seq(before);
+    match History::read(log).await?.step_entry(step).await? {
+        Some(seq) => Ok(log.entry(seq).await?),
+        None => Err(Failure::fixable(format!("run {} has no finished step {}", log.run(), clean(step.as_str())))
+            .hint(format!("`piton show {} --steps` shows its steps.", log.run()))),
     }
-    Err(Failure::fixable(format!("run {} has no finished step {}", log.run(), clean(step.as_str())))
-        .hint(format!("`piton show {} --steps` shows its steps.", log.run())))
-}
-
-fn label_fits(label: &str, path: &str) -> bool {
-    label == path || label.len() > CUT && path.starts_with(label)
 }
 
 /// The value with this id, in whichever run has it.
@@ -242,17 +238,4 @@ async fn find_blob(store: &Arc<dyn Store>, blob: BlobId) -> Result<Value, Failur
     }
     Err(Failure::not_found(format!("there is no run or value {blob} here"))
         .hint("`piton show RUN@7` shows the ids of a checkpoint's values."))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shortened_label_still_leads_to_its_step() {
-        assert!(label_fits("fetch", "fetch"));
-        assert!(label_fits(&"x".repeat(200), &"x".repeat(300)));
-        assert!(!label_fits("fetch", "fetch#2"));
-        assert!(!label_fits("store", "fetch"));
-    }
 }

@@ -2,9 +2,11 @@
 //! says it, and the run is paused there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use piton_runtime::{Context, OpenRun, Run, RunError, StartAt, WholeHistory, undone_effects};
-use piton_types::{IllegalMove, RunId, RunStatus, Seq, StepPath};
+use piton_log::RunLog;
+use piton_runtime::{Context, History, OpenRun, Pager, Run, RunError, StartAt, undone_effects};
+use piton_types::{IllegalMove, RunId, RunStatus, Seq};
 
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -13,49 +15,36 @@ use crate::words::clean;
 /// How many steps a plan names.
 const NAMED: usize = 20;
 
-/// The steps of a run that are finished and count, each once.
-pub fn finished(history: &WholeHistory) -> BTreeSet<&StepPath> {
-    let steps = history.steps.iter().zip(&history.step_entries);
-    let counts = steps.filter(|(step, seq)| step.is_finished() && !history.is_undone(**seq));
-    counts.map(|(step, _)| &step.path).collect()
-}
-
 /// Adds what trying a failed run again means: what is done again, and what isn't.
-pub fn tries_again(plan: &mut Plan, history: &WholeHistory) {
-    let finished = finished(history);
-    let mut failed: Vec<&StepPath> = Vec::new();
-    for (step, seq) in history.steps.iter().zip(&history.step_entries) {
-        let is_open = !history.is_undone(*seq) && !finished.contains(&step.path);
-        if is_open && !failed.contains(&&step.path) {
-            failed.push(&step.path);
-        }
-    }
-    for step in failed {
+pub async fn tries_again(plan: &mut Plan, history: &History) -> Result<(), Failure> {
+    for step in history.failed().await? {
         plan.line(format!("step {} is tried again", clean(step.as_str())));
     }
-    match finished.len() {
+    match history.finished {
         0 => {}
         1 => plan.line("1 finished step stays"),
         many => plan.line(format!("{many} finished steps stay")),
     }
+    Ok(())
 }
 
 /// Adds what going on from `at` undoes, and what it can't.
 pub async fn entails(plan: &mut Plan, context: &Context, run: &RunId, at: &StartAt, after: Seq) -> Result<(), Failure> {
-    let history = WholeHistory::of(context, run).await?;
-    let from = history.state.status();
+    let log = RunLog::open(Arc::clone(&context.store), run).await?;
+    let from = History::read(&log).await?.state.status();
     if from.is_final() {
         let cause = IllegalMove { from, to: RunStatus::InProgress };
         return Err(RunError::Illegal { run: run.clone(), cause }.into());
     }
-    let mut undone: Vec<String> = Vec::new();
-    for (step, seq) in history.steps.iter().zip(&history.step_entries) {
-        let path = clean(step.path.as_str());
-        // A step that was tried several times is one all the same.
-        if *seq > after && !history.is_undone(*seq) && !undone.contains(&path) {
-            undone.push(path);
-        }
+    let (mut pager, mut behind) = (Pager::new(&log), Vec::new());
+    while pager.cursor().is_some_and(|cursor| cursor.next > after) {
+        behind.extend(pager.steps(NAMED).await?.into_iter().filter(|past| past.seq > after && !past.undone));
     }
+    // A step that was tried several times is one all the same.
+    let mut seen = BTreeSet::new();
+    let undone =
+        behind.iter().rev().map(|past| clean(past.step.path.as_str())).filter(|path| seen.insert(path.clone()));
+    let undone: Vec<String> = undone.collect();
     match undone.len() {
         0 => plan.line("no step is done again"),
         1 => plan.line(format!("step {} is done again", undone[0])),

@@ -9,7 +9,7 @@ use piton_flow::{
     Setting, examine_history, run as run_flow, run_alone,
 };
 use piton_log::RunLog;
-use piton_runtime::{Context, ForkRun, StepRecord, SystemClock, SystemRandom, WholeHistory, fork_into};
+use piton_runtime::{Context, ForkRun, History, StepRecord, SystemClock, SystemRandom, WholeHistory, fork_into};
 use piton_store::{Store, StoreError};
 use piton_types::CheckpointRef;
 use piton_types::{Clock as _, PartName, RunId, RunKind, RunStatus, StepPath, Value, from_value, to_value};
@@ -90,7 +90,7 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
     }
     if let Some(other) = other {
         let services = services(app, wanted.config.as_deref())?;
-        with_document(&at.run, &history, other, &services, &mut changed)?;
+        with_document(&at.run, &history, other, &services, &mut changed).await?;
     }
     if let Some(step) = &wanted.only {
         let services = services(app, wanted.config.as_deref())?;
@@ -125,15 +125,15 @@ fn work_in(folder: &Path, fork: &mut ForkRun) {
 }
 
 /// Puts another document into a fork, which does again what the change affects.
-fn with_document(
+async fn with_document(
     run: &RunId,
-    history: &WholeHistory,
+    history: &History,
     (Bundle { text, format, .. }, document): (Bundle, Document),
     services: &Services,
     fork: &mut ForkRun,
 ) -> Result<(), Failure> {
     let setting = Setting { kinds: &Kinds::builtin(), services, limits: &Limits::default() };
-    let said = examine_history(run, history, Some(&document), setting)?;
+    let said = examine_history(run, history, Some(&document), setting).await?;
     let impact = said.impact.unwrap_or_default();
     if !impact.lost.is_empty() {
         return Err(FlowError::PendingNodesGone { run: run.clone(), nodes: impact.lost }.into());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use piton_flow::ResumePolicy;
 use piton_log::RunLog;
-use piton_runtime::{Context, RunError, StartAt, WholeHistory};
+use piton_runtime::{Context, History, RunError, StartAt, WholeHistory};
 use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq, StepPath, Value};
 
@@ -67,7 +67,7 @@ impl Retrying {
         let store = without_secrets(app, app.store().await?, wanted.config.as_deref())?;
         let run = run_id(&store, &wanted.run).await?;
         let context = Context::system(Arc::clone(&store));
-        let history = WholeHistory::of(&context, &run).await?;
+        let history = History::of(&context, &run).await?;
         let kind = store.summary(&run).await?.map(|summary| summary.kind);
         let first = async |step: &StepPath| -> Result<Seq, Failure> {
             let first = history.first_entry(step).await?;
@@ -77,7 +77,7 @@ impl Retrying {
             None if !wanted.set.is_empty() => {
                 return Err(Failure::usage("--set needs --from: the step that sees the changes first"));
             }
-            None => (How::WhereItFailed, where_it_failed(&run, &history)?),
+            None => (How::WhereItFailed, where_it_failed(&run, &history).await?),
             Some(step) if wanted.set.is_empty() => {
                 let mut plan = Plan::new(format!("try run {run} again from step {step}"));
                 let before = Seq(first(step).await?.0.saturating_sub(1));
@@ -130,7 +130,7 @@ impl Retrying {
     }
 }
 
-fn where_it_failed(run: &RunId, history: &WholeHistory) -> Result<Plan, Failure> {
+async fn where_it_failed(run: &RunId, history: &History) -> Result<Plan, Failure> {
     let status = history.state.status();
     if status != RunStatus::Failed {
         let hint = if status.is_final() {
@@ -141,6 +141,6 @@ fn where_it_failed(run: &RunId, history: &WholeHistory) -> Result<Plan, Failure>
         return Err(Failure::refused(format!("run {run} is {status}, not failed")).hint(hint));
     }
     let mut plan = Plan::new(format!("try run {run} again where it failed"));
-    tries_again(&mut plan, history);
+    tries_again(&mut plan, history).await?;
     Ok(plan)
 }

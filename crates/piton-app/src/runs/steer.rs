@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_runtime::{Context, Requested, RunError, WholeHistory};
+use piton_runtime::{Context, History, Requested, RunError};
 use piton_store::Store;
 use piton_types::Holder;
 use piton_types::{IllegalMove, RunId, RunStatus};
@@ -13,7 +13,6 @@ use crate::app::App;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::references::run_id;
-use crate::runs::back::finished;
 use crate::views::run::RequestView;
 
 /// What became of a request, and the process that was asked.
@@ -40,7 +39,7 @@ impl Cancelling {
     pub async fn plan(app: &App, run: &RunId) -> Result<Self, Failure> {
         let store = app.store().await?;
         let run = run_id(&store, run).await?;
-        let history = WholeHistory::of(&Context::system(Arc::clone(&store)), &run).await?;
+        let history = History::of(&Context::system(Arc::clone(&store)), &run).await?;
         let from = history.state.status();
         if from == RunStatus::Completed {
             let cause = IllegalMove { from, to: RunStatus::Cancelled };
@@ -49,7 +48,7 @@ impl Cancelling {
         let plan = (from != RunStatus::Cancelled).then(|| {
             let mut plan = Plan::new(format!("cancel run {run} for good"));
             plan.line(format!("it is {from}"));
-            match finished(&history).len() {
+            match history.finished {
                 0 => {}
                 1 => plan.line("1 finished step stays in its log"),
                 many => plan.line(format!("{many} finished steps stay in its log")),

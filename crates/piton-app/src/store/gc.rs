@@ -114,7 +114,9 @@ fn planned(retained: &Retained, grace: Duration, over: bool) -> Plan {
         retained.thinnings.iter().map(|thinning| thinning.checkpoints.len()).sum::<usize>()
     ));
     if retained.clock_doubted {
-        plan.line("the clock may have jumped since this store was last looked after: nothing is removed for its age today");
+        plan.line(
+            "the clock may have jumped since this store was last looked after: nothing is removed for its age today",
+        );
         plan.line("if it is right, `piton gc` a day from now removes what is due");
     }
     if over {

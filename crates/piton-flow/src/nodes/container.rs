@@ -4,11 +4,12 @@
 use futures_util::StreamExt as _;
 use piton_types::Value;
 
+use super::rounds::Rounds;
 use crate::dispatch::{self, Ended, Frame};
 use crate::engine::Inputs;
 use crate::error::FlowError;
 use crate::graph::Graph;
-use crate::node::{NodeContext, NodeError};
+use crate::node::{NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
 use crate::selector::SCOPE;
 
@@ -88,11 +89,25 @@ pub(super) async fn each(
     parallel: bool,
 ) -> Result<Vec<Value>, NodeError> {
     let most = if parallel { PARALLEL } else { 1 };
-    let rounds = (0..items.len()).map(|number| async move {
+    let (mut rounds, begins) = Rounds::open(context, graph).await?;
+    let work = (begins.round..items.len()).map(|number| async move {
         let round = Round::of_item(number, &items[number]);
         let ended = run(context, graph, context.variables().clone(), round).await?;
         Ok(Value::Map(ended.outputs))
     });
-    let ended: Vec<Result<Value, NodeError>> = futures_util::stream::iter(rounds).buffered(most).collect().await;
-    ended.into_iter().collect()
+    let mut work = futures_util::stream::iter(work).buffered(most);
+    let (mut results, mut failed) = (Vec::new(), None);
+    while let Some(ended) = work.next().await {
+        match ended {
+            Ok(result) if failed.is_none() => {
+                results.push(Some(result));
+                rounds.keep(begins.round + results.len(), &Inputs::new(), &NodeOutput::default(), &results)?;
+            }
+            Ok(_) => {}
+            Err(error) => drop(failed.get_or_insert(error)),
+        }
+    }
+    let mut all = rounds.given().await?;
+    all.append(&mut results);
+    failed.map_or(Ok(all.into_iter().flatten().collect()), Err)
 }

@@ -9,7 +9,9 @@ use piton_types::{Path, Value};
 use serde::Deserialize;
 
 use super::container::{self, PARALLEL, Round};
+use super::rounds::{self, Begins, Rounds};
 use crate::dispatch::Ended;
+use crate::engine::Inputs;
 use crate::graph::Graph;
 use crate::kind::{Build, Built, Faults};
 use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
@@ -105,50 +107,59 @@ impl Iteration {
         }
     }
 
-    /// The results of all rounds, with those that failed.
+    /// The results of all rounds, with nothing for those that failed, and what they came to besides.
     async fn rounds(
         &self,
         items: &[Value],
         context: &NodeContext<'_>,
-        output: &mut NodeOutput,
-    ) -> Vec<Result<Value, NodeError>> {
-        let mut results = Vec::with_capacity(items.len());
-        let take = |ended: Ended, output: &mut NodeOutput| {
-            let result = self.result(&ended);
-            output.exceptions += ended.exceptions;
-            output.assignments.extend(ended.assignments);
-            result
+    ) -> Result<(Vec<Option<Value>>, NodeOutput), NodeError> {
+        let (mut rounds, Begins { round: first, mut output, .. }) = Rounds::open(context, &self.graph).await?;
+        let (mut results, none) = (Vec::new(), Inputs::new());
+        let take = |ended: Result<Ended, NodeError>, output: &mut NodeOutput| match ended {
+            Ok(ended) => {
+                let result = self.result(&ended);
+                output.exceptions += ended.exceptions;
+                for (selector, value) in ended.assignments {
+                    rounds::set(&mut output.assignments, selector, value);
+                }
+                Ok(Some(result))
+            }
+            Err(error) if self.on_failure == OnFailure::Terminated => Err(error),
+            Err(_) => {
+                output.exceptions += 1;
+                Ok(None)
+            }
         };
         if self.parallel == 1 {
             // One round sees what the one before has set.
             let mut pool = context.variables().clone();
-            for (number, item) in items.iter().enumerate() {
+            if first > 0 {
+                context.make_updates(&mut pool);
+                output.assignments.iter().for_each(|(selector, value)| pool.assign(selector, value.clone()));
+            }
+            for (number, item) in items.iter().enumerate().skip(first) {
+                rounds.keep(number, &none, &output, &results)?;
                 let ended = container::run(context, &self.graph, pool.clone(), Round::of_item(number, item)).await;
-                let failed = ended.is_err();
-                results.push(ended.map(|ended| {
+                if let Ok(ended) = &ended {
                     context.make_updates(&mut pool);
                     ended.assignments.iter().for_each(|(selector, value)| pool.assign(selector, value.clone()));
-                    take(ended, output)
-                }));
-                if failed && self.on_failure == OnFailure::Terminated {
-                    break;
                 }
+                results.push(take(ended, &mut output)?);
             }
-            return results;
-        }
-        let rounds = (0..items.len()).map(|number| {
-            let round = Round::of_item(number, &items[number]);
-            container::run(context, &self.graph, context.variables().clone(), round)
-        });
-        let mut rounds = futures_util::stream::iter(rounds).buffered(self.parallel);
-        while let Some(ended) = rounds.next().await {
-            let failed = ended.is_err();
-            results.push(ended.map(|ended| take(ended, output)));
-            if failed && self.on_failure == OnFailure::Terminated {
-                break;
+        } else {
+            let work = (first..items.len()).map(|number| {
+                let round = Round::of_item(number, &items[number]);
+                container::run(context, &self.graph, context.variables().clone(), round)
+            });
+            let mut work = futures_util::stream::iter(work).buffered(self.parallel);
+            while let Some(ended) = work.next().await {
+                results.push(take(ended, &mut output)?);
+                rounds.keep(first + results.len(), &none, &output, &results)?;
             }
         }
-        results
+        let mut all = rounds.given().await?;
+        all.append(&mut results);
+        Ok((all, output))
     }
 }
 
@@ -170,19 +181,11 @@ impl Node for Iteration {
             let message = format!("Array size {} exceeds max iterations {}", items.len(), self.most);
             return Err(NodeError::new("TooManyItems", message));
         }
-        let mut output = NodeOutput::default();
-        let mut results = Vec::with_capacity(items.len());
-        for round in self.rounds(items, context, &mut output).await {
-            match (round, self.on_failure) {
-                (Ok(result), _) => results.push(result),
-                (Err(error), OnFailure::Terminated) => return Err(error),
-                (Err(_), OnFailure::ContinueOnError) => {
-                    output.exceptions += 1;
-                    results.push(Value::Null);
-                }
-                (Err(_), OnFailure::RemoveAbnormal) => output.exceptions += 1,
-            }
-        }
+        let (results, mut output) = self.rounds(items, context).await?;
+        let mut results: Vec<Value> = match self.on_failure {
+            OnFailure::RemoveAbnormal => results.into_iter().flatten().collect(),
+            _ => results.into_iter().map(Option::unwrap_or_default).collect(),
+        };
         let lists = results.iter().filter(|result| **result != Value::Null);
         if self.flatten
             && !results.is_empty()

@@ -9,6 +9,7 @@ use piton_types::{Path, Value, from_json};
 use serde::Deserialize;
 
 use super::container::{self, Round};
+use super::rounds::{self, Rounds};
 use crate::condition::{ConditionData, Conditions, Junction};
 use crate::engine::Inputs;
 use crate::graph::Graph;
@@ -172,22 +173,30 @@ impl Node for Loop {
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         let mut state: Inputs = inputs.as_map().cloned().unwrap_or_default();
         let mut around = context.variables().clone();
-        let mut output = NodeOutput::default();
-        let (mut round, mut ended_inside) = (0, false);
+        let is_flat = matches!(self.form, Form::Flat { .. });
+        let (mut rounds, begins) = Rounds::open(context, &self.graph).await?;
+        let (mut round, mut output, mut ended_inside) = (begins.round, begins.output, false);
+        if round > 0 {
+            state = begins.variables;
+            context.make_updates(&mut around);
+            output.assignments.iter().for_each(|(selector, value)| around.assign(selector, value.clone()));
+        }
+        // A round that is kept was to begin.
+        let mut is_decided = round > 0;
         // The variables that the conditions are about: after a round also those of its nodes.
         let mut seen = self.pool(&around, context, &state);
         loop {
-            let is_flat = matches!(self.form, Form::Flat { .. });
-            if round >= self.most {
+            if std::mem::take(&mut is_decided) {
+            } else if round >= self.most {
                 if is_flat {
                     let message = format!("Max iterations {} exceeded", self.most);
                     return Err(NodeError::new("TooManyRounds", message));
                 }
                 break;
-            }
-            if ended_inside || !self.goes_on(&seen, context)? {
+            } else if ended_inside || !self.goes_on(&seen, context)? {
                 break;
             }
+            rounds.keep(round, &state, &output, &[])?;
             let pool = self.pool(&around, context, &state);
             let index: Value = i64::try_from(round).unwrap_or(i64::MAX).into();
             let mut next = Round::new(round).with("_iteration", index.clone()).with("index", index);
@@ -208,7 +217,7 @@ impl Node for Loop {
                     state = own.scope(LOOP).cloned().unwrap_or_default();
                 } else {
                     around.assign(&selector, value.clone());
-                    output.assignments.push((selector, value));
+                    rounds::set(&mut output.assignments, selector, value);
                 }
             }
             state.extend(ended.outputs);

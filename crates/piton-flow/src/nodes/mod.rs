@@ -61,6 +61,7 @@ mod prompt;
 mod question_classifier;
 mod react;
 mod reading;
+mod rounds;
 mod start;
 mod sub_workflow;
 mod template_transform;

@@ -230,8 +230,6 @@ async fn open_flow(
     inputs: Option<Inputs>,
     options: FlowOptions,
 ) -> Result<Driven, FlowError> {
-    // The engine goes through the steps that it finds.
-    open.all_steps = true;
     let Some(run) = open.id.clone() else { unreachable!("the callers name it") };
     let gate = Gate {
         run,
@@ -250,7 +248,7 @@ async fn open_flow(
     let admitted = through.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(Admitted { body, flow, replaces, audited }) = admitted else {
         // It is completed, so the gate wasn't asked.
-        let body = gate.same(&run)?;
+        let body = gate.same(&run).await?;
         return Ok(Driven { run, flow: None, body, options });
     };
     if let Some(line) = audited {
@@ -304,7 +302,7 @@ impl Driven {
         let tell = |event: &Event| self.options.events.pass_on(event);
         let events = if self.options.events.listens() { EventSink::Call(&tell) } else { EventSink::Nobody };
         let (control, mut updates) = (Control::default(), updates::Updates::default());
-        control.put_updates(updates.recorded(run)?);
+        control.put_updates(updates.recorded(run).await?);
         loop {
             if let Some(companion) = &self.options.companion {
                 companion.begin(run.id()).await.map_err(|cause| FlowError::Companion { cause })?;

@@ -1,12 +1,16 @@
 //! Variables that the caller who holds a durable run sets. They are steps of its log, so that a process that goes on
 //! with the run has them too.
 
-use piton_runtime::{Run, RunError, StepDone};
+use std::sync::Arc;
+
+use piton_runtime::{Run, RunError, StepDone, StepRecord};
 use piton_types::{StepPath, Value, ValueError, from_value, to_value};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use crate::body::FlowBody;
 use crate::control::{Control, Update};
+use crate::document::Document;
 use crate::engine::Host;
 use crate::journal::NodeDone;
 use crate::node::Effect;
@@ -55,9 +59,9 @@ pub(crate) struct Updates {
 
 impl Updates {
     /// The updates that the log has, oldest first.
-    pub(crate) fn recorded(&mut self, run: &Run) -> Result<Vec<Update>, RunError> {
+    pub(crate) async fn recorded(&mut self, run: &Run) -> Result<Vec<Update>, RunError> {
         let mut found = Vec::new();
-        while let Some(step) = run.at_hand(&path(self.count + 1)?) {
+        while let Some(step) = run.recorded(&path(self.count + 1)?).await? {
             self.count += 1;
             found.extend(read(&step.path, step.output.clone())?);
         }
@@ -116,8 +120,9 @@ fn stored(updates: &[Update]) -> Result<Value, ValueError> {
 /// Writes updates into the log of a run that nothing drives.
 pub(crate) async fn record(run: &Run, values: Vec<(Selector, Value)>) -> Result<(), RunError> {
     let mut updates = Updates::default();
-    updates.recorded(run)?;
-    let made = |(selector, value)| Update { after: setters(run, &selector), selector, value };
+    updates.recorded(run).await?;
+    let ended = run.finished_among(nodes(run).await).await?;
+    let made = |(selector, value)| Update { after: setters(&ended, &selector), selector, value };
     let value = stored(&values.into_iter().map(made).collect::<Vec<_>>())
         .map_err(|cause| RunError::Value { what: "an update".to_owned(), cause })?;
     let step = StepDone::new(path(updates.count + 1)?, Value::Null, Ok(value));
@@ -125,15 +130,16 @@ pub(crate) async fn record(run: &Run, values: Vec<(Selector, Value)>) -> Result<
     Ok(())
 }
 
-/// The nodes that have set this variable so far, by the log.
-fn setters(run: &Run, selector: &Selector) -> Vec<String> {
-    let mut found = Vec::new();
-    run.for_each_step(|step| {
-        let is_node = step.is_finished() && !step.path.as_str().contains('/');
-        let sets = || record::assignments(&step.output).iter().any(|(set, _)| set == selector);
-        if is_node && (step.path.as_str() == selector.node || sets()) {
-            found.push(step.path.to_string());
-        }
-    });
-    found
+/// The nodes of the run's document.
+async fn nodes(run: &Run) -> Vec<StepPath> {
+    let body = FlowBody::of_run(run).await.ok();
+    let document = body.and_then(|body| Document::parse(&body.document, body.format).ok());
+    document.iter().flat_map(|document| &document.nodes).filter_map(|node| node.id.as_str().parse().ok()).collect()
+}
+
+/// Those of the nodes that have set this variable.
+fn setters(ended: &[Arc<StepRecord>], selector: &Selector) -> Vec<String> {
+    let sets = |step: &StepRecord| record::assignments(&step.output).iter().any(|(set, _)| set == selector);
+    let setters = ended.iter().filter(|step| step.path.as_str() == selector.node || sets(step));
+    setters.map(|step| step.path.to_string()).collect()
 }

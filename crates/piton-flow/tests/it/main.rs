@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[cfg(feature = "checkpoint")]
+mod bounded;
+#[cfg(feature = "checkpoint")]
 mod bursts;
 mod commands;
 mod dispatch;

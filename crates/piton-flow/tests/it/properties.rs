@@ -138,7 +138,7 @@ async fn property_1_a_workflow_continues_a_prefix_of_the_original() {
 #[tokio::test]
 async fn property_2_no_effect_of_a_workflow_repeats_without_its_key() {
     let mut repeated = 0;
-    let deaths = every_death(2, async |store, ledger, at| {
+    let deaths = every_death(0, async |store, ledger, at| {
         to_the_end(&ledger, &store).await.unwrap();
         let ended = history(&store, &id()).await;
         let deeds = ledger.deeds();

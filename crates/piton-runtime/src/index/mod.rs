@@ -44,6 +44,10 @@ pub(crate) struct IndexRecord {
 pub(crate) struct LineHead {
     /// How many attempts at steps ended.
     pub(crate) ended: u64,
+    /// How many steps finished, and the one that did last.
+    pub(crate) finished: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_finished: Option<StepPath>,
     /// What the engine had counted when the newest of them ended.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub(crate) tally: Value,

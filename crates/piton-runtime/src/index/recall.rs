@@ -68,14 +68,6 @@ impl Core {
         Ok(())
     }
 
-    /// Sees to it that every call is known.
-    async fn recall_all(&self) -> Result<(), StoreError> {
-        let Some(base) = self.known().line.base().cloned() else { return Ok(()) };
-        let whole = History::read_by(base.pages.log(), base.end, By::WholeLog).await?;
-        self.known().line.complete(whole.line);
-        Ok(())
-    }
-
     /// Writes an index if enough entries came since the last. The run goes on without one: if it can't be written, that
     /// is tried again as many entries later.
     pub(crate) async fn index_if_due(&self, writer: &mut Writer) {
@@ -115,17 +107,15 @@ impl Run {
         Ok(core.known().line.steps.get(path).cloned())
     }
 
-    /// The newest attempt at a step that is at hand: any, in a run that was opened with
-    /// [all of them](crate::OpenRun::all_steps).
-    pub fn at_hand(&self, path: &StepPath) -> Option<Arc<crate::StepRecord>> {
-        self.core().known().line.steps.get(path).cloned()
-    }
-
-    /// The steps that finished well, each of which [`recorded`](Self::recorded) has. Reads the whole log.
-    pub async fn finished(&self) -> Result<Vec<StepPath>, RunError> {
-        let core = self.core();
-        core.recall_all().await?;
-        let known = core.known();
-        Ok(known.line.steps.iter().filter(|(_, step)| step.is_finished()).map(|(path, _)| path.clone()).collect())
+    /// Those of these steps that ended well, in the order in which they ended.
+    pub async fn finished_among(&self, paths: Vec<StepPath>) -> Result<Vec<Arc<crate::StepRecord>>, RunError> {
+        let mut found = Vec::new();
+        for path in paths {
+            if let Some(step) = self.recorded(&path).await?.filter(|step| step.is_finished()) {
+                found.push((self.core().known().line.order.get(&path).copied(), step));
+            }
+        }
+        found.sort_by_key(|(order, _)| *order);
+        Ok(found.into_iter().map(|(_, step)| step).collect())
     }
 }

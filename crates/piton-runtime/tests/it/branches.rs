@@ -38,8 +38,9 @@ async fn scattered(store: &Arc<dyn Store>, seed: u64, ran: &Arc<AtomicU32>) -> B
         let n = u32::try_from(n).unwrap();
         assert_eq!(task.await.unwrap(), n * 30 + 3);
     }
-    let known = |path: &piton_types::StepPath| run.at_hand(path).unwrap().output.as_i64().unwrap();
-    run.finished().await.unwrap().iter().map(|path| (path.to_string(), u32::try_from(known(path)).unwrap())).collect()
+    let whole = history(store).await;
+    let known = |step: &piton_runtime::StepRecord| u32::try_from(step.output.as_i64().unwrap()).unwrap();
+    whole.finished().iter().map(|step| (step.path.to_string(), known(step))).collect()
 }
 
 #[tokio::test]
