@@ -130,7 +130,9 @@ impl<'a> Gathering<'a> {
                     folder,
                 ],
             ) => put(
-                "INSERT OR IGNORE INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                // Where the map of pages is damaged, an older form of it may be found too, on a page that isn't in use.
+                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE
+                 SET status = excluded.status, updated_at = excluded.updated_at WHERE excluded.updated_at > updated_at",
                 &[id, status, updated, created, kind, name, parent, folder],
             )?,
             (Some(_), [Null]) => put("INSERT OR IGNORE INTO removed VALUES (?1)", &[])?,

@@ -12,6 +12,7 @@ use piton_runtime::retention::{rules, set_rules};
 use piton_store::{EncryptedStore, Store, StoreError};
 use piton_store_objects::{FolderOptions, ObjectStore, replace_folder};
 use piton_store_sqlite::{DamagedWal, SqliteOptions, SqliteStore, gather};
+use piton_types::RunId;
 use piton_workspace::SnapshotReach;
 use serde::Serialize;
 
@@ -129,6 +130,31 @@ pub async fn repair(app: &App, deep: bool, dry_run: bool, consent: &mut dyn Cons
         return Ok(Repaired::Declined);
     }
     let runs = store.run_ids().await?;
+    let (below, store, gathered) = match is_gathered || damaged.is_folder {
+        true => (below, store, None),
+        false => {
+            // A page that leads to others may be damaged, and those be whole: they are found page by page.
+            store.close().await?;
+            drop((store, below));
+            let gathered = damaged.gather()?;
+            let below = damaged.open(DamagedWal::Refuse)?;
+            let store = app.unlock_with(Arc::clone(&below), key.as_ref()).await?;
+            let gathered = match gathered {
+                Some(gathered) => app.unlock_with(gathered, key.as_ref()).await.ok(),
+                None => None,
+            };
+            (below, store, gathered)
+        }
+    };
+    let found_again = match &gathered {
+        Some(gathered) => gathered.run_ids().await?,
+        None => Vec::new(),
+    };
+    // A run that is whole as it is needs nothing else; what was gathered of the others is at least what is found of them so.
+    let source = |run: &RunId| {
+        let is_whole = report.runs.iter().any(|found| found.run == *run && found.is_whole());
+        gathered.as_ref().filter(|_| !is_whole && found_again.contains(run)).unwrap_or(&store)
+    };
     damaged.clear(&new)?;
     let target_below = damaged.create(&new)?;
     let target: Arc<dyn Store> = match &key {
@@ -137,7 +163,7 @@ pub async fn repair(app: &App, deep: bool, dry_run: bool, consent: &mut dyn Cons
     };
     let salvaging = async {
         for run in runs {
-            let salvaged = salvage_run(&store, &target, &run, &SnapshotReach).await?;
+            let salvaged = salvage_run(source(&run), &target, &run, &SnapshotReach).await?;
             notes.extend(salvaged_line(&salvaged));
         }
         Ok::<_, StoreError>(())
@@ -149,7 +175,10 @@ pub async fn repair(app: &App, deep: bool, dry_run: bool, consent: &mut dyn Cons
     }
     target.close().await?;
     store.close().await?;
-    drop((store, below, target));
+    if let Some(gathered) = &gathered {
+        gathered.close().await?;
+    }
+    drop((store, below, target, gathered));
     let aside = damaged.replace(&new)?;
     damaged.clear(&damaged.beside("-gathered"))?;
     let view = RepairedView::of(path, notes, log.as_ref());
@@ -281,9 +310,9 @@ impl Damaged {
     /// The store, or if it can't be opened or doesn't know its runs, what can be found of it otherwise.
     async fn open_or_gather(&self, damaged_wal: DamagedWal) -> Result<Opened, Failure> {
         let error = match self.open(damaged_wal) {
-            Ok(store) => match store.run_ids().await {
-                Ok(_) => return Ok(Opened::Store(store)),
-                Err(error) => error,
+            Ok(store) => match (store.run_ids().await, piton_store::is_encrypted(&*store).await) {
+                (Ok(_), Ok(_)) => return Ok(Opened::Store(store)),
+                (Err(error), _) | (_, Err(error)) => error,
             },
             Err(error) => match DamagedLog::of(error) {
                 Ok(log) => return Ok(Opened::Log(log)),
@@ -293,15 +322,21 @@ impl Damaged {
         if self.is_folder || !matches!(error, StoreError::Corrupt { .. } | StoreError::Invalid { .. }) {
             return Err(error.into());
         }
+        match self.gather()? {
+            Some(gathered) => Ok(Opened::Gathered(gathered)),
+            None => Err(error.into()),
+        }
+    }
+
+    /// What can be found of the database page by page. Nothing if no page of the file is ours.
+    fn gather(&self) -> Result<Option<Arc<dyn Store>>, Failure> {
         let gathered = self.beside("-gathered");
         self.clear(&gathered)?;
-        // A file of which no page is ours is no store of ours.
         if gather(&self.path, &gathered)? == 0 {
             self.clear(&gathered)?;
-            return Err(error.into());
+            return Ok(None);
         }
-        let options = SqliteOptions::default().with_create(false);
-        Ok(Opened::Gathered(Arc::new(SqliteStore::open(gathered, options)?)))
+        Ok(Some(Arc::new(SqliteStore::open(gathered, SqliteOptions::default().with_create(false))?)))
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {

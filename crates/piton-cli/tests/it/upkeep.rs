@@ -50,6 +50,127 @@ fn damage_is_found_and_what_is_whole_is_kept() {
     assert!(found > 3, "only {found} flips were found");
 }
 
+/// What a page of a SQLite database is, by what it says of itself and what the map of pages (page 2) says of it.
+fn kind(database: &[u8], page: usize) -> &'static str {
+    let mapped = (page > 2).then(|| database[4096 + (page - 3) * 5]);
+    match (page, mapped, database[(page - 1) * 4096]) {
+        (1, ..) => "header",
+        (2, ..) => "map of pages",
+        (_, Some(2), _) => "free",
+        (_, Some(3 | 4), _) => "overflow",
+        (.., 2) => "inner index",
+        (.., 5) => "inner table",
+        (.., 10) => "leaf of an index",
+        (.., 13) => "leaf of a table",
+        _ => "unknown",
+    }
+}
+
+/// The numbers of the runs that have entries on a page, or on the one from which it overflows. A row of another table may
+/// be one of the folder's own run, the first.
+fn runs_on(database: &[u8], mut page: usize) -> Vec<u64> {
+    while kind(database, page) == "overflow" {
+        let parent = &database[4096 + (page - 3) * 5 + 1..][..4];
+        page = u32::from_be_bytes(parent.try_into().unwrap()) as usize;
+    }
+    if kind(database, page) != "leaf of a table" {
+        return Vec::new();
+    }
+    let page = &database[(page - 1) * 4096..page * 4096];
+    let varint = |at: &mut usize| {
+        let mut number = 0_u64;
+        loop {
+            let byte = page[*at];
+            *at += 1;
+            number = number << 7 | u64::from(byte & 0x7f);
+            if byte & 0x80 == 0 {
+                return number;
+            }
+        }
+    };
+    let cells = usize::from(u16::from_be_bytes([page[3], page[4]]));
+    let key = |cell: usize| {
+        let mut at = usize::from(u16::from_be_bytes([page[8 + 2 * cell], page[9 + 2 * cell]]));
+        varint(&mut at);
+        varint(&mut at)
+    };
+    (0..cells).map(|cell| (key(cell) >> 32).max(1)).collect()
+}
+
+/// Promise 7: every run whose own rows are undamaged is kept as it was, whichever page is damaged. Every kind of page by
+/// itself; at the full level every page.
+#[test]
+fn a_damaged_page_costs_no_run_but_those_whose_rows_it_has() {
+    let world = World::new();
+    let store = format!("sqlite:{}", world.root().join("store.db").display());
+    let piton = |verb: &[&str]| world.piton(["--store", &store].iter().chain(verb));
+    for n in 0..400_u32 {
+        let word = n.wrapping_mul(2_654_435_761);
+        world.write(&format!("file-{n}"), &(0..150).map(|m| format!("{:08x}", word ^ m * 40_503)).collect::<String>());
+    }
+    assert_eq!(piton(&["save"]).code, Some(0));
+    world.write("flow.yml", "nodes:\n  - {id: in, data: {type: start, variables: [{variable: text, type: string}]}}\n  - {id: say, data: {type: command, command: [echo, '{{#in.text#}}']}}\n  - {id: again, data: {type: command, command: [echo, '{{#say.stdout#}}']}}\n  - {id: out, data: {type: end, outputs: [{variable: said, value_selector: [again, stdout]}]}}\nedges: [{source: in, target: say}, {source: say, target: again}, {source: again, target: out}]\n");
+    for n in 1..=5 {
+        let text: String = (0..600).map(|m| format!("{}", n * 7_919 * (m + 3))).collect();
+        let ran = piton(&["run", "flow.yml", "--id", &format!("r{n}"), "-i", &format!("text={text}")]);
+        assert_eq!(ran.code, Some(0), "{}", ran.whole());
+    }
+    let runs = |checked: &crate::world::Said| -> std::collections::BTreeMap<String, serde_json::Value> {
+        let runs = checked.json()["runs"].as_array().unwrap().clone();
+        runs.into_iter().map(|run| (run["run"].as_str().unwrap().to_owned(), run)).collect()
+    };
+    let before = runs(&piton(&["check", "--json"]));
+    let own = before.keys().find(|run| run.starts_with("work")).unwrap().clone();
+    let numbered = [own.as_str(), "r1", "r2", "r3", "r4", "r5"];
+    assert_eq!(before.len(), numbered.len(), "{before:?}");
+
+    let path = world.root().join("store.db");
+    let bytes = std::fs::read(&path).unwrap();
+    let mut pages: std::collections::BTreeMap<&str, Vec<usize>> = std::collections::BTreeMap::new();
+    for page in 1..=bytes.len() / 4096 {
+        pages.entry(kind(&bytes, page)).or_default().push(page);
+    }
+    for wanted in
+        ["header", "map of pages", "inner index", "inner table", "leaf of an index", "leaf of a table", "overflow"]
+    {
+        assert!(pages.contains_key(wanted), "{wanted}: {pages:?}");
+    }
+    let each = piton_testing::level::by_level(2, 6, usize::MAX);
+    let (mut kept, mut whole, mut hidden) = (0, 0, 0);
+    for (kind, pages) in pages {
+        for page in piton_testing::level::sample(&pages, each, 7) {
+            let mut damaged = bytes.clone();
+            damaged[(page - 1) * 4096 + 2_000] ^= 1;
+            std::fs::write(&path, &damaged).unwrap();
+            if kind == "inner table" {
+                let damaged = runs(&piton(&["check", "--json"]));
+                hidden = hidden.max(damaged.values().filter(|run| run["checkpoints"] == 0).count());
+            }
+            let repaired = piton(&["check", "--repair", "--yes"]);
+            assert_eq!(repaired.code, Some(0), "{kind} {page}: {}", repaired.whole());
+            let after = piton(&["check", "--json"]);
+            assert_eq!(after.code, Some(0), "{kind} {page}: {}", after.whole());
+            let (on, after) = (runs_on(&bytes, page), runs(&after));
+            for (number, run) in (1..).zip(&numbered) {
+                if on.contains(&number) {
+                    continue;
+                }
+                whole += 1;
+                let same = after.get(*run).is_some_and(|after| {
+                    ["entries", "checkpoints"].iter().all(|count| after[count] == before[*run][count])
+                });
+                kept += u32::from(same);
+                assert!(same, "{kind} {page}: {run} has no row there and isn't kept: {}", repaired.whole());
+            }
+            for copy in ["store.db.damaged-1", "store.db-wal.damaged-1"] {
+                let _ = std::fs::remove_file(world.root().join(copy));
+            }
+        }
+    }
+    assert_eq!(hidden, numbered.len(), "the control: read by its tables, a store with such a page has no run any more");
+    println!("{kept} runs kept of {whole} that were whole");
+}
+
 /// Promise 7: commits behind damage in the WAL that a killed process left are given up only by a repair that says so; a
 /// dry run reports them and changes nothing.
 #[test]
