@@ -29,6 +29,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What is said of a key that isn't needed.
 const UNUSED_KEY: &str = "this store isn't encrypted, and the key isn't used; `piton init --encrypt` makes one that is";
 
+/// What a verb does with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It only looks: nothing is made, finished, repaired or written, beside the store neither.
+    Look,
+    /// It may change what is there.
+    Change,
+    /// It makes the store if there is none.
+    Create,
+}
+
 /// A folder with its store, and what the shell gave to work with it.
 pub struct App {
     /// All that decides where the store is.
@@ -166,10 +177,19 @@ impl App {
         self.clock.now()
     }
 
-    /// Opens the store of the folder for a verb that only looks: nothing is made.
+    /// Opens the store of the folder for a verb that only looks.
+    pub async fn look(&self) -> Result<Arc<dyn Store>, Failure> {
+        self.open_found(Access::Look).await
+    }
+
+    /// Opens the store of the folder, if there is one.
     pub async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
+        self.open_found(Access::Change).await
+    }
+
+    async fn open_found(&self, access: Access) -> Result<Arc<dyn Store>, Failure> {
         match self.surroundings.find()? {
-            Found::Place(place) => self.open_own(&place, false).await,
+            Found::Place(place) => self.open_own(&place, access).await,
             Found::Nothing { above, unreadable } => {
                 for subfolder in unreadable {
                     self.warn(&format!("{}/folder.json can't be read", subfolder.display()));
@@ -190,13 +210,17 @@ impl App {
     pub async fn store_or_create(&self) -> Result<Arc<dyn Store>, Failure> {
         self.wants_none_in_clear().await?;
         let place = self.surroundings.find_or_create(&self.now().to_string())?;
-        self.open_own(&place, true).await
+        self.open_own(&place, Access::Create).await
     }
 
     /// Opens the store of the folder, which says where the folder has been.
-    async fn open_own(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let store = self.open(place, create).await?;
-        self.residence.get_or_init(|| self.surroundings.residence(place));
+    async fn open_own(&self, place: &Place, access: Access) -> Result<Arc<dyn Store>, Failure> {
+        let store = self.open(place, access).await?;
+        let residence = match access {
+            Access::Look => self.surroundings.residence(place),
+            Access::Change | Access::Create => self.surroundings.settle(place)?,
+        };
+        self.residence.get_or_init(|| residence);
         Ok(store)
     }
 
@@ -211,14 +235,14 @@ impl App {
             return Ok(());
         }
         match self.surroundings.find()? {
-            Found::Place(place) => self.open_below(&place, false).await.map(drop),
+            Found::Place(place) => self.open_below(&place, Access::Look).await.map(drop),
             Found::Nothing { .. } => Err(self.no_store_for_a_key()),
         }
     }
 
     /// Opens the store at `place`, with its key if it is encrypted.
-    pub async fn open(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
-        let below = self.open_below(place, create).await?;
+    pub async fn open(&self, place: &Place, access: Access) -> Result<Arc<dyn Store>, Failure> {
+        let below = self.open_below(place, access).await?;
         if self.surroundings.keys.option.is_some() && !piton_store::is_encrypted(&*below).await? {
             self.warn(UNUSED_KEY);
         }
@@ -254,12 +278,13 @@ impl App {
     }
 
     /// Opens the store at `place` as it is, encrypted or not.
-    pub async fn open_below(&self, place: &Place, create: bool) -> Result<Arc<dyn Store>, Failure> {
+    pub async fn open_below(&self, place: &Place, access: Access) -> Result<Arc<dyn Store>, Failure> {
         self.detail(&format!("store {}", place.url));
+        let (create, looks) = (access == Access::Create, access == Access::Look);
         let registry = Registry::default()
             .with("file", FolderDriver { create })
             .with("memory", MemoryDriver)
-            .with("sqlite", SqliteDriver { create });
+            .with("sqlite", SqliteDriver { create, looks });
         registry.open(&place.url).await.map_err(|error| match error {
             StoreError::Invalid { ref what, .. } if what.starts_with("store URL") => Failure::usage(error.to_string())
                 .hint(match place.origin {

@@ -21,7 +21,7 @@ pub mod store;
 pub mod views;
 pub mod words;
 
-pub use app::App;
+pub use app::{Access, App};
 pub use failure::{Failure, FailureKind, Hint};
 pub use piton_store::SecretFiles;
 pub use place::{Surroundings, keys::KeySources};

@@ -12,6 +12,8 @@ use crate::{SqliteOptions, SqliteStore};
 pub struct SqliteDriver {
     /// Make a store that isn't there.
     pub create: bool,
+    /// Only look, as [`SqliteOptions::looks`] says.
+    pub looks: bool,
 }
 
 #[async_trait]
@@ -28,7 +30,8 @@ impl Driver for SqliteDriver {
             return invalid("the path follows the colon at once, with no slashes of its own");
         }
         // A caller that only looks needs no space.
-        let options = SqliteOptions::default().with_create(self.create).with_read_when_full(!self.create);
+        let options =
+            SqliteOptions::default().with_create(self.create).with_read_when_full(!self.create).with_looks(self.looks);
         Ok(Arc::new(SqliteStore::open(location, options)?))
     }
 }

@@ -21,7 +21,7 @@ use crate::files::{self, Files, Found, invalid};
 use crate::mark::Mark;
 use crate::schema::{APPLICATION_ID, PAGE, RESERVED};
 use crate::upgrade::Formats;
-use crate::{SqliteOptions, set_aside, version, vfs};
+use crate::{SqliteOptions, connect, set_aside, version, vfs};
 
 /// An open database.
 pub(crate) struct Opened {
@@ -56,7 +56,8 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
         _ => return Err(StoreError::NotFound { what: files.database.display().to_string() }),
     }
     let read_only = !files.writable(found);
-    let lock = open_lock(&files, read_only)?;
+    let changes = !read_only && !options.looks;
+    let lock = open_lock(&files, !changes)?;
     let mut alone = match &lock {
         Some(lock) => take(lock, &files, options.patience)?,
         None => false,
@@ -72,21 +73,22 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
         }
         create(&files, options)?;
     }
-    if !read_only {
+    if changes {
         files.tighten()?;
     }
     if let (true, Some(lock)) = (alone, &lock) {
         let fail = |error: io::Error| from_io(&error, &files.beside("-lock"));
         let mark = Mark::read(lock).map_err(fail)?;
         if options.scan_wal {
-            set_aside::check(&files, options, read_only, mark)?;
+            set_aside::check(&files, options, !changes, mark)?;
         }
-        if !read_only && (mark.is_none() || mark.is_some_and(|mark| mark.is_of_another_boot())) {
+        if changes && (mark.is_none() || mark.is_some_and(|mark| mark.is_of_another_boot())) {
             // On disk before anything is written to the WAL: without a mark every frame counts.
             Mark::new([0; 8], 0).write(lock).and_then(|()| lock.sync_all()).map_err(fail)?;
             files.sync_folder()?;
         }
     }
+    let has_wal = fs::symlink_metadata(files.wal()).is_ok_and(|data| data.len() > 0);
     let writer = if read_only {
         if format_of(&target, &files)? < options.formats.newest {
             // It has to be upgraded first.
@@ -106,6 +108,12 @@ pub(crate) fn open(path: &std::path::Path, options: &SqliteOptions) -> Result<Op
             opened => opened?,
         };
         options.formats.know(format, &files)?;
+        if options.looks && has_wal {
+            connect::keep_wal(&writer);
+        }
+        if format < options.formats.newest && options.looks {
+            return Err(StoreError::ReadOnly { what: files.database.display().to_string() });
+        }
         if format < options.formats.newest {
             alone = alone || alone_at_last(lock.as_ref(), options.patience);
             if !alone {

@@ -17,6 +17,9 @@ pub struct SqliteOptions {
     /// If there is no space even to open the store, open it for reading, alone: a write to it then gets
     /// `Poisoned`, and other processes wait until it is closed. Otherwise that is `Full`.
     pub read_when_full: bool,
+    /// Only look: nothing is written, repaired, moved out of the WAL or closed to other users, and every write is
+    /// `ReadOnly`. SQLite's index of the WAL (`PATH-shm`) is made anew where a crash left one.
+    pub looks: bool,
     /// Check pages as they are read. Off only as the negative control of the damage tests.
     #[doc(hidden)]
     pub verify_pages: bool,
@@ -35,6 +38,7 @@ impl Default for SqliteOptions {
             patience: Duration::from_secs(10),
             damaged_wal: DamagedWal::Refuse,
             read_when_full: false,
+            looks: false,
             verify_pages: true,
             scan_wal: true,
             formats: Formats::OURS,
@@ -61,6 +65,13 @@ impl SqliteOptions {
     #[must_use]
     pub fn with_damaged_wal(mut self, damaged_wal: DamagedWal) -> Self {
         self.damaged_wal = damaged_wal;
+        self
+    }
+
+    /// Whether only to look.
+    #[must_use]
+    pub fn with_looks(mut self, looks: bool) -> Self {
+        self.looks = looks;
         self
     }
 

@@ -107,7 +107,7 @@ impl Core {
         pool: Pool,
         tally: Arc<Tally>,
     ) -> Self {
-        let read_only = writer.is_none();
+        let read_only = writer.is_none() || options.looks;
         let writer = Mutex::new(writer);
         Self { files, options, writer, read_only, pool, tally, poison: OnceLock::new(), freed: AtomicBool::new(false) }
     }

@@ -16,7 +16,8 @@ impl Workspace {
     }
 
     fn budget_beside(&self, used: u64) -> Result<u64, WorkspaceError> {
-        let state = &self.0.options.state;
+        // A caller that only looks may find none yet.
+        let state = self.0.options.state.ancestors().find(|folder| folder.exists()).unwrap_or(&self.0.root);
         match self.0.options.budget {
             Some(0) => Ok(u64::MAX),
             Some(budget) => Ok(budget),

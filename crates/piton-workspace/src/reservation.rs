@@ -255,7 +255,7 @@ impl Reservations {
     pub async fn list(&self) -> Result<Vec<Reservation>, WorkspaceError> {
         let this = self.clone();
         blocking(move || {
-            let _lock = this.lock()?;
+            // The book is replaced as a whole, so it is read without its lock.
             let (mut book, now) = (this.read()?, this.now());
             now.sweep(&mut book, &this.is_dead);
             let mut held: Vec<Reservation> = book.grants.iter().map(Reservation::from).collect();

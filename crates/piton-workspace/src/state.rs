@@ -24,36 +24,57 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOE
 #[derive(Debug)]
 pub(crate) struct State {
     path: PathBuf,
-    folder: OwnedFd,
+    /// `None` if there is none and it is only looked for.
+    folder: Option<OwnedFd>,
+    /// Nothing is made or changed.
+    looks: bool,
 }
 
 impl State {
-    /// Opens the folder, and makes it if it isn't there. No link is followed on the way from the workspace to it, or, if it
+    /// Opens the folder, and makes it if it isn't there unless the caller only looks. No link is followed on the way from the workspace to it, or, if it
     /// lies elsewhere, in its last two names.
-    pub(crate) fn open(path: &Path, root: &Path, root_folder: &OwnedFd) -> std::io::Result<Self> {
+    pub(crate) fn open(path: &Path, root: &Path, root_folder: &OwnedFd, looks: bool) -> std::io::Result<Self> {
+        let none = || Self { path: path.to_owned(), folder: None, looks };
         let (mut folder, below) = match path.strip_prefix(root) {
             Ok(below) => (system::open_below(root_folder, &RelPath::default())?, below),
             Err(_) => {
                 let above = path.ancestors().nth(2).unwrap_or_else(|| Path::new("/"));
-                std::fs::create_dir_all(above)?;
+                match looks {
+                    true if !above.exists() => return Ok(none()),
+                    true => {}
+                    false => std::fs::create_dir_all(above)?,
+                }
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 (rustix::fs::open(above, flags, Mode::empty())?, path.strip_prefix(above).unwrap_or(path))
             }
         };
         for name in below.components() {
-            match rustix::fs::mkdirat(&folder, name.as_os_str(), Mode::RWXU) {
+            match if looks { Ok(()) } else { rustix::fs::mkdirat(&folder, name.as_os_str(), Mode::RWXU) } {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            folder = rustix::fs::openat(&folder, name.as_os_str(), flags, Mode::empty())?;
+            folder = match rustix::fs::openat(&folder, name.as_os_str(), flags, Mode::empty()) {
+                Err(Errno::NOENT) if looks => return Ok(none()),
+                opened => opened?,
+            };
         }
-        Ok(Self { path: path.to_owned(), folder })
+        Ok(Self { folder: Some(folder), ..none() })
     }
 
-    /// The folder itself.
+    /// The folder, to look at what is in it.
+    fn to_read(&self) -> std::io::Result<&OwnedFd> {
+        self.folder.as_ref().ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    }
+
+    /// The folder, to change what is in it.
+    fn to_change(&self) -> std::io::Result<&OwnedFd> {
+        if self.looks { Err(std::io::ErrorKind::ReadOnlyFilesystem.into()) } else { self.to_read() }
+    }
+
+    /// The folder itself, of a workspace that isn't only looked at.
     pub(crate) fn folder(&self) -> &OwnedFd {
-        &self.folder
+        self.folder.as_ref().expect("only a caller that looks may have none, and it restores nothing")
     }
 
     /// The path of one of the files, for messages.
@@ -63,7 +84,8 @@ impl State {
 
     /// What the file has; `None` if there is none.
     pub(crate) fn read(&self, name: &str) -> std::io::Result<Option<Vec<u8>>> {
-        let file = match rustix::fs::openat(&self.folder, name, OFlags::RDONLY | FILE, Mode::empty()) {
+        let Ok(folder) = self.to_read() else { return Ok(None) };
+        let file = match rustix::fs::openat(folder, name, OFlags::RDONLY | FILE, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -78,7 +100,7 @@ impl State {
 
     /// How long the file is; 0 if there is none.
     pub(crate) fn size(&self, name: &str) -> u64 {
-        system::stat(&self.folder, name.as_bytes()).map_or(0, |stat| stat.size)
+        self.to_read().map_or(0, |folder| system::stat(folder, name.as_bytes()).map_or(0, |stat| stat.size))
     }
 
     /// Puts a whole new content in the place of the file; on disk when this returns, if it is to be `durable`.
@@ -86,26 +108,28 @@ impl State {
     /// The two are exchanged, and the old one goes: a file that is renamed over another is written out by ext4 at once, which
     /// takes longer than all the rest.
     pub(crate) fn write(&self, name: &str, parts: &[&[u8]], durable: bool) -> std::io::Result<()> {
+        let folder = self.to_change()?;
         let beside = format!("{name}.new");
         self.remove(&beside)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | FILE;
-        let mut file = File::from(rustix::fs::openat(&self.folder, &beside, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut file = File::from(rustix::fs::openat(folder, &beside, flags, Mode::RUSR | Mode::WUSR)?);
         parts.iter().try_for_each(|part| file.write_all(part))?;
         if durable {
             file.sync_all()?;
         }
-        let rename = |flags| rustix::fs::renameat_with(&self.folder, &beside, &self.folder, name, flags);
+        let rename = |flags| rustix::fs::renameat_with(folder, &beside, folder, name, flags);
         match rename(RenameFlags::EXCHANGE) {
             Ok(()) => self.remove(&beside)?,
             // There is none yet, or the file system knows no exchange.
-            Err(_) => rustix::fs::renameat(&self.folder, &beside, &self.folder, name)?,
+            Err(_) => rustix::fs::renameat(folder, &beside, folder, name)?,
         }
-        if durable { Ok(rustix::fs::fsync(&self.folder)?) } else { Ok(()) }
+        if durable { Ok(rustix::fs::fsync(folder)?) } else { Ok(()) }
     }
 
     /// Removes the file, if there is one. A folder in its place is set aside: what is in it isn't ours.
     pub(crate) fn remove(&self, name: &str) -> std::io::Result<()> {
-        match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
+        let folder = self.to_change()?;
+        match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR | Errno::PERM) => self.set_aside(name),
             Err(error) => Err(error.into()),
@@ -113,10 +137,11 @@ impl State {
     }
 
     fn set_aside(&self, name: &str) -> std::io::Result<()> {
+        let folder = self.to_change()?;
         for number in 0_u32.. {
             let aside = format!("{name}.aside-{number}");
             let flags = RenameFlags::NOREPLACE;
-            match rustix::fs::renameat_with(&self.folder, name, &self.folder, &aside, flags) {
+            match rustix::fs::renameat_with(folder, name, folder, &aside, flags) {
                 Err(Errno::EXIST) => {}
                 Ok(()) | Err(Errno::NOENT) => break,
                 Err(error) => return Err(error.into()),
@@ -128,9 +153,10 @@ impl State {
     /// A file to be locked. What lies in its place and is no file is set aside, by one process at a time: a file that another
     /// process has locked is never replaced.
     pub(crate) fn lock_file(&self, name: &str) -> std::io::Result<File> {
+        let folder = self.to_change()?;
         let open = || {
             let flags = OFlags::RDWR | OFlags::CREATE | FILE;
-            let file = rustix::fs::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+            let file = rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
             let stat = system::stat_of(&file)?;
             if stat.kind == FileType::RegularFile { Ok(File::from(file)) } else { Err(Errno::ISDIR) }
         };
@@ -138,10 +164,10 @@ impl State {
             return Ok(file);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let here = File::from(rustix::fs::openat(&self.folder, ".", flags, Mode::empty())?);
+        let here = File::from(rustix::fs::openat(folder, ".", flags, Mode::empty())?);
         here.lock()?;
         let is_file = |stat: system::Stat| stat.kind == FileType::RegularFile;
-        if !system::stat(&self.folder, name.as_bytes()).is_ok_and(is_file) {
+        if !system::stat(folder, name.as_bytes()).is_ok_and(is_file) {
             self.set_aside(name)?;
         }
         Ok(open()?)

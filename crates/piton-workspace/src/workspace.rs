@@ -48,6 +48,8 @@ pub struct WorkspaceOptions {
     pub budget: Option<u64>,
     /// The path by which the store knows the folder, if it isn't where the folder is now: the one at which it was first.
     pub known_as: Option<PathBuf>,
+    /// Only look: nothing beside the store is made or changed, and a restore that was cut short stays as it is.
+    pub looks: bool,
     /// Where the folder was before it was moved. What was done there is part of its history.
     pub before: Vec<PathBuf>,
 }
@@ -89,7 +91,7 @@ impl Workspace {
         let fail = |error| WorkspaceError::file("open", root, error);
         let folder = system::open_root(root).map_err(fail)?;
         let stat = system::stat_of(&folder).map_err(fail)?;
-        let state = State::open(&options.state, root, &folder)
+        let state = State::open(&options.state, root, &folder, options.looks)
             .map_err(|error| WorkspaceError::file("open", &options.state, error))?;
         let mut own = Vec::new();
         for path in options.own.iter().chain([&options.state]) {
@@ -220,6 +222,11 @@ impl Workspace {
         let read =
             self.0.state.read(MARK).map_err(|error| WorkspaceError::file("read", self.0.state.path(MARK), error))?;
         Ok(read.map(|text| String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Whether a restore was cut short, and waits to be finished by [`recover`](Self::recover).
+    pub fn is_unfinished(&self) -> Result<bool, WorkspaceError> {
+        Ok(self.read_mark()?.is_some())
     }
 
     /// Fails if a restore was cut short: what is on disk is neither the old nor the new.

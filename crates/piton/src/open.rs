@@ -25,6 +25,6 @@ use piton_store_objects::{FolderDriver, MemoryDriver};
 pub async fn open(url: &str) -> Result<Context, StoreError> {
     let registry = Registry::default().with("file", FolderDriver { create: true }).with("memory", MemoryDriver);
     #[cfg(feature = "sqlite")]
-    let registry = registry.with("sqlite", piton_store_sqlite::SqliteDriver { create: true });
+    let registry = registry.with("sqlite", piton_store_sqlite::SqliteDriver { create: true, looks: false });
     Ok(Context::system(registry.open(url).await?))
 }

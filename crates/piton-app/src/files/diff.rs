@@ -5,7 +5,7 @@ use piton_workspace::{Entry, FileChange, Side, Snapshot, TextDiff, Workspace, is
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::files::{Capture, open, watched};
+use crate::files::{Capture, look, watched};
 use crate::references::{Reference, resolve_checkpoint};
 use crate::views::entry::entry_id;
 use crate::views::files::{ChangeView, FileDiff, FilesDiffView};
@@ -21,14 +21,14 @@ pub async fn diff(
     to: Option<&Reference>,
     lines: bool,
 ) -> Result<FilesDiffView, Failure> {
-    let store = app.store().await?;
+    let store = app.look().await?;
     let newest = Reference::Back { run: None, steps: 0 };
     let from = resolve_checkpoint(app, &store, from.unwrap_or(&newest)).await?;
     let to = match to {
         Some(to) => Some(resolve_checkpoint(app, &store, to).await?),
         None => None,
     };
-    let workspace = open(app, &store, Capture::default()).await?;
+    let workspace = look(app, &store, Capture::default()).await?;
     let old = snapshot(&from).await?;
     let side = match &to {
         Some(to) => Side::Stored(snapshot(to).await?),

@@ -9,7 +9,7 @@ use piton_workspace::{DriftEvent, DriftOptions, Preference, Rebased, Record, Res
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::files::{Capture, open};
+use crate::files::{Capture, unrecovered};
 use crate::plan::Plan;
 use crate::references::run_id;
 use crate::views::files::DriftView;
@@ -31,10 +31,11 @@ pub struct Rebasing {
 }
 
 impl Drifting {
-    /// Looks on behalf of a run, or of the folder.
+    /// Looks on behalf of a run, or of the folder. What is found is noted in the log; a restore that was cut short is said,
+    /// and stays as it is.
     pub async fn open(app: &App, run: Option<&RunId>) -> Result<Self, Failure> {
         let store = app.store_or_create().await?;
-        let workspace = open(app, &store, Capture::ACCEPTED).await?;
+        let workspace = unrecovered(app, &store, Capture::ACCEPTED)?;
         let run = match run {
             Some(run) => run_id(&store, run).await?,
             None => workspace.run(),

@@ -10,7 +10,7 @@ use piton_workspace::{RelPath, Reservation, Reservations, ReserveMode, Take, Wor
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::files::{Capture, inside, open};
+use crate::files::{Capture, inside, look, open};
 use crate::views::files::{ReservationView, WritableView};
 
 /// What is reserved, and how.
@@ -38,20 +38,31 @@ pub struct Book {
 }
 
 impl Book {
-    /// Opens the reservations of the folder.
+    /// Opens the reservations of the folder, to be changed.
     pub async fn open(app: &App) -> Result<Self, Failure> {
         let store = app.store_or_create().await?;
         let workspace = open(app, &store, Capture::ACCEPTED).await?;
+        Ok(Self::of(store, workspace))
+    }
+
+    /// Opens them for a caller that only lists or checks.
+    pub async fn look(app: &App) -> Result<Self, Failure> {
+        let store = app.look().await?;
+        let workspace = look(app, &store, Capture::ACCEPTED).await?;
+        Ok(Self::of(store, workspace))
+    }
+
+    fn of(store: Arc<dyn Store>, workspace: Workspace) -> Self {
         let me = this_process();
         let is_dead = Arc::new(move |other: &_| liveness(other, &me) == Liveness::Dead);
         let book = workspace.reservations(is_dead);
-        Ok(Self { store, workspace, book })
+        Self { store, workspace, book }
     }
 
     /// The owner that is named, or the run that this works for, or the user.
     pub fn owner(app: &App, named: Option<String>) -> String {
         let from = |name| app.variable(name);
-        named.or_else(|| from("PITON_RUN")).or_else(|| from("USER")).unwrap_or_else(|| "somebody".to_owned())
+        named.or_else(|| from("PITON_RUN")).or_else(|| from("USER")).unwrap_or_else(|| "an unnamed user".to_owned())
     }
 
     /// Reserves files, all or none.

@@ -42,6 +42,37 @@ impl Capture {
 
 /// Opens the workspace of the folder. A restore that was cut short is finished first, and said.
 pub async fn open(app: &App, store: &Arc<dyn Store>, capture: Capture) -> Result<Workspace, Failure> {
+    let workspace = workspace(app, store, capture, false)?;
+    if let Some(recovered) = watched(app, async |progress| workspace.recover(&progress).await).await? {
+        app.warn(&format!("a restore that was cut short has been finished: {}", recovered.restore));
+        for (path, why) in &recovered.left {
+            app.warn(&format!("{} was left as it is: {why}", clean(&path.to_string())));
+        }
+        recovered.rescued.iter().for_each(|one| app.warn(&clean(&one.to_string())));
+    }
+    Ok(workspace)
+}
+
+/// The same for a verb that only looks: a restore that was cut short is said, and stays as it is.
+pub async fn look(app: &App, store: &Arc<dyn Store>, capture: Capture) -> Result<Workspace, Failure> {
+    say_unfinished(app, workspace(app, store, capture, true)?)
+}
+
+/// The same for a verb that writes to the log, but not to the folder.
+fn unrecovered(app: &App, store: &Arc<dyn Store>, capture: Capture) -> Result<Workspace, Failure> {
+    say_unfinished(app, workspace(app, store, capture, false)?)
+}
+
+fn say_unfinished(app: &App, workspace: Workspace) -> Result<Workspace, Failure> {
+    if workspace.is_unfinished()? {
+        app.warn(
+            "a restore of this folder was cut short, and some files may be old, others new; `piton save` finishes it",
+        );
+    }
+    Ok(workspace)
+}
+
+fn workspace(app: &App, store: &Arc<dyn Store>, capture: Capture, looks: bool) -> Result<Workspace, Failure> {
     let root = &app.surroundings.folder;
     let residence = app.residence();
     let url = store.url();
@@ -71,17 +102,9 @@ pub async fn open(app: &App, store: &Arc<dyn Store>, capture: Capture) -> Result
         budget: app.surroundings.budget,
         known_as: Some(residence.known_as().to_owned()),
         before: residence.before().to_vec(),
+        looks,
     };
-    let store = watching(app, store)?;
-    let workspace = Workspace::open(&Context::system(store), root, options)?;
-    if let Some(recovered) = watched(app, async |progress| workspace.recover(&progress).await).await? {
-        app.warn(&format!("a restore that was cut short has been finished: {}", recovered.restore));
-        for (path, why) in &recovered.left {
-            app.warn(&format!("{} was left as it is: {why}", clean(&path.to_string())));
-        }
-        recovered.rescued.iter().for_each(|one| app.warn(&clean(&one.to_string())));
-    }
-    Ok(workspace)
+    Ok(Workspace::open(&Context::system(watching(app, store)?), root, options)?)
 }
 
 /// The store, with an eye on keys and tokens in files if the user wants that.

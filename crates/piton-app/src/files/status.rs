@@ -10,16 +10,15 @@ use serde_json::{Value as Json, json};
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::files::{Capture, open, watched};
-use crate::store::check::SIZES;
+use crate::files::{Capture, look, open, watched};
 use crate::store::keeping;
 use crate::views::files::{ChangeView, MomentView, ReasonView, SavedView, StatusView};
 
 /// Looks at the folder and its store. With `excluded`, what isn't captured is named; with `metrics`, what the store holds
 /// is counted.
 pub async fn status(app: &App, capture: Capture, excluded: bool, metrics: bool) -> Result<StatusView, Failure> {
-    let store = app.store().await?;
-    let workspace = open(app, &store, capture).await?;
+    let store = app.look().await?;
+    let workspace = look(app, &store, capture).await?;
     let newest = workspace.newest().await?;
     let changes = match &newest {
         Some(moment) => {
@@ -58,17 +57,12 @@ async fn count(store: &dyn Store, status: RunStatus) -> Result<usize, Failure> {
     Ok(store.list(RunQuery { status: vec![status], ..RunQuery::default() }).await?.len())
 }
 
-/// What the store holds, by counting; what the last check found about it; and what was done with it so far.
+/// What the store holds, by counting, and what was done with it so far.
 async fn counted(app: &App, store: &Arc<dyn Store>) -> Result<Json, Failure> {
-    let sizes = match store.note(SIZES).await? {
-        Some(note) => serde_json::from_slice(&note).unwrap_or(Json::Null),
-        None => Json::Null,
-    };
     let metrics = app.metrics();
     let calls: Vec<_> = metrics.iter().flat_map(|metrics| metrics.all()).collect();
     Ok(json!({
         "totals": store.totals().await?,
-        "sizes": sizes,
         "commits": metrics.iter().map(|metrics| metrics.commits()).sum::<u64>(),
         "written": metrics.iter().map(|metrics| metrics.written()).sum::<u64>(),
         "syncs": store.syncs(),
@@ -90,8 +84,8 @@ pub async fn save(app: &App, message: String, capture: Capture) -> Result<SavedV
 
 /// The checkpoints of the folder's files, newest first.
 pub async fn checkpoints(app: &App) -> Result<Vec<MomentView>, Failure> {
-    let store = app.store().await?;
-    let workspace = open(app, &store, Capture::default()).await?;
+    let store = app.look().await?;
+    let workspace = look(app, &store, Capture::default()).await?;
     let timeline = workspace.timeline().await?;
     store.close().await?;
     Ok(timeline.moments.iter().rev().filter(|moment| !moment.removed).map(MomentView::from).collect())

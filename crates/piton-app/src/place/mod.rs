@@ -1,11 +1,13 @@
 //! Where the store of a folder is.
 //!
-//! In this order: `--store URL`, `PITON_STORE`, `.piton/` in the folder or above it, the user's state
-//! directory. The last is the default because an agent that runs `git clean -fdx` or `rm -rf` must not
-//! take its own safety net away. Looking never makes anything.
+//! In this order: `--store URL`, `PITON_STORE`, `.piton/` in the folder or above it if this user made it, the user's
+//! state directory. The last is the default because an agent that runs `git clean -fdx` or `rm -rf` must not
+//! take its own safety net away. Finding a store writes nothing; [`Surroundings::settle`] does what a verb that changes
+//! something may do on the way.
 
 mod identity;
 pub mod keys;
+mod own;
 mod private;
 mod records;
 mod residence;
@@ -16,6 +18,7 @@ use piton_store::SecretFiles;
 
 use crate::failure::Failure;
 use crate::place::keys::KeySources;
+use own::Own;
 use records::Records;
 pub use residence::Residence;
 
@@ -76,6 +79,17 @@ impl Place {
         })?;
         Ok(Self { url: format!("sqlite:{text}"), origin })
     }
+
+    /// The folder that a folder's own store is in.
+    fn folder(&self) -> Option<&Path> {
+        let own = matches!(self.origin, Origin::Here | Origin::State);
+        Path::new(self.url.strip_prefix("sqlite:").filter(|_| own)?).parent()
+    }
+
+    /// Where a folder's own store keeps what belongs to the files, beside its database.
+    fn beside(&self) -> Option<PathBuf> {
+        Some(self.folder()?.join(format!("{DATABASE}-files")))
+    }
 }
 
 /// What there is for a folder.
@@ -101,10 +115,10 @@ impl Surroundings {
         if let Some(folder) = self.here()? {
             return Ok(Found::Place(Place::inside(&folder, Origin::Here)?));
         }
-        let mut records = Records::read(&self.state()?)?;
+        let records = Records::read(&self.state()?)?;
         if let Some(subfolder) = records.find(&self.folder) {
-            private::check(&subfolder)?;
-            return Ok(Found::Place(Place::inside(&subfolder, Origin::State)?));
+            private::check(subfolder)?;
+            return Ok(Found::Place(Place::inside(subfolder, Origin::State)?));
         }
         if let Some(subfolder) = records.obscured(&self.folder) {
             let shown = subfolder.display();
@@ -142,15 +156,35 @@ impl Surroundings {
         }
     }
 
+    /// Closes a store of the folder's own to other users, and records where the folder is now if it was moved. As well as
+    /// can be: on a read-only disk the store is found all the same.
+    pub fn settle(&self, place: &Place) -> Result<Residence, Failure> {
+        if let Some(folder) = place.folder() {
+            private::close(folder)?;
+        }
+        if place.origin == Origin::State {
+            Records::read(&self.state()?)?.settle(&self.folder);
+        }
+        let (beside, residence) = self.residence_beside(place);
+        if let Some(beside) = beside {
+            residence.keep(&beside);
+        }
+        Ok(residence)
+    }
+
     /// Makes `.piton/` inside the folder, where git ignores it.
-    pub fn create_here(&self) -> Result<Place, Failure> {
+    pub fn create_here(&self, now: &str) -> Result<Place, Failure> {
         if self.variable.is_some() {
             return Err(Failure::fixable("PITON_STORE is set, and would be used instead of a store inside the folder")
                 .hint("unset PITON_STORE, then run `piton init --here` again."));
         }
         let folder = self.folder.join(HERE);
+        let own = Own::of(&self.state()?);
         if !private::check(&folder)? {
             private::create(&folder)?;
+            own.take(&folder, now)?;
+        } else if !own.made(&folder) {
+            return Err(own::foreign(&folder));
         }
         let ignore = folder.join(".gitignore");
         if !ignore.exists() {
@@ -164,9 +198,54 @@ impl Surroundings {
         self.folder.join(HERE).join(DATABASE).exists()
     }
 
+    /// Whether there is nothing at the place of a store inside the folder.
+    pub fn has_no_folder_here(&self) -> Result<bool, Failure> {
+        Ok(!private::check(&self.folder.join(HERE))?)
+    }
+
+    /// The `.piton/` of the folder itself if this user didn't make it.
+    pub fn foreign_here(&self) -> Result<Option<Place>, Failure> {
+        let folder = self.folder.join(HERE);
+        match private::check(&folder)? && !Own::of(&self.state()?).made(&folder) {
+            true => Place::inside(&folder, Origin::Here).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The restores that were cut short in folders of the store at `place`: for each, what is kept of that folder.
+    pub fn unfinished(&self, place: &Place) -> Vec<PathBuf> {
+        let beside = place.beside();
+        let folders = beside.iter().filter_map(|beside| std::fs::read_dir(beside).ok()).flatten().flatten();
+        folders
+            .map(|folder| folder.path())
+            .filter(|folder| folder.join("restoring").symlink_metadata().is_ok())
+            .collect()
+    }
+
+    /// Makes the store at `place` this user's. What was kept beside it is dropped: unfinished restores, reservations, what
+    /// is remembered of files and of places.
+    pub fn adopt(&self, place: &Place, now: &str) -> Result<(), Failure> {
+        let folder = place.folder().ok_or_else(|| Failure::internal("a store inside a folder is in one"))?;
+        for path in place.beside().into_iter().chain([folder.join(residence::RECORD)]) {
+            let gone = match path.symlink_metadata() {
+                Ok(data) if data.is_dir() => std::fs::remove_dir_all(&path),
+                Ok(_) => std::fs::remove_file(&path),
+                Err(_) => Ok(()),
+            };
+            gone.map_err(|error| private::cant_write(&path, &error))?;
+        }
+        private::close(folder)?;
+        Own::of(&self.state()?).take(folder, now)
+    }
+
     /// Where the working folder has been, as the store at `place` knows it. A store that several folders share by name
     /// says nothing of that.
     pub fn residence(&self, place: &Place) -> Residence {
+        self.residence_beside(place).1
+    }
+
+    /// The same, and beside which store that is kept.
+    fn residence_beside(&self, place: &Place) -> (Option<PathBuf>, Residence) {
         let own = match place.origin {
             Origin::Here | Origin::State => Some(place.clone()),
             // It may be the folder's own all the same.
@@ -178,14 +257,14 @@ impl Surroundings {
                 }
             }
         };
-        let beside = own.as_ref().and_then(|own| Path::new(own.url.strip_prefix("sqlite:")?).parent());
-        match (own.as_ref().map(|own| own.origin), beside) {
-            (Some(Origin::State), Some(beside)) => Residence::find(beside, &self.folder, &self.folder),
-            (Some(Origin::Here), Some(beside)) => match beside.parent() {
-                Some(owner) => Residence::find(beside, owner, &self.folder),
-                None => Residence::only(&self.folder),
-            },
-            _ => Residence::only(&self.folder),
+        let beside = own.as_ref().and_then(Place::folder);
+        let owner = match own.as_ref().map(|own| own.origin) {
+            Some(Origin::Here) => beside.and_then(Path::parent),
+            _ => Some(&*self.folder),
+        };
+        match (beside, owner) {
+            (Some(beside), Some(owner)) => (Some(beside.to_owned()), Residence::find(beside, owner, &self.folder)),
+            _ => (None, Residence::only(&self.folder)),
         }
     }
 
@@ -196,12 +275,16 @@ impl Surroundings {
         option.or_else(|| self.variable.as_ref().filter(|url| !url.is_empty()).map(|url| place(url, Origin::Variable)))
     }
 
-    /// The `.piton/` of the folder or of one above it.
+    /// The `.piton/` of the folder or of one above it. One that this user didn't make is refused, and not passed over: the
+    /// user might take another store for it.
     fn here(&self) -> Result<Option<PathBuf>, Failure> {
         for ancestor in self.folder.ancestors() {
             let folder = ancestor.join(HERE);
             if private::check(&folder)? {
-                return Ok(Some(folder));
+                return match Own::of(&self.state()?).made(&folder) {
+                    true => Ok(Some(folder)),
+                    false => Err(own::foreign(&folder)),
+                };
             }
         }
         Ok(None)
@@ -250,7 +333,7 @@ mod tests {
     fn the_option_beats_the_variable_and_both_beat_the_folder() {
         let world = World::new();
         let mut around = world.at("a");
-        around.create_here().unwrap();
+        around.create_here("now").unwrap();
         assert!(url(&around).unwrap().ends_with("/a/.piton/store.db"));
         around.variable = Some(String::new());
         assert!(url(&around).unwrap().ends_with("/a/.piton/store.db"), "an empty variable is none");
@@ -294,7 +377,7 @@ mod tests {
         let inner = world.at("a/b/c");
         let Found::Nothing { above, .. } = inner.find().unwrap() else { panic!("it has no store of its own") };
         assert_eq!(above, Some(outer.folder.clone()));
-        outer.create_here().unwrap();
+        outer.create_here("now").unwrap();
         assert!(url(&inner).unwrap().ends_with("/a/.piton/store.db"));
     }
 
@@ -328,10 +411,10 @@ mod tests {
         let world = World::new();
         let mut around = world.at("a");
         around.variable = Some("sqlite:/v".to_owned());
-        assert_eq!(around.create_here().unwrap_err().kind(), FailureKind::Fixable);
+        assert_eq!(around.create_here("now").unwrap_err().kind(), FailureKind::Fixable);
         around.variable = None;
-        around.create_here().unwrap();
-        around.create_here().unwrap();
+        around.create_here("now").unwrap();
+        around.create_here("now").unwrap();
         assert_eq!(std::fs::read_to_string(around.folder.join(".piton/.gitignore")).unwrap(), "*\n");
     }
 }

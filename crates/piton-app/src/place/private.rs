@@ -7,8 +7,7 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Checks that `folder` is a folder of this user's that no other user can write to, and closes it to
-/// others if it is open to them. `false` if there is nothing at that path.
+/// Checks that `folder` is a folder of this user's. `false` if there is nothing at that path.
 pub(super) fn check(folder: &Path) -> Result<bool, Failure> {
     let shown = folder.display();
     let metadata = match folder.symlink_metadata() {
@@ -23,16 +22,22 @@ pub(super) fn check(folder: &Path) -> Result<bool, Failure> {
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != user {
         return Err(Failure::refused(format!("{shown} belongs to user {owner}, not to you (user {user})"))
-            .hint("a store that somebody else can write to is not used; name one of your own with `--store URL`."));
+            .hint("a store that another user can write to is not used; name one of your own with `--store URL`."));
     }
-    if metadata.mode() & 0o077 != 0
+    Ok(true)
+}
+
+/// Closes a folder of this user's to other users if it is open to them.
+pub(super) fn close(folder: &Path) -> Result<(), Failure> {
+    let shown = folder.display();
+    if folder.symlink_metadata().is_ok_and(|data| data.mode() & 0o077 != 0)
         && let Err(error) = std::fs::set_permissions(folder, Permissions::from_mode(0o700))
     {
         return Err(Failure::refused(format!("{shown} is open to other users and can't be closed"))
             .because(&error)
             .hint(format!("run `chmod 700 {shown}`, or name another store with `--store URL`.")));
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Makes `folder` and what is missing above it, owner-only, durably.
@@ -41,7 +46,8 @@ pub(super) fn create(folder: &Path) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     let synced = made.and_then(|()| missing.iter().filter_map(|path| path.parent()).try_for_each(sync));
     synced.map_err(|error| cant_write(folder, &error))?;
-    check(folder).map(drop)
+    check(folder)?;
+    close(folder)
 }
 
 /// Writes a file that only its owner can read, whole or not at all, durably.
@@ -103,6 +109,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::set_permissions(root.path(), Permissions::from_mode(0o777)).unwrap();
         assert!(check(root.path()).unwrap());
+        assert_eq!(mode(root.path()), 0o777, "to look changes nothing");
+        close(root.path()).unwrap();
         assert_eq!(mode(root.path()), 0o700);
     }
 

@@ -67,14 +67,22 @@ impl Records {
         Ok(records)
     }
 
-    /// The subfolder of the working folder `path` (canonical), if it has one. A folder that has moved is
-    /// recorded at its new place.
-    pub(super) fn find(&mut self, path: &Path) -> Option<PathBuf> {
-        let identity = Identity::at(path)?;
+    /// The subfolder of the working folder `path` (canonical), if it has one.
+    pub(super) fn find(&self, path: &Path) -> Option<&Path> {
+        Some(&self.found[self.place(path, &Identity::at(path)?)?].0)
+    }
+
+    fn place(&self, path: &Path, identity: &Identity) -> Option<usize> {
         let stored = StoredPath::from(path);
-        let same = self.found.iter().position(|(_, record)| record.identity.proves(&identity));
-        let place = same.or_else(|| self.found.iter().position(|(_, record)| record.path.as_ref() == Some(&stored)))?;
-        let (subfolder, record) = self.found[place].clone();
+        let same = self.found.iter().position(|(_, record)| record.identity.proves(identity));
+        same.or_else(|| self.found.iter().position(|(_, record)| record.path.as_ref() == Some(&stored)))
+    }
+
+    /// Records where the working folder `path` (canonical) is now, if it has a subfolder and was moved.
+    pub(super) fn settle(&mut self, path: &Path) {
+        let Some(identity) = Identity::at(path) else { return };
+        let Some(place) = self.place(path, &identity) else { return };
+        let (stored, record) = (StoredPath::from(path), self.found[place].1.clone());
         // The same folder can be reached at two paths (a bind mount): then the recorded one stays.
         let elsewhere = record.path.as_ref().and_then(|path| Identity::at(&PathBuf::from(path)));
         let changed = record.identity != identity
@@ -82,7 +90,6 @@ impl Records {
         if changed {
             self.claim(place, Record { path: Some(stored), identity, ..record });
         }
-        Some(subfolder)
     }
 
     /// The unreadable subfolder that `path` would get, if there is one: then its store is most likely
@@ -93,7 +100,7 @@ impl Records {
     }
 
     /// The nearest folder above `path` that has a store here.
-    pub(super) fn above(&mut self, path: &Path) -> Option<PathBuf> {
+    pub(super) fn above(&self, path: &Path) -> Option<PathBuf> {
         path.ancestors().skip(1).find(|ancestor| self.find(ancestor).is_some()).map(Path::to_owned)
     }
 
@@ -186,8 +193,12 @@ mod tests {
             self.records().create(folder, "2026-11-15T00:00:00.000Z".to_owned()).unwrap()
         }
 
+        /// As a verb does that changes something.
         fn find(&self, folder: &Path) -> Option<PathBuf> {
-            self.records().find(folder)
+            let mut records = self.records();
+            let found = records.find(folder).map(Path::to_owned);
+            records.settle(folder);
+            found
         }
     }
 
@@ -250,7 +261,7 @@ mod tests {
         let store = world.create(&a);
         for text in ["{", r#"{"format":2}"#, ""] {
             std::fs::write(store.join(RECORD), text).unwrap();
-            let mut records = world.records();
+            let records = world.records();
             assert_eq!(records.find(&a), None);
             assert_eq!(records.unreadable, std::slice::from_ref(&store));
             assert_eq!(records.obscured(&a), Some(&store));

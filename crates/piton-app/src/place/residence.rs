@@ -14,7 +14,7 @@ use super::private;
 
 /// The newest version of `places.json`.
 const FORMAT: u32 = 1;
-const RECORD: &str = "places.json";
+pub(super) const RECORD: &str = "places.json";
 
 /// What `places.json` holds, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ struct Places {
 }
 
 /// A path, and which folder was there.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     path: StoredPath,
     #[serde(flatten)]
@@ -38,30 +38,37 @@ pub struct Residence {
     now: PathBuf,
     /// Where it was, oldest first.
     before: Vec<PathBuf>,
+    /// What isn't recorded yet.
+    new: Vec<Seen>,
 }
 
 impl Residence {
     /// A folder that has only ever been where it is, as far as is known.
     pub fn only(folder: &Path) -> Self {
-        Self { now: folder.to_owned(), before: Vec::new() }
+        Self { now: folder.to_owned(), before: Vec::new(), new: Vec::new() }
     }
 
-    /// The places of `folder`, which is `owner` or inside it; the store beside which they are kept is the owner's. If
-    /// the owner is at a new place, that is recorded.
+    /// The places of `folder`, which is `owner` or inside it; the store beside which they are kept is the owner's.
     pub(super) fn find(beside: &Path, owner: &Path, folder: &Path) -> Self {
         let Some(identity) = Identity::at(owner) else { return Self::only(folder) };
         let old = read(beside);
         let new = settled(old.clone(), owner, identity);
-        if old != new
-            && let Ok(text) = serde_json::to_vec_pretty(&Places { format: FORMAT, places: new.clone() })
-        {
-            // On a read-only disk the places are known all the same, just not recorded.
-            let _ = private::write(&beside.join(RECORD), &text);
-        }
         let below = folder.strip_prefix(owner).unwrap_or(Path::new(""));
         let places = new.iter().map(|seen| PathBuf::from(&seen.path)).filter(|place| place != owner);
         let inside = |place: PathBuf| if below.as_os_str().is_empty() { place } else { place.join(below) };
-        Self { now: folder.to_owned(), before: places.map(inside).collect() }
+        let before = places.map(inside).collect();
+        Self { now: folder.to_owned(), before, new: if old == new { Vec::new() } else { new } }
+    }
+
+    /// Records the owner's place if it is a new one.
+    pub(super) fn keep(&self, beside: &Path) {
+        if self.new.is_empty() {
+            return;
+        }
+        if let Ok(text) = serde_json::to_vec_pretty(&Places { format: FORMAT, places: self.new.clone() }) {
+            // On a read-only disk the places are known all the same, just not recorded.
+            let _ = private::write(&beside.join(RECORD), &text);
+        }
     }
 
     /// The path by which the store knows the folder: the first one, so that what goes by it goes on after a move.
@@ -123,8 +130,11 @@ mod tests {
             self.path(name)
         }
 
+        /// As a verb does that changes something.
         fn find(&self, folder: &Path) -> Residence {
-            Residence::find(&self.folder("store"), folder, folder)
+            let found = Residence::find(&self.folder("store"), folder, folder);
+            found.keep(&self.folder("store"));
+            Residence { new: Vec::new(), ..found }
         }
     }
 

@@ -59,7 +59,7 @@ impl Asked {
 
 /// Whether another process drives a run, as far as is known.
 pub async fn is_driven(app: &App, run: &RunId) -> Result<bool, Failure> {
-    let store = app.store().await?;
+    let store = app.look().await?;
     let lease = store.lease(run).await?;
     store.close().await?;
     let me = this_process();

@@ -21,7 +21,7 @@ use crate::views::value_json;
 /// Compares the states of two checkpoints.
 pub async fn diff_states(app: &App, from: &Reference, to: &Reference) -> Result<DiffView, Failure> {
     refuse_mixed(from, to)?;
-    let store = app.store().await?;
+    let store = app.look().await?;
     let from = resolve_checkpoint(app, &store, from).await?;
     let to = resolve_checkpoint(app, &store, to).await?;
     let changes = compare(&from, &to).await?;
@@ -36,7 +36,7 @@ pub async fn diff_states(app: &App, from: &Reference, to: &Reference) -> Result<
 pub async fn diff_runs(app: &App, from: &Reference, to: &Reference, files: bool) -> Result<Option<DiffView>, Failure> {
     refuse_mixed(from, to)?;
     let (Reference::Run(from), Reference::Run(to), false) = (from, to, files) else { return Ok(None) };
-    let store = app.store().await?;
+    let store = app.look().await?;
     let [from, to] = [run_id(&store, from).await?, run_id(&store, to).await?];
     let found = if steps(&store, &from).await? && steps(&store, &to).await? {
         let context = Context::system(Arc::clone(&store));

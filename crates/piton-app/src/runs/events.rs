@@ -30,7 +30,7 @@ pub struct Events {
 impl Events {
     /// The events of the run that `prefix` means.
     pub async fn of(app: &App, prefix: &RunId) -> Result<Self, Failure> {
-        let store = app.store().await?;
+        let store = app.look().await?;
         let run = run_id(&store, prefix).await?;
         let log = RunLog::open(Arc::clone(&store), &run).await?;
         Ok(Self { store, log, next: 0, is_over: false })

@@ -43,7 +43,7 @@ pub enum Happened {
 
 /// Finds what happened.
 pub async fn log(app: &App, query: LogQuery) -> Result<Happened, Failure> {
-    let store = app.store().await?;
+    let store = app.look().await?;
     let mut paths = query.paths.clone();
     let mut of = None;
     if let Some(reference) = &query.of {
@@ -140,7 +140,7 @@ async fn of_paths(
     of: Option<(RunLog, Seq)>,
     paths: &[PathBuf],
 ) -> Result<Vec<MomentView>, Failure> {
-    let workspace = files::open(app, store, Capture::ACCEPTED).await?;
+    let workspace = files::look(app, store, Capture::ACCEPTED).await?;
     let paths = paths.iter().map(|path| inside(workspace.root(), path)).collect::<Result<Vec<_>, _>>()?;
     let mut history = watched(app, async |_| workspace.history_of(paths).await).await?;
     history.reverse();

@@ -115,7 +115,7 @@ pub async fn explain(
     document: Option<&Path>,
     config: Option<&Path>,
 ) -> Result<ExplainedView, Failure> {
-    let store = app.store().await?;
+    let store = app.look().await?;
     let run = run_id(&store, run).await?;
     let context = Context::system(Arc::clone(&store));
     let document = document.map(documents::read_valid).transpose()?.map(|(_, document)| document);

@@ -32,7 +32,7 @@ pub enum Shown {
 
 /// Looks at what a reference means; of a run with its steps if they are wanted.
 pub async fn show(app: &App, reference: &Reference, steps: bool) -> Result<Shown, Failure> {
-    let store: Arc<dyn Store> = app.store().await?;
+    let store: Arc<dyn Store> = app.look().await?;
     let target = resolve(app, &store, reference).await?;
     if steps && !matches!(target, Target::Run(_)) {
         return Err(Failure::usage(format!("--steps needs a run, and {reference} isn't one")));

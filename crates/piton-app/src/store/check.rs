@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use piton_log::upkeep::{CheckReport, check as check_store, check_run};
 use piton_runtime::recovery::{validate, whole_at};
-use piton_store::{Store, StoreError};
+use piton_store::Store;
 use piton_types::CheckpointRef;
 use piton_workspace::SnapshotReach;
 use serde::Serialize;
@@ -13,10 +13,7 @@ use serde_json::Value as Json;
 use crate::app::App;
 use crate::failure::Failure;
 use crate::references::{Reference, resolve_checkpoint, run_id};
-use crate::views::store::{CheckedView, sizes};
-
-/// Where the status of a folder finds what the last check counted.
-pub const SIZES: &str = "metrics/sizes";
+use crate::views::store::{CheckedView, SizesView, sizes};
 
 /// What a check found.
 #[derive(Debug, Serialize)]
@@ -56,12 +53,11 @@ impl Checked {
 
 /// Checks the store, a run or a checkpoint. With `deep`, all bytes are read.
 pub async fn check(app: &App, reference: Option<&Reference>, deep: bool) -> Result<Checked, Failure> {
-    let store = app.store().await?;
+    let store = app.look().await?;
     let checked = match reference {
         None => {
             let report = app.through_stores("checking", check_store(&store, &SnapshotReach, deep)).await?;
-            note_sizes(app, &store, &report).await?;
-            Checked::Store(CheckedView::from(&report))
+            Checked::Store(CheckedView { sizes: counted(&*store, &report).await?, ..CheckedView::from(&report) })
         }
         Some(Reference::Run(prefix)) => {
             let run = run_id(&store, prefix).await?;
@@ -85,19 +81,13 @@ pub async fn check(app: &App, reference: Option<&Reference>, deep: bool) -> Resu
     Ok(checked)
 }
 
-/// Writes down what deduplication and compression are worth: to find that out, everything has to be read.
-async fn note_sizes(app: &App, store: &Arc<dyn Store>, report: &CheckReport) -> Result<(), Failure> {
+/// What deduplication and compression are worth: to find that out, everything had to be read.
+async fn counted(store: &dyn Store, report: &CheckReport) -> Result<Option<SizesView>, Failure> {
     if !report.is_whole() || !store.capabilities().upkeep {
-        return Ok(());
+        return Ok(None);
     }
     let totals = store.totals().await?;
-    let stored = totals.entry_bytes + totals.segment_bytes + totals.pack_bytes;
-    let note = serde_json::to_value(sizes(report.sizes, stored, app.now())).unwrap_or_default();
-    match store.set_note(SIZES, Some(note.to_string().into())).await {
-        // A store that can only be read, for whatever reason, is checked all the same.
-        Err(StoreError::ReadOnly { .. } | StoreError::Full { .. } | StoreError::Poisoned { .. }) => Ok(()),
-        other => Ok(other?),
-    }
+    Ok(Some(sizes(report.sizes, totals.entry_bytes + totals.segment_bytes + totals.pack_bytes)))
 }
 
 /// A checkpoint by its name. It may be damaged, so its entry isn't looked at for a plain number.

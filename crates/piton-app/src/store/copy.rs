@@ -10,7 +10,7 @@ use piton_types::Retention;
 use piton_types::RunId;
 use piton_workspace::SnapshotReach;
 
-use crate::app::App;
+use crate::app::{Access, App};
 use crate::failure::Failure;
 use crate::place::keys::KeySources;
 use crate::place::{Origin, Place};
@@ -41,7 +41,7 @@ pub async fn copy(app: &App, wanted: &CopyRuns) -> Result<CopiedView, Failure> {
             "nothing was copied; name a store that stays, as sqlite:/path/to/store.db or file:/path/to/folder.",
         ));
     }
-    let from = app.open(&place(&wanted.from), false).await?;
+    let from = app.open(&place(&wanted.from), Access::Look).await?;
     let to = open_target(app, &place(&wanted.to), wanted).await?;
     let runs = match wanted.runs.is_empty() {
         true => all(&from).await?,
@@ -68,7 +68,8 @@ async fn open_target(app: &App, place: &Place, wanted: &CopyRuns) -> Result<Arc<
         None => app.surroundings.keys.clone(),
     };
     // A user who gives a key for it doesn't mean a new one in clear.
-    let below = app.open_below(place, wanted.to_key_file.is_none()).await?;
+    let below =
+        app.open_below(place, if wanted.to_key_file.is_none() { Access::Create } else { Access::Change }).await?;
     if wanted.to_key_file.is_some() && !piton_store::is_encrypted(&*below).await? {
         let hint =
             "nothing was copied; leave the key out, or make an encrypted one with `piton init --store URL --encrypt`.";

@@ -10,7 +10,7 @@ use std::time::Duration;
 use piton_process::{Job, Limits, Means, ProcessError, Sandbox};
 use rustix::fs::{statfs, statvfs};
 
-use crate::app::App;
+use crate::app::{Access, App};
 use crate::failure::Failure;
 use crate::place::Found;
 use crate::views::store::{DoctorView, FindingView, Verdict};
@@ -62,9 +62,8 @@ async fn store(app: &App) -> Vec<FindingView> {
         Err(failure) => return vec![problem("store", failure.message(), advice(&failure))],
     };
     let path = place.url.split_once(':').map(|(_, path)| PathBuf::from(path)).filter(|path| path.exists());
-    // Before it is opened, which would put it right.
     findings.extend(path.as_deref().map(private));
-    match app.open(&place, false).await {
+    match app.open(&place, Access::Look).await {
         Ok(store) => {
             findings.push(match store.usage().await {
                 Ok(usage) => {

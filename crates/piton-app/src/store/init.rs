@@ -3,14 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use piton_runtime::SystemRandom;
-use piton_store::{EncryptedStore, Store, StoreError};
+use piton_log::RunLog;
+use piton_runtime::{History, SystemRandom};
+use piton_store::{EncryptedStore, RunQuery, Store, StoreError};
 
-use crate::app::App;
+use crate::app::{Access, App};
 use crate::failure::Failure;
 use crate::place::keys::read_or_make;
 use crate::place::{Found, Origin, Place};
+use crate::plan::Plan;
 use crate::views::store::{InitView, RotatedView};
+use crate::words::{clean, count, size};
+
+/// How many runs of a store that is to be adopted are named.
+const SHOWN: usize = 10;
 
 /// What is made.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,16 +39,17 @@ pub async fn init(app: &App, wanted: MakeStore) -> Result<InitView, Failure> {
         }
     }
     let before = surroundings.find()?;
-    let place =
-        if wanted.here { surroundings.create_here()? } else { surroundings.find_or_create(&app.now().to_string())? };
+    let now = app.now().to_string();
+    let place = if wanted.here { surroundings.create_here(&now)? } else { surroundings.find_or_create(&now)? };
     let encrypted = match wanted.encrypt {
         true => encrypt(app, wanted, &place).await?,
         false => None,
     };
     let store = match encrypted {
         Some(store) => store,
-        None => app.open(&place, true).await?,
+        None => app.open(&place, Access::Create).await?,
     };
+    surroundings.settle(&place)?;
     let usage = store.usage().await?;
     let view = InitView {
         store: store.url(),
@@ -59,6 +66,53 @@ pub async fn init(app: &App, wanted: MakeStore) -> Result<InitView, Failure> {
     Ok(view)
 }
 
+/// A store that came with the folder, and is to become the user's.
+pub struct Adopting {
+    place: Place,
+    /// What it holds, and what is dropped.
+    pub plan: Plan,
+}
+
+impl Adopting {
+    /// Looks at what the folder's `.piton/` holds. `None` if it is the user's already.
+    pub async fn plan(app: &App) -> Result<Option<Self>, Failure> {
+        if app.surroundings.has_no_folder_here()? {
+            return Err(Failure::not_found(format!("there is no .piton in {}", app.folder().display()))
+                .hint("`piton init --here` makes one."));
+        }
+        let Some(place) = app.surroundings.foreign_here()? else { return Ok(None) };
+        let store = app.open(&place, Access::Look).await?;
+        let usage = store.usage().await?;
+        let mut plan = Plan::new(format!("make {} your own store of this folder", place.url));
+        let runs = count(usize::try_from(usage.runs).unwrap_or(usize::MAX), "run");
+        plan.line(format!("it holds {runs}, in {}", size(usage.bytes)));
+        for run in store.list(RunQuery { limit: Some(SHOWN), ..RunQuery::default() }).await? {
+            let log = RunLog::open(Arc::clone(&store), &run.id).await?;
+            let checkpoints = usize::try_from(History::read(&log).await?.totals.checkpoints).unwrap_or(usize::MAX);
+            let checkpoints = count(checkpoints, "checkpoint");
+            plan.line(clean(&format!("run {} ({}): {}, {checkpoints}", run.id, run.name, run.status)));
+        }
+        match app.surroundings.unfinished(&place).len() {
+            0 => plan.line("no restore is unfinished"),
+            many => plan.line(format!(
+                "{} dropped: the files stay as they are",
+                match many {
+                    1 => "1 unfinished restore is".to_owned(),
+                    many => format!("{many} unfinished restores are"),
+                }
+            )),
+        }
+        plan.line("reservations and what is remembered of files are dropped");
+        store.close().await?;
+        Ok(Some(Self { place, plan }))
+    }
+
+    /// Makes it the user's.
+    pub fn carry_out(self, app: &App) -> Result<(), Failure> {
+        app.surroundings.adopt(&self.place, &app.now().to_string())
+    }
+}
+
 /// Turns encryption on in the new store. `None` if it is on already.
 async fn encrypt(app: &App, wanted: MakeStore, place: &Place) -> Result<Option<Arc<dyn Store>>, Failure> {
     let keys = &app.surroundings.keys;
@@ -67,7 +121,7 @@ async fn encrypt(app: &App, wanted: MakeStore, place: &Place) -> Result<Option<A
             .hint("name a file for it with `--key-file FILE` (made if it isn't there), or say `--passphrase`."));
     }
     // Looked at before a key file is made; and a store is made only when there is a key.
-    if let Ok(below) = app.open_below(place, false).await {
+    if let Ok(below) = app.open_below(place, Access::Change).await {
         if piton_store::is_encrypted(&*below).await? {
             return Ok(None);
         }
@@ -89,7 +143,7 @@ async fn encrypt(app: &App, wanted: MakeStore, place: &Place) -> Result<Option<A
         }
         _ => keys.new_passphrase(app.shell())?,
     };
-    let below = app.open_below(place, true).await?;
+    let below = app.open_below(place, Access::Create).await?;
     Ok(Some(Arc::new(EncryptedStore::create(below, &key, Arc::new(SystemRandom)).await?)))
 }
 
@@ -97,7 +151,7 @@ async fn encrypt(app: &App, wanted: MakeStore, place: &Place) -> Result<Option<A
 /// record is touched. Says whether the key file is new.
 pub async fn rotate_key(app: &App, new_key_file: Option<&Path>) -> Result<(RotatedView, bool), Failure> {
     let Found::Place(place) = app.surroundings.find()? else { return Err(app.no_store()) };
-    let store = app.open_below(&place, false).await?;
+    let store = app.open_below(&place, Access::Change).await?;
     if !piton_store::is_encrypted(&*store).await? {
         return Err(Failure::fixable(format!("{} isn't encrypted", store.url()))
             .hint("`piton init --encrypt` makes a new store that is."));

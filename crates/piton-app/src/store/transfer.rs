@@ -16,7 +16,7 @@ use piton_types::RunId;
 use piton_workspace::SnapshotReach;
 
 use super::copy::{all, copy_all};
-use crate::app::App;
+use crate::app::{Access, App};
 use crate::failure::Failure;
 use crate::place::{Origin, Place};
 use crate::references::run_id;
@@ -80,10 +80,10 @@ impl Drop for Scratch {
 
 /// Runs as a file without a name: a reader that is slow, or never comes, keeps no copy on the disk.
 pub async fn export(app: &App, runs: &[RunId]) -> Result<File, Failure> {
-    let store = app.store().await?;
+    let store = app.look().await?;
     let scratch = Scratch::new(app)?;
     // No key is meant for it.
-    let target = app.unlock_with(app.open_below(&scratch.place(), true).await?, None).await?;
+    let target = app.unlock_with(app.open_below(&scratch.place(), Access::Create).await?, None).await?;
     let exporting = async {
         let mut copier = Copier::new(&store, &target, &SnapshotReach);
         for run in runs {

@@ -3,8 +3,8 @@
 use piton_log::upkeep::{CheckReport, RunReport};
 use piton_runtime::retention::Kept;
 use piton_store::Defect;
-use piton_types::{CheckpointRef, RunId, Timestamp};
-use serde::{Deserialize, Serialize};
+use piton_types::{CheckpointRef, RunId};
+use serde::Serialize;
 
 use super::{text, text_or_null};
 use crate::place::Origin;
@@ -141,6 +141,9 @@ pub struct CheckedView {
     pub packs: Vec<PackDefectView>,
     /// The runs.
     pub runs: Vec<CheckedRun>,
+    /// What deduplication and compression are worth, if the whole store was checked and is whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<SizesView>,
     /// How many bytes the packs have.
     #[serde(skip)]
     pub pack_bytes: u64,
@@ -158,16 +161,15 @@ impl From<&CheckReport> for CheckedView {
             defects: report.defects.iter().map(DefectView::from).collect(),
             packs: packs.collect(),
             runs: report.runs.iter().map(CheckedRun::from).collect(),
+            sizes: None,
             pack_bytes: report.pack_bytes,
         }
     }
 }
 
 /// What deduplication and compression are worth, as a check counted it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct SizesView {
-    /// When.
-    pub counted_at: String,
     /// What all checkpoints would take by themselves.
     pub logical: u64,
     /// What their different values take.
@@ -262,12 +264,11 @@ impl Verdict {
     }
 }
 
-/// What was counted, and when.
-pub(crate) fn sizes(sizes: piton_log::upkeep::Sizes, stored: u64, now: Timestamp) -> SizesView {
+/// What was counted.
+pub(crate) fn sizes(sizes: piton_log::upkeep::Sizes, stored: u64) -> SizesView {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 100.0).round() / 100.0);
     SizesView {
-        counted_at: now.to_string(),
         logical: sizes.logical,
         unique: sizes.unique,
         stored,

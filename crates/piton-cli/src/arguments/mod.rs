@@ -386,12 +386,17 @@ pub(crate) struct Cancel {
 /// there is one already it is left as it is.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton init\n  piton init --here\n  piton init --store sqlite:/var/lib/team.db\n  piton init --encrypt --key-file ~/piton.key"
+    after_help = "Examples:\n  piton init\n  piton init --here\n  piton init --adopt\n  piton init --store sqlite:/var/lib/team.db\n  piton init --encrypt --key-file ~/piton.key"
 )]
 pub(crate) struct Init {
     /// Keep the store in .piton/ inside the folder
     #[arg(long, conflicts_with = "store")]
     pub(crate) here: bool,
+    /// Make a .piton/ that came with the folder your own: shows what it holds, and drops what is unfinished in it
+    #[arg(long, conflicts_with_all = ["store", "here", "encrypt"])]
+    pub(crate) adopt: bool,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
     /// Encrypt the new store, with --key-file (made if it isn't there) or --passphrase
     #[arg(long)]
     pub(crate) encrypt: bool,

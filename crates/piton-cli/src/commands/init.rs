@@ -1,14 +1,22 @@
 //! `piton init`: makes the store of a folder if there is none, and says where it is.
 
-use piton_app::store::init::{MakeStore, init};
+use piton_app::store::init::{Adopting, MakeStore, init};
 
 use crate::arguments::Init;
+use crate::consent::agreed;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 use crate::table;
 
 pub(crate) async fn execute(session: &Session, arguments: &Init) -> Result<Exit, Failure> {
-    let Init { here, encrypt, passphrase } = *arguments;
+    let Init { here, adopt, consent, encrypt, passphrase } = *arguments;
+    if adopt {
+        match Adopting::plan(session).await? {
+            Some(adopting) if agreed(&adopting.plan, session, consent)? => adopting.carry_out(session)?,
+            Some(_) => return Ok(Exit::Done),
+            None => session.output.note("nothing to do: it is yours already"),
+        }
+    }
     let made = init(session, MakeStore { here, encrypt, passphrase }).await?;
     let output = &session.output;
     if output.is_json() {

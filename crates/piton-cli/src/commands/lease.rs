@@ -12,7 +12,10 @@ use crate::session::Session;
 use crate::table::Table;
 
 pub(crate) async fn execute(session: &Session, arguments: Lease) -> Result<Exit, Failure> {
-    let book = Book::open(session).await?;
+    let book = match &arguments.action {
+        LeaseAction::Take { .. } | LeaseAction::Drop { .. } => Book::open(session).await?,
+        LeaseAction::Check { .. } | LeaseAction::Ls => Book::look(session).await?,
+    };
     match arguments.action {
         LeaseAction::Take { paths, read, lasting, wait, pid, owner } => {
             let (wait, owner) = (wait.unwrap_or(Duration::ZERO), Book::owner(session, owner.owner));

@@ -25,6 +25,7 @@ mod story;
 mod terminal;
 mod together;
 mod travel;
+mod trust;
 mod unprivileged;
 mod upkeep;
 mod upkeep_faults;

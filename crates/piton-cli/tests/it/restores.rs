@@ -19,8 +19,8 @@ const RESTORE: &[&str] = &["restore", "--yes", "--exact", "-q", "@~0"];
 const UNDO: &[&str] = &["undo", "--yes", "-q"];
 const REDO: &[&str] = &["redo", "--yes", "-q"];
 
-/// Whatever command comes next; it finds what was left.
-const NEXT: &[&str] = &["status", "-q"];
+/// Whatever command comes next that changes something; it finishes what was left.
+const NEXT: &[&str] = &["save", "-q"];
 
 /// A folder and its store just before a command that changes files, kept to begin again from.
 struct Stage {
