@@ -95,7 +95,7 @@ pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, 
 pub use nodes::file_with;
 pub use outside::{
     Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, Outside, OutsideConfig,
-    Quotas, SecurityLevel, ToolServer, ToolServers, Used,
+    Programs, Quotas, SecurityLevel, ToolServer, ToolServers, Used,
 };
 pub use plugin::{Plugin, PluginContext, PluginError, PluginMetadata, PluginPhase};
 pub use pool::VariablePool;

@@ -30,6 +30,8 @@ pub struct Case {
     pub(crate) debug: Option<Value>,
     /// It is played in several acts.
     pub(crate) acts: Option<Acts>,
+    /// Whether it may run programs and use the network for real.
+    pub(crate) outside: bool,
 }
 
 /// The world around the document.
@@ -45,6 +47,7 @@ pub(crate) struct State {
     pub(crate) mock_server: Vec<MockAnswer>,
     pub(crate) llm_providers: BTreeMap<String, MockProvider>,
     pub(crate) mock_mcp_servers: Vec<MockTools>,
+    pub(crate) mock_commands: Vec<MockCommand>,
     /// Plugins of another engine.
     pub(crate) plugin_system: Value,
     /// Answers to the questions of human-input nodes, by node.
@@ -116,6 +119,22 @@ pub(crate) struct MockProvider {
     pub(crate) org_id: Option<String>,
 }
 
+/// What a program comes to.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct MockCommand {
+    /// The first words of the command, or all of them.
+    pub(crate) command: Vec<String>,
+    #[serde(default)]
+    pub(crate) stdout: String,
+    #[serde(default)]
+    pub(crate) stderr: String,
+    #[serde(default)]
+    pub(crate) exit_code: i32,
+    /// How long it takes.
+    #[serde(default)]
+    pub(crate) delay_ms: u64,
+}
+
 /// An MCP server with one tool.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct MockTools {
@@ -157,8 +176,8 @@ pub(crate) struct Expected {
 
 impl Case {
     /// Reads a case. What is wrong with its files is a text; what is wrong with its document is part of
-    /// what it tests.
-    pub fn load(folder: &Path) -> Result<Self, String> {
+    /// what it tests. With `outside`, it may run programs and use the network for real.
+    pub fn load(folder: &Path, outside: bool) -> Result<Self, String> {
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let (text, format) = file(folder, "workflow")?.ok_or("there is no workflow.toml, .yml or .json")?;
         let mut expected: Expected = read(folder, "out")?.ok_or("there is no out.toml, .yml or .json")?;
@@ -180,6 +199,7 @@ impl Case {
             expected,
             debug: read(folder, "debug")?,
             acts: read(folder, "acts")?,
+            outside,
         })
     }
 }

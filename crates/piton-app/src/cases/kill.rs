@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     fn case(name: &str) -> Case {
-        Case::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(name)).unwrap()
+        Case::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(name), true).unwrap()
     }
 
     /// The negative control: a resume that finds nothing of what was done is noticed by what it skips, which is

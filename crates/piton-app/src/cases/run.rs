@@ -174,7 +174,7 @@ pub(super) fn prepare(
         conversation: state.conversation_variables.clone(),
         lenient: true,
     };
-    let services = tools::services(state, &document.mcp_servers, base, level, audit)?;
+    let services = tools::services(case, &document.mcp_servers, base, level, audit)?;
     let config = &state.config;
     let limits = Limits {
         max_steps: config.max_steps,

@@ -1,30 +1,40 @@
-//! The services of a case: models and tools that its own servers answer.
+//! The services of a case: models, tools and programs that the case itself answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_flow::Services;
-use piton_flow::{Audit, Outside, OutsideConfig, SecurityLevel, ToolServer};
+use piton_flow::{Audit, NodeError, Outside, OutsideConfig, Programs, SecurityLevel, ToolServer};
 use piton_model::SecretString;
 use piton_model::chat::{Provider, ToolSpec, Wire};
 use piton_model::mcp::{McpError, ToolOutput};
+use piton_process::Ended;
 use piton_types::Value;
 
-use super::case::{MockTools, State};
+use super::case::{Case, MockCommand, MockTools};
 
 /// What the nodes of a case may use. `servers` are the MCP servers that the document names, `base` is the
 /// address of the case's HTTP server.
 pub(crate) fn services(
-    state: &State,
+    case: &Case,
     servers: &Value,
     base: Option<&str>,
     level: SecurityLevel,
     audit: Option<Arc<dyn Audit>>,
 ) -> Result<Services, String> {
+    let state = &case.state;
     let mut config = OutsideConfig::at(level);
     config.audit = audit;
     if let Some(base) = base {
         config.network = config.network.trusting_url(base);
+    }
+    if !case.outside {
+        config.programs = Some(Arc::new(Scripted(state.mock_commands.clone())));
+        // Whatever port is asked for, the case's own server gets the request; without one there is none to ask.
+        config.network.proxy = base.map(str::to_owned);
+        let host = base.and_then(|base| base.split_once("://")?.1.rsplit_once(':'));
+        config.network.allowed = vec![host.map_or("nothing.invalid", |(host, _)| host).to_owned()];
     }
     for (name, mock) in &state.llm_providers {
         let wire = if name.contains("anthropic") { Wire::Anthropic } else { Wire::OpenAi };
@@ -46,6 +56,30 @@ pub(crate) fn services(
     }
     let outside = Outside::new(config).map_err(|error| error.to_string())?;
     Ok(outside.install(Services::default()))
+}
+
+/// What a case says of programs.
+struct Scripted(Vec<MockCommand>);
+
+#[async_trait]
+impl Programs for Scripted {
+    async fn run(&self, words: &[String]) -> Result<Ended, NodeError> {
+        let fits = |mock: &&MockCommand| !mock.command.is_empty() && words.starts_with(&mock.command);
+        let Some(mock) = self.0.iter().find(fits) else { return Err(self.refuse(&words.join(" "))) };
+        tokio::time::sleep(Duration::from_millis(mock.delay_ms)).await;
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        Ok(Ended { exit_code: mock.exit_code, stdout: bytes(&mock.stdout), stderr: bytes(&mock.stderr) })
+    }
+
+    fn refuse(&self, program: &str) -> NodeError {
+        NodeError::new(
+            "Refused",
+            format!(
+                "a case runs no program, so {program:?} isn't run; say what it gives in `mock_commands` or \
+                 `mock_mcp_servers` of the case's state, or let it run with `piton test --outside`"
+            ),
+        )
+    }
 }
 
 /// A server with one tool that always answers the same, and what it was asked for.

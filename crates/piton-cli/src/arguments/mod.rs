@@ -697,6 +697,9 @@ pub(crate) struct Test {
     /// How many cases run at once; as many as there are processors if not given
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
+    /// Let cases run programs and use the network for real. Without it, what a case doesn't answer itself is refused
+    #[arg(long)]
+    pub(crate) outside: bool,
     /// Kill each case at every step boundary and store call, resume it, and demand the same outcome
     #[arg(long)]
     pub(crate) kill_everywhere: bool,

@@ -27,7 +27,8 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
     }
     if let (Some(place), Some(call)) = (&arguments.die_in, arguments.die_at) {
         let death = Death { call, after: arguments.die_after, really: true };
-        return die(&folders, place, death, arguments.base_url.as_deref()).await;
+        let base = arguments.base_url.as_deref();
+        return die(&folders, arguments.outside, place, death, base).await;
     }
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     // In the order of their names, however many run at once.
@@ -35,9 +36,9 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
     let kill = arguments.kill_everywhere.then(|| {
         // Each case has its share of the budget; as many as there are jobs use theirs at once.
         let share = |seconds| Duration::from_secs(seconds) * u32::try_from(jobs).unwrap_or(1) / folders.len() as u32;
-        Campaign { budget: arguments.budget.map(share), seed: arguments.seed, victim: victim() }
+        Campaign { budget: arguments.budget.map(share), seed: arguments.seed, victim: victim(arguments.outside) }
     });
-    let work = |folder| run_folder(folder, kill.clone().map(|plan| (plan, Arc::clone(&counts))));
+    let work = |folder| run_folder(folder, arguments.outside, kill.clone().map(|plan| (plan, Arc::clone(&counts))));
     let mut ended = futures_util::stream::iter(folders).map(work).buffered(jobs.max(1));
     let mut outcomes = Vec::new();
     while let Some(outcome) = ended.next().await {
@@ -56,12 +57,15 @@ pub(crate) async fn execute(session: &Session, arguments: Test) -> Result<Exit, 
 }
 
 /// This program, which kills itself.
-fn victim() -> Victim {
-    Arc::new(|doomed| {
+fn victim(outside: bool) -> Victim {
+    Arc::new(move |doomed| {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = std::process::Command::new(program);
         command.arg("test").arg(doomed.case).arg("--die-in").arg(doomed.place);
         command.arg("--die-at").arg(doomed.death.call.to_string());
+        if outside {
+            command.arg("--outside");
+        }
         if doomed.death.after {
             command.arg("--die-after");
         }
@@ -73,9 +77,15 @@ fn victim() -> Victim {
 }
 
 /// What the process does that is to be killed.
-async fn die(folders: &[PathBuf], place: &Path, death: Death, base: Option<&str>) -> Result<Exit, Failure> {
+async fn die(
+    folders: &[PathBuf],
+    outside: bool,
+    place: &Path,
+    death: Death,
+    base: Option<&str>,
+) -> Result<Exit, Failure> {
     let [folder] = folders else { return Err(Failure::usage("one case dies at a time")) };
-    let case = Case::load(folder).map_err(Failure::fixable)?;
+    let case = Case::load(folder, outside).map_err(Failure::fixable)?;
     let finished = |step: &str| {
         let mut out = std::io::stdout().lock();
         // If it can't be written, the parent that listened is gone.

@@ -12,7 +12,7 @@ fn our_own_cases_pass() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-app/tests/cases");
     let count = std::fs::read_dir(&cases).unwrap().count();
     assert!(count >= 40, "{count}");
-    let said = World::new().piton(["test".as_ref(), cases.as_os_str()]);
+    let said = World::new().piton(["test".as_ref(), "--outside".as_ref(), cases.as_os_str()]);
     assert_eq!((said.code, said.stdout), (Some(0), format!("{count} passed, 0 failed\n")), "{}", said.stderr);
 }
 
@@ -23,12 +23,54 @@ fn the_examples_pass() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "9 passed, 0 failed\n"), "{}", said.stderr);
 }
 
+/// A program that a case's document names leaves a file behind, and a request reaches a server of ours: neither happens
+/// unless the user lets it. What the case answers itself does.
+#[test]
+fn a_case_runs_nothing_outside_unless_it_is_let() {
+    let world = World::new();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/x", server.local_addr().unwrap());
+    let case = |name: &str, node: &str, state: &str| {
+        let folder = world.work().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let document = format!(
+            "nodes: [{{id: a, data: {{type: start}}}}, {{id: n, data: {node}}}, {{id: b, data: {{type: end, outputs: []}}}}]\nedges: [{{source: a, target: n}}, {{source: n, target: b}}]\n"
+        );
+        std::fs::write(folder.join("workflow.yml"), document).unwrap();
+        std::fs::write(folder.join("state.yml"), state).unwrap();
+        std::fs::write(folder.join("out.toml"), "status = \"completed\"\n").unwrap();
+    };
+    let made = world.work().join("made");
+    let touch = format!("{{type: command, command: [touch, '{}']}}", made.display());
+    case("program", &touch, "");
+    case("scripted", &touch, "mock_commands: [{command: [touch], stdout: fine}]");
+    case("request", &format!("{{type: http-request, method: get, url: '{url}'}}"), "");
+    case(
+        "other_port",
+        &format!("{{type: http-request, method: get, url: '{url}'}}"),
+        "mock_server: [{method: GET, path: /x}]",
+    );
+    let said = world.piton(["test", "program"]);
+    assert!(said.code == Some(1) && said.stdout.contains("`piton test --outside`"), "{}", said.whole());
+    assert_eq!(world.piton(["test", "request"]).code, Some(1));
+    for answered in ["scripted", "other_port"] {
+        let said = world.piton(["test", answered]);
+        assert_eq!(said.code, Some(0), "{answered}: {}", said.whole());
+    }
+    assert!(!made.exists(), "a program ran");
+    assert!(server.accept().is_err(), "a request went out");
+    // The negative control: when it is let, both see it.
+    assert_eq!(world.piton(["test", "--outside", "program"]).code, Some(0));
+    assert!(made.exists());
+}
+
 /// Promise 15: killed at moments that the seed chooses, in process and by SIGKILL, our own cases come to the same.
 #[test]
 fn our_own_cases_survive_being_killed_everywhere() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-app/tests/cases");
     let (budget, seed) = by_level((Some("25"), "7"), (Some("25"), "7"), (None, "1"));
-    let mut arguments = vec!["test", cases.to_str().unwrap(), "--kill-everywhere", "--seed", seed];
+    let mut arguments = vec!["test", "--outside", cases.to_str().unwrap(), "--kill-everywhere", "--seed", seed];
     arguments.extend(budget.iter().flat_map(|budget| ["--budget", budget]));
     let said = World::new().piton(arguments);
     println!("{}", said.stdout);

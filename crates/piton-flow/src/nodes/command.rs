@@ -122,10 +122,10 @@ impl Command {
         outside: Option<&Outside>,
     ) -> Result<NodeOutput, NodeError> {
         let words = inputs.field("command").and_then(Value::as_list).ok_or("its inputs have no command")?;
-        let mut words = words.iter().filter_map(Value::as_str);
-        let program = words.next().filter(|program| !program.is_empty()).ok_or("the program's name is empty")?;
+        let words: Vec<String> = words.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let program = words.first().filter(|program| !program.is_empty()).ok_or("the program's name is empty")?;
         let text = |name: &str| inputs.field(name).and_then(Value::as_str);
-        let mut job = Job::new(program).arguments(words);
+        let mut job = Job::new(program).arguments(&words[1..]);
         let env = inputs.field("env").and_then(Value::as_map).into_iter().flatten();
         job.environment = env.filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))).collect();
         if let Some(key) = context.next_key() {
@@ -150,10 +150,13 @@ impl Command {
                 job.environment.entry("PATH".into()).or_insert_with(|| SANDBOX_PATH.into());
             }
         }
-        let ended = run(job).await.map_err(|error| match error {
-            ProcessError::Start { source, .. } => format!("{program:?} can't be run: {source}"),
-            other => other.to_string(),
-        })?;
+        let ended = match outside.and_then(|outside| outside.programs.as_ref()) {
+            Some(programs) => programs.run(&words).await?,
+            None => run(job).await.map_err(|error| match error {
+                ProcessError::Start { source, .. } => format!("{program:?} can't be run: {source}"),
+                other => other.to_string(),
+            })?,
+        };
         let exit_code = ended.exit_code;
         let value = |bytes: Vec<u8>| {
             String::from_utf8(bytes).map_or_else(|error| Value::Bytes(error.into_bytes()), Value::from)

@@ -5,16 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use piton_model::SecretString;
 use piton_model::chat::Providers;
 use piton_model::net::NetPolicy;
-use piton_process::Sandbox;
+use piton_process::{Ended, Sandbox};
 use piton_types::Random;
 use serde::{Deserialize, Serialize};
 
 use super::audit::Audit;
 use super::governor::Quotas;
 use super::tools::ToolServers;
+use crate::node::NodeError;
 
 /// How strict the outside is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -73,6 +75,16 @@ pub struct Knowledge {
     pub api_key: Option<SecretString>,
 }
 
+/// What answers in the place of programs, where none may run: in the cases of `piton test`.
+#[async_trait]
+pub trait Programs: Send + Sync {
+    /// What a program with these words comes to.
+    async fn run(&self, words: &[String]) -> Result<Ended, NodeError>;
+
+    /// That a program isn't run, and what to do about that.
+    fn refuse(&self, program: &str) -> NodeError;
+}
+
 /// What the outside of a run is made from. [`OutsideConfig::at`] begins with what a level means.
 #[non_exhaustive]
 pub struct OutsideConfig {
@@ -98,6 +110,8 @@ pub struct OutsideConfig {
     pub secrets: Vec<(String, SecretString)>,
     /// Where random numbers come from.
     pub random: Arc<dyn Random>,
+    /// Answers in the place of all programs; then documents start no tool servers either.
+    pub programs: Option<Arc<dyn Programs>>,
     /// What programs are shut into; without it they may do what we may.
     pub command_sandbox: Option<Sandbox>,
     /// Variables of our environment that programs don't get. In a sandbox they get none.

@@ -23,7 +23,7 @@ use piton_process::Sandbox;
 use piton_types::{CheckpointRef, Random, StepPath, Value};
 
 pub use audit::{Audit, AuditEntry, AuditError, AuditFile, AuditKind};
-pub use config::{Credential, Knowledge, OutsideConfig, SecurityLevel};
+pub use config::{Credential, Knowledge, OutsideConfig, Programs, SecurityLevel};
 pub use governor::{Governor, Quotas, Used};
 pub(crate) use models::Said;
 use secrets::Secrets;
@@ -48,6 +48,7 @@ pub struct Outside {
     audit: Option<Arc<dyn Audit>>,
     secrets: Secrets,
     pub(crate) random: Arc<dyn Random>,
+    pub(crate) programs: Option<Arc<dyn Programs>>,
     pub(crate) command_sandbox: Option<Sandbox>,
     pub(crate) withheld: Vec<String>,
     #[cfg(feature = "code")]
@@ -106,6 +107,7 @@ impl Outside {
             audit: config.audit,
             secrets: Secrets::new(&secrets).map_err(NetError::Setup)?,
             random: config.random,
+            programs: config.programs,
             command_sandbox: config.command_sandbox,
             withheld: config.withheld,
             #[cfg(feature = "code")]
@@ -330,6 +332,7 @@ impl OutsideConfig {
             audit: None,
             secrets: Vec::<(String, SecretString)>::new(),
             random: Arc::new(config::SystemRandom),
+            programs: None,
             command_sandbox: None,
             withheld: Vec::new(),
             #[cfg(feature = "code")]

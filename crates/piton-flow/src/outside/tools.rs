@@ -169,6 +169,9 @@ impl Outside {
                 let message = format!("at Strict a document can't start {command:?}");
                 return Err(NodeError::new("Refused", message));
             }
+            if let Some(programs) = &self.programs {
+                return Err(programs.refuse(command));
+            }
             self.record(context, AuditKind::Command, &format!("MCP server {command}"))?;
             for (name, value) in &self.environment {
                 env.entry(name.clone()).or_insert_with(|| value.clone());
