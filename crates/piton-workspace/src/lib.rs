@@ -63,7 +63,7 @@ pub use restore::{
 pub use rules::OuterRules;
 pub use scan::Progress;
 pub use session::{PreTool, Session, SessionEnd, SessionOptions, ToolCall, ToolFailure, ToolOutcome};
-pub use snapshot::{Saved, Snapshot};
+pub use snapshot::{Collapsed, Saved, Snapshot};
 pub use text_diff::{DiffHunk, DiffLine, TextDiff, is_binary};
 pub use timeline::{Moment, Timeline};
 pub use tree::{Content, Difference, Entry, Reason};

@@ -79,7 +79,7 @@ impl Workspace {
     }
 
     /// The newest checkpoint of files in a run's log.
-    async fn newest_of(&self, run: &RunId, with_removed: bool) -> Result<Option<Moment>, WorkspaceError> {
+    pub(crate) async fn newest_of(&self, run: &RunId, with_removed: bool) -> Result<Option<Moment>, WorkspaceError> {
         let log = RunLog::open(std::sync::Arc::clone(self.store()), run).await?;
         let mut to = log.head().seq;
         // What removes a checkpoint comes after it, and so is met first.

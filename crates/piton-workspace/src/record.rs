@@ -33,6 +33,17 @@ pub struct Record {
     /// What the user says of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
+    /// The tree whose ignore files held, if it weren't those in the folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<BlobId>,
+}
+
+impl Record {
+    /// The tree whose ignore files hold for what follows a checkpoint with this record and `tree`: while a run is at work,
+    /// those that it began with.
+    pub(crate) fn rules_after(&self, tree: BlobId) -> Option<BlobId> {
+        self.rules.or_else(|| self.run.is_some().then_some(tree))
+    }
 }
 
 /// What a checkpoint is in the history of the folder.
@@ -114,6 +125,7 @@ impl Record {
             tool: None,
             call: None,
             author: None,
+            rules: None,
             description: description.into(),
         }
     }

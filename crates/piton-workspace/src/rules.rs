@@ -3,18 +3,25 @@
 //! From the strongest: `.pitonignore`, from the folder of the name upwards; `.gitignore`, likewise, up to
 //! the top of the repository; `.git/info/exclude`; the user's own. Of those that say something of a name,
 //! the first decides. A folder's files are read only when a name in or below it has to be decided.
+//!
+//! What an agent writes can't hide files from the checkpoints of its own session: those go by the ignore files that the
+//! session began with, as its first snapshot has them. For that, ignore files are always captured.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use crate::RelPath;
-use crate::system;
+use piton_log::ContentReader;
+use piton_types::BlobId;
+
+use crate::tree::{Entry, StoredNodes, entry_at};
+use crate::{RelPath, WorkspaceError, content, system};
 
 /// The files that say what is left out.
 pub(crate) const GITIGNORE: &[u8] = b".gitignore";
@@ -26,8 +33,28 @@ pub(crate) fn is_rules(path: &RelPath) -> bool {
     path.split().is_some_and(|(_, name)| matches!(name, GITIGNORE | PITONIGNORE))
 }
 
-/// The largest ignore file that is read.
-const MAX_FILE: usize = 4 << 20;
+/// How much of an ignore file is read, and how long its lines and how many they are. What is beyond hides nothing.
+const MAX_FILE: usize = 1 << 20;
+const MAX_LINE: usize = 4096;
+const MAX_LINES: usize = 10_000;
+
+/// The ignore files of a snapshot, which hold instead of those on disk.
+pub(crate) struct Then {
+    pub(crate) nodes: StoredNodes,
+    pub(crate) reader: ContentReader,
+    pub(crate) tree: BlobId,
+    /// Whether one was found that isn't the same on disk.
+    pub(crate) differs: AtomicBool,
+}
+
+impl Then {
+    fn text(&self, path: &RelPath) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        let Some(Entry::File { size, content, .. }) = entry_at(&self.nodes, self.tree, path)? else { return Ok(None) };
+        let mut text = content::load(&|id| Ok(self.reader.get(id)?), content, size)?.to_vec();
+        text.truncate(MAX_FILE);
+        Ok(Some(text))
+    }
+}
 
 /// Rules from outside the folder, in the order of their strength.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +81,7 @@ pub(crate) struct Rules {
     folder: Option<Arc<OwnedFd>>,
     loaded: OnceLock<Loaded>,
     root: Arc<PathBuf>,
+    then: Option<Arc<Then>>,
 }
 
 struct Loaded {
@@ -63,10 +91,11 @@ struct Loaded {
 
 impl Rules {
     /// Those of the world outside the folder.
-    pub(crate) fn outer(root: &Path, outer: &OuterRules) -> Arc<Self> {
+    pub(crate) fn outer(root: &Path, outer: &OuterRules, then: Option<Arc<Then>>) -> Arc<Self> {
         let git = outer.sources.iter().map(|(base, text)| build(base, text)).collect();
         let loaded = OnceLock::from(Loaded { git, piton: None });
-        Arc::new(Self { parent: None, path: RelPath::default(), folder: None, loaded, root: Arc::new(root.to_owned()) })
+        let (root, path) = (Arc::new(root.to_owned()), RelPath::default());
+        Arc::new(Self { parent: None, path, folder: None, loaded, root, then })
     }
 
     /// Those of a folder; its ignore files are read when they are first asked.
@@ -77,13 +106,14 @@ impl Rules {
             folder: Some(Arc::clone(folder)),
             loaded: OnceLock::new(),
             root: Arc::clone(&parent.root),
+            then: parent.then.clone(),
         })
     }
 
     fn load(&self) -> &Loaded {
         self.loaded.get_or_init(|| {
             let base = self.root.join(self.path.as_path());
-            let read = |name: &[u8]| {
+            let on_disk = |name: &[u8]| {
                 let file = system::open_file(self.folder.as_ref()?, name).ok()?;
                 let mut text = Vec::new();
                 let file = std::fs::File::from(file);
@@ -91,7 +121,19 @@ impl Rules {
                     return None;
                 }
                 std::io::Read::read_to_end(&mut std::io::Read::take(file, MAX_FILE as u64), &mut text).ok()?;
-                Some(build(&base, &text))
+                Some(text)
+            };
+            let read = |name: &[u8]| {
+                let now = on_disk(name);
+                // If the snapshot can't be read any more, there is nothing else to go by.
+                let text = match self.then.as_ref().map(|then| (then, then.text(&self.path.join(name)))) {
+                    Some((then, Ok(text))) => {
+                        then.differs.fetch_or(text != now, Ordering::Relaxed);
+                        text
+                    }
+                    _ => now,
+                };
+                Some(build(&base, &text?))
             };
             Loaded { git: read(GITIGNORE).into_iter().collect(), piton: read(PITONIGNORE) }
         })
@@ -121,7 +163,8 @@ impl Rules {
 
 fn build(base: &Path, text: &[u8]) -> Gitignore {
     let mut builder = GitignoreBuilder::new(base);
-    for line in text.split(|byte| *byte == b'\n') {
+    let lines = text.split(|byte| *byte == b'\n').take(MAX_LINES).filter(|line| line.len() <= MAX_LINE);
+    for line in lines {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         // A pattern that can't be understood is left out, as git does.
         if let Some(line) = OsStr::from_bytes(line).to_str() {

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use crate::cache::{Cache, CacheWriter, CachedFolder, FileStat, Known, TooMany, Totals, is_file};
 use crate::content::{self, Sink, Unread};
 use crate::path::reserved;
-use crate::rules::{GITIGNORE, OuterRules, PITONIGNORE, Rules, Verdict};
+use crate::rules::{GITIGNORE, OuterRules, PITONIGNORE, Rules, Then, Verdict, is_rules};
 use crate::secrets::Watch;
 use crate::system::{self, Stat};
 use crate::threads::Threads;
@@ -57,6 +57,8 @@ pub(crate) struct Scanner<'a> {
     pub(crate) sink: &'a dyn Sink,
     pub(crate) include_ignored: bool,
     pub(crate) outer: &'a OuterRules,
+    /// The ignore files that hold, if they aren't those on disk.
+    pub(crate) then: Option<Arc<Then>>,
     /// What belongs to the store, if that is inside the folder, with what lies beside it under the same name and a dash.
     pub(crate) own: &'a [RelPath],
     /// Paths that are captured even if they are ignored.
@@ -93,6 +95,10 @@ pub(crate) struct Scanned {
     pub(crate) recent: Vec<RelPath>,
     /// When it began, by the clock that files are stamped with.
     pub(crate) taken_at: i64,
+    /// The tree whose ignore files held, if it weren't those in the folder.
+    pub(crate) rules: Option<BlobId>,
+    /// Whether those are other ones than in the folder: then no cache speaks of it.
+    pub(crate) by_other_rules: bool,
 }
 
 impl Scanned {
@@ -103,7 +109,7 @@ impl Scanned {
 
     /// The cache that says what was found; `None` if the old one does, or if there is too much for one.
     pub(crate) fn to_cache(&self, old: Option<&Arc<Cache>>) -> Option<CacheWriter> {
-        if self.is_cached() { None } else { self.root.to_cache(old).ok() }
+        if self.is_cached() || self.by_other_rules { None } else { self.root.to_cache(old).ok() }
     }
 }
 
@@ -195,7 +201,7 @@ impl Scanner<'_> {
             secrets: Mutex::default(),
             forced_folders: ancestors.collect(),
         };
-        let rules = Rules::outer(self.root, self.outer);
+        let rules = Rules::outer(self.root, self.outer, self.then.clone());
         let root = system::open_below(self.folder, &RelPath::default()).map_err(fail)?;
         let known = self.cache.map(Cache::root);
         let spot = Spot { path: RelPath::default(), rules: &rules, known, fresh: false, ignored: false };
@@ -209,7 +215,10 @@ impl Scanner<'_> {
         let unsteady = walk.unsteady.into_inner().unwrap_or_else(PoisonError::into_inner);
         let recent = walk.recent.into_inner().unwrap_or_else(PoisonError::into_inner);
         let secrets = walk.secrets.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Scanned { root, tree, times, totals, unsteady, secrets: secrets.into_iter().collect(), recent, taken_at })
+        let secrets = secrets.into_iter().collect();
+        let by_other_rules = self.then.as_ref().is_some_and(|then| then.differs.load(Ordering::Relaxed));
+        let rules = self.then.as_ref().map(|then| then.tree);
+        Ok(Scanned { root, tree, times, totals, unsteady, secrets, recent, taken_at, rules, by_other_rules })
     }
 }
 
@@ -496,7 +505,7 @@ impl Walk<'_> {
         }
         let forced = self.is_forced(&path);
         let verdict = match rules.verdict(&path, is_folder) {
-            _ if forced => Verdict::Wanted,
+            _ if forced || (!is_folder && is_rules(&path)) => Verdict::Wanted,
             _ if spot.ignored => Verdict::Ignored,
             Verdict::Ignored if self.scanner.include_ignored => Verdict::Wanted,
             verdict => verdict,

@@ -11,7 +11,7 @@ use tokio::sync::watch::Receiver;
 
 use crate::record::{Record, Role};
 use crate::scan::Progress;
-use crate::snapshot::{NewMoment, Saved, Snapshot};
+use crate::snapshot::{Collapsed, NewMoment, Saved, Snapshot};
 use crate::watch::Watcher;
 use crate::{Goal, RestoreOptions, RestoreResult, Workspace, WorkspaceError};
 
@@ -53,6 +53,8 @@ pub struct SessionEnd {
     pub closed: CheckpointRef,
     /// The files at the end.
     pub after: Snapshot,
+    /// Most of the files that were captured at the start are gone.
+    pub collapsed: Option<Collapsed>,
     /// What its run was asked to do and now has done: it is stopped or cancelled, whatever came of the work.
     pub obeyed: Option<Order>,
 }
@@ -226,7 +228,8 @@ impl Session {
         let (before, after) = (self.opened.snapshot, closed.snapshot);
         let request = self.driven.as_ref().and_then(|run| run.orders().borrow().clone());
         let obeyed = request.map(|request| request.order);
-        let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after, obeyed };
+        let collapsed = Collapsed::between(&before, &after, 0);
+        let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after, collapsed, obeyed };
         match (self.driven, outcome) {
             (Some(run), _) if obeyed.is_some() => run.obey().await?,
             (Some(run), Ok(output)) => run.complete(output).await?,

@@ -5,6 +5,7 @@
 //! harmless.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_recursion::async_recursion as boxed;
@@ -21,6 +22,7 @@ use tokio::runtime::Handle;
 use crate::cache::{Base, Cache, CacheWriter, Totals};
 use crate::content::Sink;
 use crate::record::Record;
+use crate::rules::Then;
 use crate::scan::{Progress, Scanned, Scanner};
 use crate::threads::Threads;
 use crate::workspace::{Inner, Workspace, blocking};
@@ -76,7 +78,46 @@ pub struct Saved {
     /// Files that were read for this one and have secrets in them, if the store has a policy for that. Whether they
     /// were captured is the policy's part.
     pub secrets: Vec<RelPath>,
+    /// Most of the files that the checkpoint before had would not be captured now.
+    pub collapsed: Option<Collapsed>,
 }
+
+/// Most of the captured files are suddenly ignored or gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Collapsed {
+    /// How many files the checkpoint before had.
+    pub before: u64,
+    /// How many the ignore files hide now. They were captured all the same, by the ignore files of the checkpoint before.
+    pub hidden: u64,
+    /// How many are gone.
+    pub gone: u64,
+}
+
+impl Collapsed {
+    /// What to say of two snapshots, one after the other, if there is something; `hidden` were captured by older rules.
+    pub(crate) fn between(before: &Snapshot, after: &Snapshot, hidden: u64) -> Option<Self> {
+        let gone = before.files.saturating_sub(after.files);
+        (before.files >= FEW && (gone + hidden) * 2 > before.files).then_some(Self {
+            before: before.files,
+            hidden,
+            gone,
+        })
+    }
+}
+
+impl std::fmt::Display for Collapsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { before, hidden, gone } = self;
+        write!(f, "of {before} files that were captured before, {gone} are gone")?;
+        match hidden {
+            0 => Ok(()),
+            _ => write!(f, ", and ignore files hide {hidden} now; those were captured all the same"),
+        }
+    }
+}
+
+/// Fewer files than this don't collapse: they are deleted.
+const FEW: u64 = 10;
 
 /// A checkpoint to be made.
 #[derive(Debug, Clone)]
@@ -223,17 +264,39 @@ impl Workspace {
     pub(crate) async fn save_unless(
         &self,
         last: Option<BlobId>,
-        moment: NewMoment,
+        mut moment: NewMoment,
         progress: &Arc<Progress>,
     ) -> Result<Option<Saved>, WorkspaceError> {
         let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
         self.refuse_over_budget().await?;
         let run = moment.record.run.clone().unwrap_or_else(|| self.run());
-        let mut attempts = 0;
+        let previous = match &moment.record.run {
+            Some(run) => self.newest_of(run, false).await?,
+            None => None,
+        };
+        // A run goes by the ignore files that it began with.
+        let mut rules = previous.as_ref().and_then(|previous| previous.record.rules_after(previous.snapshot.tree));
+        let before = match previous {
+            Some(previous) if Some(previous.record.moment) == self.kept_number() => Some(previous),
+            _ => self.newest().await?,
+        };
+        let (mut hidden, mut attempts) = (0, 0);
         let (mut staged, snapshot, log, checkpoint, at) = loop {
-            let mut staged = self.stage(&HashSet::new(), progress).await?;
-            let snapshot = Snapshot::new(&staged.scanned);
+            let mut staged = self.stage(&HashSet::new(), rules, progress).await?;
+            let mut snapshot = Snapshot::new(&staged.scanned);
+            if let (None, Some(before), false) = (rules, &before, self.0.options.new_rules)
+                && Collapsed::between(&before.snapshot, &snapshot, 0).is_some()
+            {
+                let old = Some(before.record.rules.unwrap_or(before.snapshot.tree));
+                let again = self.stage(&HashSet::new(), old, progress).await?;
+                let seen = Snapshot::new(&again.scanned);
+                if seen.files > snapshot.files {
+                    hidden = seen.files - snapshot.files;
+                    (staged, snapshot, rules) = (again, seen, old);
+                }
+            }
+            moment.record.rules = rules;
             if last == Some(snapshot.tree) {
                 return Ok(None);
             }
@@ -260,7 +323,8 @@ impl Workspace {
         if let Some(sharing) = sharing {
             sharing.end().await?;
         }
-        Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets }))
+        let collapsed = before.and_then(|before| Collapsed::between(&before.snapshot, &snapshot, hidden));
+        Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets, collapsed }))
     }
 
     /// Appends an entry with a snapshot. The caller has the folder's lock.
@@ -293,18 +357,30 @@ impl Workspace {
         Ok((CheckpointRef { run: log.run().clone(), seq }, at))
     }
 
-    /// Scans, and stages what the store doesn't have.
+    /// The tree whose ignore files hold for a look at the folder, if it aren't those in the folder.
+    pub(crate) async fn rules_now(&self) -> Result<Option<BlobId>, WorkspaceError> {
+        Ok(self.newest().await?.and_then(|newest| newest.record.rules_after(newest.snapshot.tree)))
+    }
+
+    fn then(&self, rules: Option<BlobId>) -> Option<Arc<Then>> {
+        let (nodes, reader, differs) = (self.nodes(), self.reader(), AtomicBool::new(false));
+        rules.map(|tree| Arc::new(Then { nodes, reader, tree, differs }))
+    }
+
+    /// Scans, and stages what the store doesn't have. The ignore files of the tree `rules` hold, if there is one.
     pub(crate) async fn stage(
         &self,
         forced: &HashSet<RelPath>,
+        rules: Option<BlobId>,
         progress: &Arc<Progress>,
     ) -> Result<Staged, WorkspaceError> {
+        let then = self.then(rules);
         let (cache, sharing) = self.shared_cache().await?;
         let (inner, progress, forced) = (Arc::clone(&self.0), Arc::clone(progress), forced.clone());
         let (runtime, pin) = (Handle::current(), Pin::new());
         blocking(move || {
             let sink = Stage::new(&inner, &runtime, pin);
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, &progress)?.scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, then, &progress)?.scan()?;
             sink.end(&inner, scanned, pin, (cache, sharing))
         })
         .await
@@ -363,13 +439,15 @@ impl Workspace {
         &self,
         cache: Arc<Cache>,
         only: HashSet<RelPath>,
+        rules: Option<BlobId>,
     ) -> Result<Staged, WorkspaceError> {
+        let then = self.then(rules);
         let sharing = self.share(&cache).await?;
         let (inner, runtime, pin) = (Arc::clone(&self.0), Handle::current(), Pin::new());
         blocking(move || {
             let (forced, progress) = (HashSet::new(), Progress::default());
             let sink = Stage::new(&inner, &runtime, pin);
-            let scanned = scanner(&inner, Some(&cache), &sink, &forced, Some(&only), &progress)?.scan()?;
+            let scanned = scanner(&inner, Some(&cache), &sink, &forced, Some(&only), then, &progress)?.scan()?;
             sink.end(&inner, scanned, pin, (Some(cache), Some(sharing)))
         })
         .await
@@ -381,12 +459,13 @@ impl Workspace {
         forced: &HashSet<RelPath>,
         progress: &Arc<Progress>,
     ) -> Result<Looked, WorkspaceError> {
+        let then = self.then(self.rules_now().await?);
         let cache = self.believed_cache().await?;
         let (inner, progress, forced) = (Arc::clone(&self.0), Arc::clone(progress), forced.clone());
         blocking(move || {
             let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
             let sink = Look { hashing, nodes: Mutex::default(), redaction };
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, &progress)?.scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, then, &progress)?.scan()?;
             let snapshot = Snapshot::new(&scanned);
             Ok(Looked { snapshot, nodes: sink.nodes.into_inner().unwrap_or_else(PoisonError::into_inner) })
         })
@@ -485,6 +564,7 @@ fn scanner<'a>(
     sink: &'a dyn Sink,
     forced: &'a HashSet<RelPath>,
     only: Option<&'a HashSet<RelPath>>,
+    then: Option<Arc<Then>>,
     progress: &'a Progress,
 ) -> Result<Scanner<'a>, WorkspaceError> {
     Ok(Scanner {
@@ -495,6 +575,7 @@ fn scanner<'a>(
         sink,
         include_ignored: inner.options.include_ignored,
         outer: &inner.options.outer,
+        then,
         own: &inner.own,
         forced,
         only,

@@ -43,19 +43,23 @@ pub(crate) async fn transcribe(
             other => other?,
         };
         // What an entry says of other snapshots.
+        let mut rename = |fields: &mut Value, name: &str| -> Result<(), WorkspaceError> {
+            let Value::Map(fields) = fields else { return Ok(()) };
+            let tree = fields.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
+            let Some(tree) = tree else { return Ok(()) };
+            let there = match scribe.tree(tree, None) {
+                Err(error) if is_gone(&error) => scribe.only_name(tree),
+                other => other?.0,
+            };
+            fields.insert(name.to_owned(), Value::from(there.to_string()));
+            Ok(())
+        };
+        rename(&mut body, "rules")?;
         if let Value::Map(body) = &mut body
-            && let Some(Value::Map(role)) = body.get_mut("role")
+            && let Some(role) = body.get_mut("role")
         {
-            for name in ["before", "result"] {
-                let Some(tree) = role.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok()) else {
-                    continue;
-                };
-                let there = match scribe.tree(tree, None) {
-                    Err(error) if is_gone(&error) => scribe.only_name(tree),
-                    other => other?.0,
-                };
-                role.insert(name.to_owned(), Value::from(there.to_string()));
-            }
+            rename(role, "before")?;
+            rename(role, "result")?;
         }
         let mut packs = scribe.sink.contents.finish()?;
         packs.extend(scribe.sink.nodes.finish()?);

@@ -44,6 +44,8 @@ pub struct WorkspaceOptions {
     pub home: Option<PathBuf>,
     /// Accept the home folder or the root of the file system.
     pub wide: bool,
+    /// Go by ignore files that suddenly hide most of what was captured.
+    pub new_rules: bool,
     /// How many bytes the store may take; 0 for any number, `None` for the default.
     pub budget: Option<u64>,
     /// The path by which the store knows the folder, if it isn't where the folder is now: the one at which it was first.

@@ -130,6 +130,9 @@ impl Guarding {
         if let Some(problem) = &self.problem {
             app.warn(&format!("a checkpoint in between could not be made: {}", clean(&problem.to_string())));
         }
+        if let Some(collapsed) = end.collapsed {
+            app.warn(&format!("{collapsed}. `piton undo {run}` brings them back"));
+        }
         let status = match end.obeyed {
             Some(Order::Cancel) => "cancelled",
             Some(Order::Stop { .. }) => "paused",

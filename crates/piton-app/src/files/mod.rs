@@ -33,11 +33,13 @@ pub struct Capture {
     pub include_ignored: bool,
     /// The home folder or the root of the file system is accepted.
     pub force: bool,
+    /// Ignore files that suddenly hide most of what was captured hold.
+    pub new_rules: bool,
 }
 
 impl Capture {
     /// For a folder that was accepted before.
-    pub const ACCEPTED: Self = Self { include_ignored: false, force: true };
+    pub const ACCEPTED: Self = Self { include_ignored: false, force: true, new_rules: false };
 }
 
 /// Opens the workspace of the folder. A restore that was cut short is finished first, and said.
@@ -97,6 +99,7 @@ fn workspace(app: &App, store: &Arc<dyn Store>, capture: Capture, looks: bool) -
         own,
         outer: outer_rules(app),
         include_ignored: capture.include_ignored,
+        new_rules: capture.new_rules,
         home: app.surroundings.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
         wide: capture.force,
         budget: app.surroundings.budget,

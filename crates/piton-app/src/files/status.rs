@@ -77,6 +77,13 @@ pub async fn save(app: &App, message: String, capture: Capture) -> Result<SavedV
     keeping::make_room(app, &store, &workspace).await;
     let record = Record::manual(message);
     let saved = watched(app, async |progress| workspace.save(record, &progress).await).await?;
+    if let Some(collapsed) = saved.collapsed {
+        let more = match collapsed.hidden {
+            0 => "`piton undo` or `piton restore` brings them back",
+            _ => "`piton save --force` goes by the ignore files",
+        };
+        app.warn(&format!("{collapsed}. {more}"));
+    }
     keeping::in_passing(app, &store).await;
     store.close().await?;
     Ok(SavedView::from(&saved))

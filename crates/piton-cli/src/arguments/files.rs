@@ -13,14 +13,14 @@ pub(crate) struct Capture {
     /// Capture what ignore files hide, too
     #[arg(long)]
     pub(crate) include_ignored: bool,
-    /// Accept the home folder or the root of the file system
+    /// Accept the home folder or the root of the file system, and ignore files that suddenly hide most of what was captured
     #[arg(long)]
     pub(crate) force: bool,
 }
 
 impl From<Capture> for piton_app::files::Capture {
     fn from(Capture { include_ignored, force }: Capture) -> Self {
-        Self { include_ignored, force }
+        Self { include_ignored, force, new_rules: force }
     }
 }
 

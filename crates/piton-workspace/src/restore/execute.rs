@@ -126,7 +126,8 @@ impl Workspace {
         })
         .await?;
         let role = Role::Backup { result, restore: kind.clone() };
-        let moment = NewMoment::new(Record::new(CheckpointKind::Auto, role, ""));
+        let rules = staged.scanned.rules;
+        let moment = NewMoment::new(Record { rules, ..Record::new(CheckpointKind::Auto, role, "") });
         let before = Snapshot::new(&staged.scanned);
         packs.extend(&staged.packs);
         let (backup, _) = match self.commit(&mut log, &moment, before, (packs, Some(staged.pin))).await {
@@ -140,7 +141,7 @@ impl Workspace {
         let recent = staged.scanned.recent.clone();
         let cache = self.held_cache(staged, &log).await?;
         let result = Some(result);
-        let begun = Begun { kind, backup, before, result, changes: plan.changes, staging, cache, recent };
+        let begun = Begun { kind, backup, before, result, changes: plan.changes, staging, rules, cache, recent };
         let done = self.finish(&mut log, begun).await?;
         log.close().await?;
         Ok(done)
@@ -156,7 +157,7 @@ impl Workspace {
 
     /// From the first changed file on.
     async fn change(&self, log: &mut RunLog, begun: Begun) -> Result<Done, WorkspaceError> {
-        let Begun { kind, backup, before, result, changes, staging, cache, recent } = begun;
+        let Begun { kind, backup, before, result, changes, staging, rules, cache, recent } = begun;
         let hashing = self.store().hashing().clone();
         let planned = changes.len();
         let counts = Counts::of(&changes);
@@ -170,12 +171,12 @@ impl Workspace {
         .await?;
         let restore = kind.clone();
         let role = Role::Restored { backup: backup.clone(), before: before.tree, restore: kind };
-        let record = Record::new(CheckpointKind::Auto, role, "");
+        let record = Record { rules, ..Record::new(CheckpointKind::Auto, role, "") };
         let moment = NewMoment { kind: EntryKind::FilesRestored, ..NewMoment::new(record) };
         let entry = match result.filter(|_| applied.failed.is_empty()) {
             Some(result) => {
                 let again = match (cache, touched) {
-                    (Some(cache), Some(touched)) => Some(self.stage_again(cache, touched).await?),
+                    (Some(cache), Some(touched)) => Some(self.stage_again(cache, touched, rules).await?),
                     _ => None,
                 };
                 // If another process has changed something meanwhile, that isn't the restore's.
@@ -228,7 +229,7 @@ impl Workspace {
     async fn close_as_found(&self, log: &mut RunLog, moment: &NewMoment) -> Result<CheckpointRef, WorkspaceError> {
         let mut attempts = 0;
         loop {
-            let staged = self.stage(&HashSet::new(), &Arc::default()).await?;
+            let staged = self.stage(&HashSet::new(), moment.record.rules, &Arc::default()).await?;
             let (snapshot, packs) = (Snapshot::new(&staged.scanned), staged.packs.clone());
             match self.commit(log, moment, snapshot, (packs, Some(staged.pin))).await {
                 // What it shares may be gone: it is looked for again.
@@ -294,6 +295,8 @@ pub(super) struct Begun {
     pub(super) result: Option<BlobId>,
     pub(super) changes: Vec<PlannedChange>,
     pub(super) staging: Staging,
+    /// The tree whose ignore files hold, if it aren't those in the folder.
+    pub(super) rules: Option<BlobId>,
     /// What was found before it, as a cache.
     pub(super) cache: Option<Arc<Cache>>,
     /// And what of that may have changed again unseen.

@@ -288,7 +288,7 @@ impl Workspace {
         }
         let mut attempts = 0;
         loop {
-            let staged = self.stage(&basis.forced, progress).await?;
+            let staged = self.stage(&basis.forced, self.rules_now().await?, progress).await?;
             if staged.scanned.tree != basis.tree {
                 return Err(outdated());
             }
@@ -330,7 +330,7 @@ impl Workspace {
         let mut forced = HashSet::new();
         // A path that the target has and that is hidden now must be captured before it is overwritten.
         let (staged, plan) = loop {
-            let staged = self.stage(&forced, progress).await?;
+            let staged = self.stage(&forced, self.rules_now().await?, progress).await?;
             let (plan, unseen) = self.plan(&route, staged.scanned.tree, Arc::default(), options).await?;
             if unseen.is_subset(&forced) {
                 break (staged, plan);

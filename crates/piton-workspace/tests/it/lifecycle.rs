@@ -114,9 +114,9 @@ async fn what_a_report_takes_does_not_grow() {
         reports(&world).await.tool_ended("Edit", Some("one"), Ok(Value::Null)).await.unwrap().unwrap();
         calls.push(counting.names().len());
     }
-    // Folding takes some more, now and then, and what is folded is found through its segment.
+    // The very first find no snapshot to share with. Folding takes some more, now and then, and what is folded is found through its segment.
     let least = |calls: &[usize]| *calls.iter().min().unwrap();
-    let [first, folded, last] = [least(&calls[..10]), least(&calls[145..165]), least(&calls[280..])];
+    let [first, folded, last] = [least(&calls[2..12]), least(&calls[145..165]), least(&calls[280..])];
     println!("{first} store calls for one of the first tool calls, {folded} with a segment, {last} for the 300th");
     assert!(last <= folded && folded <= first + 8, "{first}, {folded}, {last}");
     let id = reports(&world).await.run().clone();

@@ -14,6 +14,7 @@ mod partial;
 mod plans;
 mod reports;
 mod reservations;
+mod rules;
 mod secrets;
 mod sessions;
 mod undo;
