@@ -5,6 +5,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use piton_agents::danger::Classifier;
 use piton_agents::{Agent, Happening, Report, SettingsError};
@@ -22,6 +23,9 @@ use crate::words::clean;
 
 /// The largest event that is worth reading.
 pub const MAX_EVENT: u64 = 64 << 20;
+
+/// How long a hook waits for another process that works on the folder: the agent, and its user, wait with it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A change of settings that can be looked at and carried out.
 #[derive(Debug)]
@@ -111,7 +115,7 @@ pub async fn called(app: &App, agent: Agent, event: &str) -> Result<(), Failure>
         return Ok(());
     }
     let store = app.store_or_create().await?;
-    let workspace = open(app, &store, Capture::default()).await?;
+    let workspace = open(app, &store, Capture { patience: Some(PATIENCE), ..Capture::default() }).await?;
     let reports = reports(app, &workspace, agent, &report).await?;
     match report.happening {
         Happening::TurnBegins { prompt } => drop(reports.turn_begins(&prompt).await?),

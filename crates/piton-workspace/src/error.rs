@@ -75,6 +75,15 @@ pub enum WorkspaceError {
         root: PathBuf,
     },
 
+    /// Another process works on the folder, for longer than the caller wants to wait.
+    #[error("another process works on {}, for more than {} s", root.display(), waited.as_secs())]
+    Waited {
+        /// The folder.
+        root: PathBuf,
+        /// How long the caller waited.
+        waited: std::time::Duration,
+    },
+
     /// Paths that another writer changed too. Nothing was written.
     #[error("{} {} changed by somebody else too", conflicts.len(), if conflicts.len() == 1 { "path was" } else { "paths were" })]
     Conflicts {

@@ -329,7 +329,7 @@ async fn one_at_a_time(workspace: &Workspace) -> Result<File, WorkspaceError> {
     blocking(move || {
         let fail = |error| WorkspaceError::file("lock", inner.state.path("reports"), error);
         let file = inner.state.lock_file("reports").map_err(fail)?;
-        file.lock().map_err(fail)?;
+        inner.wait_for("reports", &file)?;
         Ok(file)
     })
     .await

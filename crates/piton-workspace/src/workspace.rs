@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use piton_log::{ContentReader, RunLog};
 use piton_runtime::{Context, LeaseOptions, LeaseWatch, RunError, Standing as Holding, folder_log};
@@ -27,6 +28,9 @@ use crate::{RelPath, WorkspaceError, system};
 
 /// The file that marks a restore which is under way.
 pub(crate) const MARK: &str = "restoring";
+
+/// How often a caller that waits for a while looks again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How a folder is to be treated.
 #[derive(Debug, Clone, Default)]
@@ -50,6 +54,8 @@ pub struct WorkspaceOptions {
     pub budget: Option<u64>,
     /// The path by which the store knows the folder, if it isn't where the folder is now: the one at which it was first.
     pub known_as: Option<PathBuf>,
+    /// How long to wait for another process that works on the folder; without it, until that process is done.
+    pub patience: Option<Duration>,
     /// Only look: nothing beside the store is made or changed, and a restore that was cut short stays as it is.
     pub looks: bool,
     /// Where the folder was before it was moved. What was done there is part of its history.
@@ -197,7 +203,7 @@ impl Workspace {
                 Err(TryLockError::Error(error)) => return Err(fail(error)),
                 Err(TryLockError::WouldBlock) => {
                     progress.waiting.store(true, Ordering::Relaxed);
-                    file.lock().map_err(fail)?;
+                    inner.wait_for("lock", &file)?;
                     progress.waiting.store(false, Ordering::Relaxed);
                 }
             }
@@ -243,6 +249,25 @@ impl Workspace {
 impl std::fmt::Debug for Workspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Workspace").field("root", &self.0.root).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Waits until a file is locked, for as long as the options say.
+    pub(crate) fn wait_for(&self, name: &str, file: &File) -> Result<(), WorkspaceError> {
+        let fail = |error| WorkspaceError::file("lock", self.state.path(name), error);
+        let Some(patience) = self.options.patience else { return file.lock().map_err(fail) };
+        let began = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(TryLockError::Error(error)) => return Err(fail(error)),
+                Err(TryLockError::WouldBlock) if began.elapsed() < patience => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(WorkspaceError::Waited { root: self.root.clone(), waited: patience });
+                }
+            }
+        }
     }
 }
 

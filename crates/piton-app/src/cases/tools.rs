@@ -31,8 +31,7 @@ pub(crate) fn services(
     }
     if !case.outside {
         config.programs = Some(Arc::new(Scripted(state.mock_commands.clone())));
-        // Whatever port is asked for, the case's own server gets the request; without one there is none to ask.
-        config.network.proxy = base.map(str::to_owned);
+        // The case's own server alone; without one, none.
         let host = base.and_then(|base| base.split_once("://")?.1.rsplit_once(':'));
         config.network.allowed = vec![host.map_or("nothing.invalid", |(host, _)| host).to_owned()];
     }

@@ -13,6 +13,7 @@ pub mod undo;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use piton_runtime::Context;
 use piton_store::{RedactedStore, Redaction, RedactionPolicy, SecretFiles, Store};
@@ -35,11 +36,13 @@ pub struct Capture {
     pub force: bool,
     /// Ignore files that suddenly hide most of what was captured hold.
     pub new_rules: bool,
+    /// How long to wait for another process that works on the folder; without it, until that process is done.
+    pub patience: Option<Duration>,
 }
 
 impl Capture {
     /// For a folder that was accepted before.
-    pub const ACCEPTED: Self = Self { include_ignored: false, force: true, new_rules: false };
+    pub const ACCEPTED: Self = Self { include_ignored: false, force: true, new_rules: false, patience: None };
 }
 
 /// Opens the workspace of the folder. A restore that was cut short is finished first, and said.
@@ -106,6 +109,7 @@ fn workspace(app: &App, store: &Arc<dyn Store>, capture: Capture, looks: bool) -
         known_as: Some(residence.known_as().to_owned()),
         before: residence.before().to_vec(),
         looks,
+        patience: capture.patience,
     };
     Ok(Workspace::open(&Context::system(watching(app, store)?), root, options)?)
 }

@@ -20,7 +20,7 @@ pub(crate) struct Capture {
 
 impl From<Capture> for piton_app::files::Capture {
     fn from(Capture { include_ignored, force }: Capture) -> Self {
-        Self { include_ignored, force, new_rules: force }
+        Self { include_ignored, force, new_rules: force, patience: None }
     }
 }
 

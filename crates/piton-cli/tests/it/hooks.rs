@@ -253,3 +253,20 @@ fn settings_are_edited_and_left_as_they_were() {
     }
     assert_eq!(read(&world, "elsewhere.json"), "{\"hooks\": [}");
 }
+
+/// Another process has the folder's lock and doesn't give it back: the hook ends, says so, and the agent goes on.
+#[test]
+fn a_hook_does_not_wait_for_long() {
+    let world = World::new();
+    world.write("a", "0");
+    assert_eq!(world.piton(["save"]).code, Some(0));
+    let found = Command::new("find").arg(world.state()).args(["-name", "lock"]).output().unwrap();
+    let path = String::from_utf8(found.stdout).unwrap();
+    let held = std::fs::File::options().write(true).open(path.trim()).unwrap();
+    held.lock().unwrap();
+    let event = r#"{"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "tidy up"}"#;
+    // The negative control is the test's own patience: without a bound the hook waits for ever.
+    let said = world.shell(&format!("echo '{event}' | timeout 60 piton hook call claude-code")).output().unwrap();
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(said.status.success() && text.contains("another process works on"), "{text}");
+}

@@ -106,7 +106,8 @@ fn a_damaged_page_costs_no_run_but_those_whose_rows_it_has() {
     let piton = |verb: &[&str]| world.piton(["--store", &store].iter().chain(verb));
     for n in 0..400_u32 {
         let word = n.wrapping_mul(2_654_435_761);
-        world.write(&format!("file-{n}"), &(0..150).map(|m| format!("{:08x}", word ^ m * 40_503)).collect::<String>());
+        world
+            .write(&format!("file-{n}"), &(0..150).map(|m| format!("{:08x}", word ^ (m * 40_503))).collect::<String>());
     }
     assert_eq!(piton(&["save"]).code, Some(0));
     world.write("flow.yml", "nodes:\n  - {id: in, data: {type: start, variables: [{variable: text, type: string}]}}\n  - {id: say, data: {type: command, command: [echo, '{{#in.text#}}']}}\n  - {id: again, data: {type: command, command: [echo, '{{#say.stdout#}}']}}\n  - {id: out, data: {type: end, outputs: [{variable: said, value_selector: [again, stdout]}]}}\nedges: [{source: in, target: say}, {source: say, target: again}, {source: again, target: out}]\n");

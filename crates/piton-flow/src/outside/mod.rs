@@ -228,10 +228,12 @@ impl Outside {
     #[cfg(feature = "checkpoint")]
     pub(crate) fn network_value(&self) -> Value {
         let list = |hosts: &[String]| Value::List(hosts.iter().map(|host| host.as_str().into()).collect());
-        let NetPolicy { private, trusted, allowed, denied, .. } = &self.network;
+        let NetPolicy { private, trusted, trusted_ports, allowed, denied, .. } = &self.network;
+        let ports = trusted_ports.iter().map(|(host, port)| format!("{host}:{port}").into());
         Value::map([
             ("private", (*private).into()),
             ("trusted", list(trusted)),
+            ("trusted_ports", Value::List(ports.collect())),
             ("allowed", list(allowed)),
             ("denied", list(denied)),
         ])

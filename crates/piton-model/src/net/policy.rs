@@ -17,6 +17,8 @@ pub struct NetPolicy {
     /// Hosts that may be reached at whatever address they have: what the user configured himself, such
     /// as a model on his own machine. A host without its port.
     pub trusted: Vec<String>,
+    /// The same for one port of a host.
+    pub trusted_ports: Vec<(String, u16)>,
     /// If there are any, only these hosts may be reached: `example.com`, or `.example.com` for it and
     /// everything below it.
     pub allowed: Vec<String>,
@@ -43,6 +45,7 @@ impl Default for NetPolicy {
         Self {
             private: false,
             trusted: Vec::new(),
+            trusted_ports: Vec::new(),
             allowed: Vec::new(),
             denied: Vec::new(),
             max_redirects: 5,
@@ -73,13 +76,13 @@ impl NetPolicy {
         self
     }
 
-    /// With the host of this URL trusted; a text that isn't a URL changes nothing.
+    /// With the host of this URL trusted at the port of it, and refused at others; a text that isn't a URL changes nothing.
     #[must_use]
-    pub fn trusting_url(self, url: &str) -> Self {
-        match Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)) {
-            Some(host) => self.trusting(host),
-            None => self,
-        }
+    pub fn trusting_url(mut self, url: &str) -> Self {
+        let url = Url::parse(url).ok();
+        let port = url.as_ref().and_then(|url| Some((plain(url.host_str()?), url.port_or_known_default()?)));
+        self.trusted_ports.extend(port);
+        self
     }
 
     /// Whether a URL may be asked for, as far as that can be said before its name is looked up.
@@ -90,6 +93,7 @@ impl NetPolicy {
         let host = url.host().ok_or_else(|| NetError::Url("it has no host".to_owned()))?;
         let name = plain(&host.to_string());
         self.check_name(&name)?;
+        self.check_port(&name, url.port_or_known_default())?;
         let address = match host {
             Host::Ipv4(address) => IpAddr::V4(address),
             Host::Ipv6(address) => IpAddr::V6(address),
@@ -104,8 +108,22 @@ impl NetPolicy {
         if refused { Err(NetError::HostDenied { host: host.to_owned() }) } else { Ok(()) }
     }
 
+    /// A host that is trusted at some ports alone isn't reached at others: what its name leads to isn't checked.
+    fn check_port(&self, host: &str, port: Option<u16>) -> Result<(), NetError> {
+        let mut ports =
+            self.trusted_ports.iter().filter(|(trusted, _)| trusted == host).map(|(_, port)| *port).peekable();
+        let everywhere = self.private || self.trusted.iter().any(|trusted| plain(trusted) == host);
+        if everywhere || ports.peek().is_none() || ports.any(|trusted| Some(trusted) == port) {
+            return Ok(());
+        }
+        let port = port.map_or_else(String::new, |port| format!(":{port}"));
+        Err(NetError::HostDenied { host: format!("{host}{port}") })
+    }
+
     pub(super) fn check_address(&self, host: &str, address: IpAddr) -> Result<(), NetError> {
-        if self.private || self.trusted.iter().any(|trusted| plain(trusted) == plain(host)) {
+        let is = |trusted: &str| plain(trusted) == plain(host);
+        let trusted = self.trusted.iter().any(|host| is(host)) || self.trusted_ports.iter().any(|(host, _)| is(host));
+        if self.private || trusted {
             return Ok(());
         }
         match reserved(address) {
@@ -134,6 +152,22 @@ mod tests {
 
     fn check(policy: &NetPolicy, url: &str) -> Result<(), NetError> {
         policy.check_url(&Url::parse(url).unwrap())
+    }
+
+    /// `reachable` opens the port that it names.
+    #[test]
+    fn a_trusted_url_opens_its_port_and_no_other() {
+        let policy = NetPolicy::public().trusting_url("http://127.0.0.1:8080/v1").trusting_url("https://model.local");
+        for url in ["http://127.0.0.1:8080/x", "https://model.local/x", "https://model.local:443/x"] {
+            assert!(check(&policy, url).is_ok(), "{url}");
+        }
+        for url in ["http://127.0.0.1/", "http://127.0.0.1:2375/", "http://model.local/", "https://model.local:22/"] {
+            assert!(check(&policy, url).is_err(), "{url}");
+        }
+        assert!(
+            check(&policy.trusting("127.0.0.1"), "http://127.0.0.1:2375/").is_ok(),
+            "a host without a port is all of it"
+        );
     }
 
     /// Promise 23: odd encodings.
@@ -189,7 +223,7 @@ mod tests {
     #[test]
     fn a_trusted_host_is_trusted_alone() {
         let policy = NetPolicy::public().trusting_url("http://127.0.0.1:11434/v1");
-        assert!(check(&policy, "http://127.0.0.1:9/").is_ok());
-        assert!(check(&policy, "http://127.0.0.2/").is_err());
+        assert!(check(&policy, "http://127.0.0.1:11434/").is_ok());
+        assert!(check(&policy, "http://127.0.0.2:11434/").is_err());
     }
 }
