@@ -27,6 +27,7 @@ mod index;
 mod inspect;
 mod list;
 mod log;
+mod mapping;
 mod mark;
 mod open;
 mod options;

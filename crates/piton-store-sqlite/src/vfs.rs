@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 use rusqlite::{Connection, ffi};
 use twox_hash::XxHash3_64;
 
+use crate::mapping;
 use crate::schema::{PAGE, RESERVED};
 use crate::wal_file::WalFile;
 
@@ -61,6 +62,7 @@ pub(crate) fn register() -> Result<(), c_int> {
                 if own.is_null() {
                     return Err(ffi::SQLITE_NOTFOUND);
                 }
+                mapping::install(own);
                 let mut layer = Box::new(std::ptr::read(own));
                 layer.zName = name.as_ptr();
                 layer.szOsFile += c_int::try_from(size_of::<Layered>()).expect("a few dozen bytes");
@@ -186,9 +188,24 @@ handed_on! {
     control: xFileControl(op: c_int, argument: *mut c_void),
     sector: xSectorSize(),
     characteristics: xDeviceCharacteristics(),
-    shm_map: xShmMap(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void),
+    own_shm_map: xShmMap(page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void),
     shm_lock: xShmLock(offset: c_int, count: c_int, flags: c_int),
     shm_unmap: xShmUnmap(delete: c_int),
+}
+
+/// That there is no room for the index of the WAL is said as SQLite says it itself.
+unsafe extern "C" fn shm_map(
+    file: *mut ffi::sqlite3_file,
+    page: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as for the functions above.
+    match unsafe { own_shm_map(file, page, size, extend, out) } {
+        ffi::SQLITE_IOERR_SHMMAP if mapping::was_refused() => ffi::SQLITE_IOERR_SHMSIZE,
+        code => code,
+    }
 }
 
 unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {

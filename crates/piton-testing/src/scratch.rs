@@ -119,6 +119,38 @@ impl Drop for TinyFs {
     }
 }
 
+/// A file system of `bytes` in a file, with blocks of 1 KiB. Unmounted on drop.
+///
+/// # Panics
+/// If it can't be mounted, which needs root, `mkfs.ext2` and a loop device.
+pub fn small_blocks(bytes: u64) -> SmallBlocks {
+    let (image, dir) = (Scratch::new(), Scratch::new());
+    let file = image.join("image");
+    fs::File::create(&file).and_then(|file| file.set_len(bytes)).expect("there is room for an image");
+    let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
+        let done = std::process::Command::new(program).args(arguments).output();
+        let done = done.unwrap_or_else(|error| panic!("this test needs {program}: {error}"));
+        assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    run("mkfs.ext2", &["-q".as_ref(), "-b".as_ref(), "1024".as_ref(), "-m".as_ref(), "0".as_ref(), file.as_os_str()]);
+    run("mount", &["-o".as_ref(), "loop".as_ref(), file.as_os_str(), dir.path().as_os_str()]);
+    SmallBlocks { mounted: TinyFs(dir), _image: image }
+}
+
+/// See [`small_blocks`].
+#[derive(Debug)]
+pub struct SmallBlocks {
+    mounted: TinyFs,
+    _image: Scratch,
+}
+
+impl SmallBlocks {
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.mounted.path()
+    }
+}
+
 /// A file system with room for `bytes`. See [`TinyFs::new`].
 pub fn tiny_tmpfs(bytes: u64) -> TinyFs {
     TinyFs::new(bytes, None)

@@ -1,6 +1,9 @@
 //! Stores that something happened to, as a user meets them.
 
-use piton_testing::scratch::tiny_tmpfs;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+
+use piton_testing::scratch::{small_blocks, tiny_tmpfs};
 
 use crate::world::{World, wait_until};
 
@@ -120,4 +123,52 @@ fn a_store_on_a_full_disk_can_be_looked_at() {
     assert!(saved.stderr.contains("no space is left"), "{}", saved.whole());
     std::fs::remove_file(&ballast).unwrap();
     assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+}
+
+/// Promise 4: a full disk is an error, never a signal, also where blocks are smaller than what SQLite maps. Whatever room is
+/// left, from none to enough, each verb ends by itself, and in the end the work goes on.
+#[test]
+fn a_full_disk_with_small_blocks_is_an_error() {
+    let world = World::new();
+    let disk = small_blocks(2 << 20);
+    let store = format!("sqlite:{}", disk.path().join("store.db").display());
+    save(&world, &store, 2);
+    let ballast = disk.path().join("ballast");
+    let mut file = std::fs::File::create(&ballast).unwrap();
+    while file.write_all(&[1; 1024]).is_ok() {}
+    let (mut failed, mut done) = (0, 0);
+    for room in 0..48_u64 {
+        for verb in [&["log"][..], &["save"]] {
+            world.write("a.txt", &format!("{room}\n").repeat(100));
+            let ended = world.command(["--store", &store].iter().chain(verb)).output().unwrap();
+            assert_eq!(ended.status.signal(), None, "{verb:?} with {room} KiB left");
+            match ended.status.code() {
+                Some(0) => done += 1,
+                Some(1) => failed += 1,
+                other => panic!("{verb:?}: {other:?}: {}", String::from_utf8_lossy(&ended.stderr)),
+            }
+        }
+        let left = file.metadata().unwrap().len();
+        file.set_len(left.saturating_sub(1024)).unwrap();
+    }
+    assert!(failed > 3 && done > 3, "{failed} failed, {done} done");
+    drop(file);
+    std::fs::remove_file(&ballast).unwrap();
+    assert_eq!(world.piton(["--store", &store, "save"]).code, Some(0));
+    assert_eq!(world.piton(["--store", &store, "check", "--deep"]).code, Some(0));
+}
+
+/// Whatever becomes of its outputs, a verb ends: closed, full, or a pipe that has no reader. The control is a program that
+/// doesn't end.
+#[test]
+fn a_failing_write_hangs_no_verb() {
+    let world = World::with_run();
+    let ends = |line: &str| world.shell(&format!("timeout -s KILL 120 bash -c '{line}'")).status().unwrap().code();
+    for verb in ["log", "save", "status --json", "run flow.yml --json", "guard -- true"] {
+        for output in ["> /dev/full", "2> /dev/full", ">&- 2>&-", "2>&1 | true"] {
+            let code = ends(&format!("piton {verb} {output}"));
+            assert!(matches!(code, Some(0..=3)), "{verb} {output}: {code:?}");
+        }
+    }
+    assert_eq!(world.shell("timeout -s KILL 1 sleep 100").status().unwrap().code(), Some(137), "the control");
 }
