@@ -47,6 +47,8 @@ pub struct History {
     pub questions: Vec<QuestionRecord>,
     /// The newest checkpoint that counts, and its parts.
     pub checkpoint: Option<(Seq, Parts)>,
+    /// Entries of lines that have a label: what others than the driver have noted, undone or not.
+    pub notes: Vec<Seq>,
     /// How often it was queued again after a failure.
     pub retries: u32,
     /// How often it was taken over from a process that didn't end it.
@@ -183,6 +185,7 @@ impl History {
             uncertain: line.uncertain().cloned().collect(),
             questions: line.open_questions().cloned().collect(),
             checkpoint,
+            notes: past.notes.clone(),
             retries: past.retries,
             takeovers: past.takeovers,
             epoch: line.epoch,
@@ -296,6 +299,7 @@ impl Past {
             last_step: None,
             checkpoint: None,
             removed: None,
+            notes: Vec::new(),
         }
     }
 
@@ -307,6 +311,9 @@ impl Past {
         }
         if entry.kind == EntryKind::Removed {
             self.removed = Some(entry.seq);
+        }
+        if entry.kind == EntryKind::Logged && !entry.label.is_empty() {
+            self.notes.push(entry.seq);
         }
         let before = self.state.status();
         if let Some(state) = fact.state() {

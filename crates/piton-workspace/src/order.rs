@@ -7,14 +7,18 @@
 
 use async_recursion::async_recursion as boxed;
 use piton_log::RunLog;
+use piton_runtime::History;
 use piton_store::{RunQuery, Span};
-use piton_types::{RunId, RunSummary, Seq};
+use piton_types::{PartName, Parts, RunId, RunKind, RunSummary, Seq};
 
 use crate::timeline::{Moment, moment};
 use crate::{Workspace, WorkspaceError};
 
 /// How many entries are read at a time when looking back; the first look is at the newest alone.
 const PAGE: usize = 16;
+
+/// A run with so many entries is looked into by its index.
+const LONG: Seq = Seq(256);
 
 /// The file with the newest number.
 const NUMBER: &str = "moment";
@@ -81,6 +85,9 @@ impl Workspace {
     /// The newest checkpoint of files in a run's log.
     pub(crate) async fn newest_of(&self, run: &RunId, with_removed: bool) -> Result<Option<Moment>, WorkspaceError> {
         let log = RunLog::open(std::sync::Arc::clone(self.store()), run).await?;
+        if !may_have_files(&log).await? {
+            return Ok(None);
+        }
         let mut to = log.head().seq;
         // What removes a checkpoint comes after it, and so is met first.
         let mut removed = std::collections::BTreeSet::new();
@@ -99,4 +106,20 @@ impl Workspace {
         }
         Ok(None)
     }
+}
+
+/// Whether a run is looked into by its index.
+pub(crate) async fn is_long(log: &RunLog) -> Result<bool, WorkspaceError> {
+    Ok(log.head().seq >= LONG && !matches!(log.summary().await?.kind, RunKind::Workspace | RunKind::Guard))
+}
+
+/// Whether a run may have checkpoints of files. A long run that has none isn't gone through: its index knows.
+pub(crate) async fn may_have_files(log: &RunLog) -> Result<bool, WorkspaceError> {
+    if !is_long(log).await? {
+        return Ok(true);
+    }
+    let history = History::read(log).await?;
+    let has_files = |parts: &Parts| parts.contains_key(&PartName::from(PartName::WORKSPACE));
+    // A checkpoint has the parts of the one before, unless the run was put back in between.
+    Ok(history.totals.restores > 0 || history.checkpoint.is_some_and(|(_, parts)| has_files(&parts)))
 }

@@ -12,6 +12,7 @@ use piton_log::{RunLog, SealedEntry};
 use piton_store::Span;
 use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, Timestamp, from_value};
 
+use crate::order::may_have_files;
 use crate::record::{Record, RestoreKind, Role};
 use crate::snapshot::Snapshot;
 use crate::{Workspace, WorkspaceError};
@@ -83,6 +84,9 @@ impl Workspace {
         let mut timeline = Timeline::default();
         for run in self.runs().await? {
             let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
+            if !may_have_files(&log).await? {
+                continue;
+            }
             let entries = log.entries(Span::ALL).await?;
             let removed = log.removed_in(&entries).await?.checkpoints;
             let mut roots = HashMap::new();

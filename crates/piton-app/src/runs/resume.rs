@@ -198,7 +198,10 @@ async fn workspace_of(app: &App, store: &Arc<dyn Store>, run: &RunId) -> Result<
     };
     match History::read(&log).await {
         // The parts of a checkpoint are carried on in those that follow, unless the run is put back to before it.
-        Ok(history) if history.totals.checkpoints == 0 => return Ok(None),
+        Ok(history) if history.totals.restores == 0 => {
+            let has_files = history.checkpoint.is_some_and(|(_, parts)| parts.contains_key(&part));
+            return Ok(if has_files { Some(files::open(app, store, Capture::ACCEPTED).await?) } else { None });
+        }
         Ok(_) | Err(StoreError::Corrupt { .. }) => {}
         Err(error) => return Err(error.into()),
     }

@@ -68,7 +68,7 @@ async fn show_run(app: &App, log: &RunLog, steps: bool) -> Result<WholeRun, Fail
         recovery_attempts: history.recovery_attempts(),
         usage: used.map(Into::into),
         questions: history.questions.iter().map(AskedView::from).collect(),
-        finished_steps: history.totals.finished,
+        finished_steps: history.finished,
         steps: if steps { Some(all_steps(log).await?) } else { None },
         state: history.state,
     })

@@ -2,6 +2,8 @@
 //! store in a folder of its own. What it gets are the same views that `piton --json` prints.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod bounded;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 

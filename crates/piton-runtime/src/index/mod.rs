@@ -99,6 +99,9 @@ pub(crate) struct Past {
     pub(crate) checkpoint: Option<Seq>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) removed: Option<Seq>,
+    /// Entries of lines that have a label.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<Seq>,
 }
 
 /// How much there is in a run's log, with what was undone.

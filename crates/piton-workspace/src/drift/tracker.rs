@@ -5,15 +5,20 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use piton_log::{Draft, RunLog};
+use piton_runtime::History;
 use piton_store::{Span, StoreError};
 use piton_types::{Durability, EntryKind, RunId, Seq, Timestamp, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 
 use super::{DriftError, DriftEvent, DriftOptions, DriftReport, DriftSeverity};
 use crate::Workspace;
+use crate::order::is_long;
 
 /// How often an entry is tried again behind that of another writer.
 const TRIES: usize = 8;
+
+/// What the entries are called.
+const LABEL: &str = "drift";
 
 /// What was known last.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -102,8 +107,15 @@ impl Workspace {
             return Ok(tracker);
         }
         let log = RunLog::open(Arc::clone(self.store()), run).await?;
-        for entry in log.entries(Span::ALL).await?.iter().filter(|entry| entry.kind == EntryKind::Logged) {
-            // Other lines of the log have no such record.
+        let mut entries = Vec::new();
+        if is_long(&log).await? {
+            for seq in History::read(&log).await?.notes {
+                entries.push(log.entry(seq).await?);
+            }
+        } else {
+            entries = log.entries(Span::ALL).await?;
+        }
+        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Logged && entry.label == LABEL) {
             let Ok(body) = from_value::<Body>(log.body(entry).await?) else { continue };
             match body.drift {
                 Record::Looked { known, severity, events } => {
@@ -182,7 +194,7 @@ impl Workspace {
         loop {
             let mut log = self.log(run).await?;
             let draft = Draft {
-                label: "drift".to_owned(),
+                label: LABEL.to_owned(),
                 body: body.clone(),
                 durability: Durability::Durable,
                 ..Draft::new(EntryKind::Logged, at)
