@@ -30,7 +30,7 @@ pub(crate) fn agreed(plan: &Plan, session: &Session, consent: Consent) -> Result
             session.output.note("nothing was done");
             Ok(false)
         }
-        None => Err(Failure::refused("nobody can be asked here, and nothing was done")
+        None => Err(Failure::refused("no person can be asked here, and nothing was done")
             .hint("`--yes` goes on without asking, `--dry-run` shows what would be done.")),
     }
 }

@@ -160,7 +160,7 @@ async fn whole(case: &Case, store: Arc<dyn Store>) -> Result<Whole, String> {
     let base = mock.as_ref().map(MockHttp::url);
     let store = Arc::new(DyingStore::new(store, Death::NEVER));
     let attempt = drive(case, base.as_deref(), Arc::clone(&store) as _, Driver::Mortal, &Seen::default()).await?;
-    let Attempt::Ended(ended) = attempt else { return Err("it died although nobody killed it".to_owned()) };
+    let Attempt::Ended(ended) = attempt else { return Err("it died although it wasn't killed".to_owned()) };
     Ok(Whole { ended, calls: store.calls(), appends: store.appends() })
 }
 

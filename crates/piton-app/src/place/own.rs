@@ -38,7 +38,7 @@ impl Own {
         self.known.join(id).symlink_metadata().is_ok_and(|data| data.is_file())
     }
 
-    /// Makes the store in `folder` this user's, under a new id: the old one may be known to whoever sent the folder.
+    /// Makes the store in `folder` this user's, under a new id: the sender of the folder may know the old one.
     pub(super) fn take(&self, folder: &Path, now: &str) -> Result<(), Failure> {
         let mut bytes = [0; LENGTH / 2];
         SystemRandom.fill(&mut bytes);

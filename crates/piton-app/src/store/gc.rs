@@ -126,7 +126,7 @@ fn planned(retained: &Retained, grace: Duration, over: bool) -> Plan {
         let why = match removal.why {
             Why::Completed => "ended",
             Why::Failed => "failed",
-            Why::Abandoned => "nobody has been at work since",
+            Why::Abandoned => "no process has been at work since",
             Why::Space => "ended, for space,",
         };
         plan.line(format!("run {}  {}  {why} {}", removal.run.id, clean(&removal.run.name), age(removal.age)));

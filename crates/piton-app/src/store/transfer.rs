@@ -93,7 +93,7 @@ pub async fn export(app: &App, runs: &[RunId]) -> Result<File, Failure> {
     };
     app.through_stores("exporting", exporting).await?;
     if store.hashing().is_keyed() {
-        app.note("What was exported isn't encrypted: whoever has the file can read it.");
+        app.note("What was exported isn't encrypted: every person who has the file can read it.");
     }
     target.close().await?;
     store.close().await?;

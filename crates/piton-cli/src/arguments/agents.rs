@@ -11,7 +11,7 @@ use crate::arguments::files::parse_seconds;
 
 /// Reserve files, so that several agents keep out of each other's way
 ///
-/// A reservation is advice: it stops nobody who doesn't ask. A path has many readers or one writer, and a folder
+/// A reservation is advice: it stops no program that doesn't ask. A path has many readers or one writer, and a folder
 /// stands for all that is in it. It ends when it is dropped, after five minutes unless it is taken again, or with the
 /// process that it was bound to.
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ pub(crate) enum LeaseAction {
         #[command(flatten)]
         owner: Owner,
     },
-    /// Whether the owner may write paths: exit code 4 if somebody else has reserved one
+    /// Whether the owner may write paths: exit code 4 if another owner has reserved one
     Check {
         /// Which
         #[arg(required = true, value_name = "PATH")]

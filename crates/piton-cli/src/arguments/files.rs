@@ -62,7 +62,7 @@ pub(crate) struct Change {
     /// Don't ask
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// For a path that somebody else changed too; `ask` on a terminal if nothing is said, else `merge`
+    /// For a path that another writer changed too; `ask` on a terminal if nothing is said, else `merge`
     #[arg(long, value_name = "HOW", value_enum)]
     pub(crate) conflict: Option<Conflict>,
     /// The model for `--conflict resolve`, as PROVIDER or PROVIDER/NAME
@@ -141,7 +141,7 @@ pub(crate) struct Restore {
     /// But not these; may be given again
     #[arg(long, value_name = "PATH")]
     pub(crate) not: Vec<PathBuf>,
-    /// Make all files as they were in the checkpoint, whoever changed them
+    /// Make all files as they were in the checkpoint, your own changes included
     #[arg(long)]
     pub(crate) exact: bool,
     /// Put the times of files back too

@@ -214,7 +214,7 @@ pub(crate) struct Consent {
 
 /// The runs of this folder, newest first
 ///
-/// A run that is in progress though nobody drives it is shown as stalled; `piton resume RUN` goes on with it.
+/// A run that is in progress though no process drives it is shown as stalled; `piton resume RUN` goes on with it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  piton ls\n  piton ls --waiting\n  piton ls --failed --json\n  piton ls --all -n 20"
@@ -226,7 +226,7 @@ pub(crate) struct Ls {
     /// Only failed runs, with their errors
     #[arg(long, conflicts_with = "waiting")]
     pub(crate) failed: bool,
-    /// Only runs that nobody drives any more; those of other hosts are watched for half a minute
+    /// Only runs that no process drives any more; those of other hosts are watched for half a minute
     #[arg(long, conflicts_with_all = ["waiting", "failed"])]
     pub(crate) stalled: bool,
     /// The runs of all folders
@@ -359,7 +359,7 @@ pub(crate) struct Stop {
     /// Cut them short at once
     #[arg(long, conflicts_with = "grace")]
     pub(crate) now: bool,
-    /// Why, for whoever looks at it later
+    /// Why, for people who look at it later
     #[arg(short = 'm', long, value_name = "TEXT", default_value = "stopped from the command line")]
     pub(crate) message: String,
 }
@@ -373,7 +373,7 @@ pub(crate) struct Cancel {
     /// The run, by its id or the unique beginning of it
     #[arg(value_name = "RUN")]
     pub(crate) run: RunId,
-    /// Why, for whoever looks at it later
+    /// Why, for people who look at it later
     #[arg(short = 'm', long, value_name = "TEXT", default_value = "cancelled from the command line")]
     pub(crate) message: String,
     #[command(flatten)]

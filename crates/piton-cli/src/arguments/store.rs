@@ -36,7 +36,7 @@ pub(crate) struct Gc {
     /// Let these be the store's rules from now on
     #[arg(long)]
     pub(crate) remember: bool,
-    /// Delete at once what would have to wait; whoever reads it at the moment may have to begin again
+    /// Delete at once what would have to wait; a command that reads it at the moment may have to begin again
     #[arg(long)]
     pub(crate) now: bool,
     #[command(flatten)]
@@ -115,7 +115,7 @@ pub(crate) struct Copy {
 
 /// Write a run with all that belongs to it to stdout
 ///
-/// What comes out is a store of its own with that run in it, readable by whoever has the file: it isn't encrypted, even
+/// What comes out is a store of its own with that run in it, readable by every person who has the file: it isn't encrypted, even
 /// if the store is.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  piton export RUN > run.piton\n  piton export RUN | ssh host piton import -")]

@@ -96,7 +96,7 @@ fn confirm(session: &Session, restoring: &Restoring, previewed: &Previewed) -> R
     }
     if !has_terminal() {
         if !resolved.is_empty() {
-            return Err(Failure::refused("nobody can be asked whether what the resolver made is right")
+            return Err(Failure::refused("no person can be asked whether what the resolver made is right")
                 .hint("nothing was changed. `--yes` takes it as it is, `--dry-run` shows what would be done."));
         }
         return Ok(());

@@ -19,8 +19,8 @@ pub(crate) async fn execute(session: &Session, arguments: &Stop) -> Result<Exit,
     session.output.note(&match (came.request, holder, came.status) {
         ("done", ..) => format!("run {run} is paused; `piton resume {run}` goes on"),
         (_, Some(holder), _) => format!("process {} on {} was asked to stop run {run}", holder.pid, holder.host),
-        (_, None, Some(status)) => format!("nobody drives run {run}: it is {status}"),
-        (_, None, None) => format!("nobody drives run {run}"),
+        (_, None, Some(status)) => format!("no process drives run {run}: it is {status}"),
+        (_, None, None) => format!("no process drives run {run}"),
     });
     Ok(Exit::Done)
 }

@@ -181,7 +181,7 @@ fn a_run_is_tried_again_from_a_step() {
     try run r again from step fetch
       2 steps are done again: fetch, check
       what fetch did in the world stays
-    error: nobody can be asked here, and nothing was done
+    error: no person can be asked here, and nothing was done
 
     hint: `--yes` goes on without asking, `--dry-run` shows what would be done.
     --- exit 4

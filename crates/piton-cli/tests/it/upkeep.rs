@@ -426,7 +426,7 @@ fn a_killed_export_leaves_no_copy_in_clear() {
     assert!(killed > 0, "it was never killed");
     let whole =
         world.wait(command.stdout(std::fs::File::create(world.work().join("r.piton")).unwrap()).spawn().unwrap());
-    assert_eq!(whole.stderr, "What was exported isn't encrypted: whoever has the file can read it.\n");
+    assert_eq!(whole.stderr, "What was exported isn't encrypted: every person who has the file can read it.\n");
     assert!(std::fs::read_dir(&temporary).unwrap().next().is_none());
     let other = format!("sqlite:{}", world.root().join("other.db").display());
     assert_eq!(world.piton(["--store", &other, "import", "r.piton"]).code, Some(0));

@@ -77,7 +77,7 @@ async fn prepare(stage: &Stage<'_>) -> Result<bool, Failure> {
         stage.say("(There is no git here; the agent deletes by other means.)")?;
     }
     stage.write("README.md", "# A project\n\nAn edit that isn't committed.\n")?;
-    stage.write("notes/idea.txt", "Nobody else has this.\n")?;
+    stage.write("notes/idea.txt", "Only this folder has this.\n")?;
     stage.write(".env", "KEY=secret\n")?;
     stage.write("todo.md", "buy bread\n")?;
     stage.say("A project with an edit that isn't committed, notes that git doesn't know and an ignored .env.")?;

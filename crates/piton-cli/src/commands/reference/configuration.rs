@@ -14,7 +14,7 @@ pub(super) fn schema() -> Json {
 pub(super) fn markdown() -> String {
     let mut text = "# Configuration\n\n`--config FILE` of `run`, `resume`, `retry`, `answer`, `undo`, `redo` and `restore` names \
         a file, by custom `piton.toml`; YAML and JSON say the same in their own way. Nothing is read unless you name it: a \
-        file that lies in a folder may have come with somebody else's document, and could send a key elsewhere. What isn't \
+        file that lies in a folder may have come with another person's document, and could send a key elsewhere. What isn't \
         known is refused. `piton.schema.json` beside this page is the JSON schema.\n"
         .to_owned();
     section(&schema(), "", "Top level", &mut text);
