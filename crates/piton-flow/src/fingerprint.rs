@@ -247,7 +247,7 @@ pub fn diff_fingerprints(before: Option<&ContextFingerprint>, now: &ContextFinge
     let mut diagnostic = ResumeDiagnostic::default();
     let mut add = |component: &str, severity, description: String| diagnostic.add(component, severity, description);
     let Some(before) = before else {
-        add("fingerprint", Warning, "the run has none, so nobody can tell what changed".to_owned());
+        add("fingerprint", Warning, "the run has none, so it is not known what changed".to_owned());
         return diagnostic;
     };
     if before.schema_hash != now.schema_hash {

@@ -282,7 +282,7 @@ impl HumanInput {
             OnTimeout::Fail if self.mode == Mode::Actions => Ok(output.by(TIMEOUT)),
             OnTimeout::Fail => {
                 let time = self.time.unwrap_or_default().as_secs();
-                Err(NodeError::new("Timeout", format!("nobody answered within {time} s")))
+                Err(NodeError::new("Timeout", format!("no answer came within {time} s")))
             }
             OnTimeout::DefaultValue => Ok(output),
             OnTimeout::AutoApprove => Ok(output.by(APPROVE)),

@@ -206,7 +206,7 @@ impl Node for Loop {
             let ended = container::run(context, &self.graph, pool, next).await?;
             output.exceptions += ended.exceptions;
             ended_inside = self.ends.iter().any(|id| ended.pool.scope(id).is_some());
-            // What the round set of the loop's own variables is for the next; the rest is for everybody.
+            // What the round set of the loop's own variables is for the next; the rest is for every node.
             context.make_updates(&mut around);
             for (selector, value) in ended.assignments {
                 let own = selector.node == context.node().as_str() || selector.node == LOOP;

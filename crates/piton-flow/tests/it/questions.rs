@@ -234,7 +234,7 @@ async fn a_question_that_nobody_answered_in_time_takes_its_default() {
     for (action, expected) in [
         ("timeout_action: auto_approve, timeout_default_values: {stars: 1, colour: red}", Ok("1 red")),
         ("timeout_action: auto_reject", Ok("")),
-        ("timeout_action: fail", Err("node review failed: nobody answered within 60 s")),
+        ("timeout_action: fail", Err("node review failed: no answer came within 60 s")),
     ] {
         let world = World::new();
         let start = world.start(&late(action), Value::map([("topic", "honey".into())]));
