@@ -14,7 +14,7 @@ use crate::{Content, Draft, DraftPart, NewRun, RunLog};
 #[macro_export]
 macro_rules! conformance {
     ($fixture:expr) => {
-        $crate::conformance_each!($fixture;
+        $crate::conformance::conformance_each!([$crate::conformance] $fixture;
             states_of_every_entry_load
             a_whole_value_saves_only_what_changed
             damaged_parents_are_noticed
@@ -26,21 +26,8 @@ macro_rules! conformance {
     };
 }
 
-/// The part of [`conformance!`] that repeats.
 #[doc(hidden)]
-#[macro_export]
-macro_rules! conformance_each {
-    ($fixture:expr; $($behaviour:ident)*) => {$(
-        #[test]
-        fn $behaviour() {
-            let runtime = $crate::conformance::runtime();
-            runtime.block_on($crate::conformance::$behaviour(&$fixture));
-        }
-    )*};
-}
-
-#[doc(hidden)]
-pub use piton_store::conformance::runtime;
+pub use piton_store::conformance_each;
 
 fn run_id(name: &str) -> RunId {
     name.parse().expect("a valid id")
@@ -91,7 +78,7 @@ pub async fn states_of_every_entry_load(fixture: &dyn Fixture) {
 
     let store = fixture.open().await;
     let log = RunLog::open(Arc::clone(&store), &run_id("growing")).await.unwrap();
-    if store.capabilities().fold {
+    if store.folding().is_some() {
         let folded: u64 = store.segments(log.run()).await.unwrap().iter().map(SegmentInfo::len).sum();
         assert!(folded > u64::from(COUNT) - 32, "{folded} of {COUNT} entries are folded");
     }

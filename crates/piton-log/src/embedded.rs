@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, EntryKind, Fence, Holder, RunId, RunSummary, Seq, Timestamp};
+use piton_types::{BlobId, EntryKind, Fence, Holder, RunId, RunSummary, Seq};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::codec::{Reader, put_bytes, put_varint, references};
@@ -21,9 +21,8 @@ use crate::sealed;
 use crate::state::grammar::Malformed;
 use crate::state::{Fresh, IdMap};
 use piton_store::{
-    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Defect, Expected, Hashing, Head, Lease, Log, Owner,
-    PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep,
-    Swept, Totals, Upkeep, Usage,
+    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Expected, Hashing, Head, Lease, Leases, Log, Owner,
+    PackId, Pin, Record, RunIndex, RunQuery, Span, Store, StoreError, Usage,
 };
 
 /// First byte of a saved run.
@@ -350,18 +349,6 @@ impl Log for EmbeddedStore {
         found.truncate(span.limit);
         Ok(found)
     }
-
-    async fn segments(&self, _: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn section(&self, run: &RunId, segment: SegmentInfo, _: Section) -> Result<Bytes, StoreError> {
-        Err(StoreError::NotFound { what: format!("segment {segment} of run {run}") })
-    }
-
-    async fn fold(&self, _: &RunId, _: Segment) -> Result<(), StoreError> {
-        unsupported("fold a log")
-    }
 }
 
 #[async_trait]
@@ -397,68 +384,6 @@ impl Blobs for EmbeddedStore {
     }
 }
 
-/// Nothing is kept beyond what resuming needs, so there is nothing to look after.
-#[async_trait]
-impl Upkeep for EmbeddedStore {
-    async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
-        let mut state = self.with(run).await?;
-        match state.runs.get(run).map(Kept::head) {
-            None => return Err(StoreError::no_run(run)),
-            Some(now) if now != head => {
-                return Err(StoreError::Conflict { run: run.clone(), wanted: head.seq, head: Some(now) });
-            }
-            Some(_) => {}
-        }
-        self.inner.delete(run.as_str()).await.map_err(|error| failed(run, error))?;
-        state.runs.remove(run);
-        Ok(())
-    }
-
-    async fn packs(&self, _: Option<PackId>, _: usize) -> Result<Vec<PackInfo>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
-        Err(StoreError::no_pack(pack))
-    }
-
-    async fn condemn(&self, _: &[PackId], _: Timestamp) -> Result<u64, StoreError> {
-        Ok(0)
-    }
-
-    async fn pardon(&self, _: &[PackId]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn sweep(&self, _: Sweep) -> Result<Swept, StoreError> {
-        Ok(Swept::default())
-    }
-
-    async fn note(&self, _: &str) -> Result<Option<Bytes>, StoreError> {
-        Ok(None)
-    }
-
-    async fn notes(&self, _: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn set_note(&self, _: &str, _: Option<Bytes>) -> Result<(), StoreError> {
-        unsupported("keep notes")
-    }
-
-    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
-        unsupported("list runs")
-    }
-
-    async fn totals(&self) -> Result<Totals, StoreError> {
-        Ok(Totals::default())
-    }
-
-    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
-        Ok(Vec::new())
-    }
-}
-
 #[async_trait]
 impl RunIndex for EmbeddedStore {
     async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
@@ -468,8 +393,11 @@ impl RunIndex for EmbeddedStore {
     async fn list(&self, _: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
         unsupported("list runs")
     }
+}
 
-    /// No lease is kept: an append that compares versions is what stops a second writer.
+/// No lease is kept: an append that compares versions is what stops a second writer.
+#[async_trait]
+impl Leases for EmbeddedStore {
     async fn lease(&self, _: &RunId) -> Result<Option<Lease>, StoreError> {
         Ok(None)
     }
@@ -488,14 +416,11 @@ impl RunIndex for EmbeddedStore {
 #[async_trait]
 impl Store for EmbeddedStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            persistent: true,
-            shared: self.inner.compares(),
-            history: false,
-            index: false,
-            fold: false,
-            upkeep: false,
-        }
+        Capabilities { persistent: true, shared: self.inner.compares(), history: false }
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
     }
 
     fn hashing(&self) -> &Hashing {

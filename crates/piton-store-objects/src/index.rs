@@ -6,7 +6,7 @@
 
 use async_trait::async_trait;
 use piton_store::checked::FORMAT;
-use piton_store::{Lease, RunIndex, RunQuery, StoreError};
+use piton_store::{Lease, Leases, RunIndex, RunQuery, StoreError};
 use piton_types::{Durability, Fence, Holder, RunId, RunSummary};
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,10 @@ impl RunIndex for ObjectStore {
         found.truncate(query.limit.unwrap_or(usize::MAX));
         Ok(found)
     }
+}
 
+#[async_trait]
+impl Leases for ObjectStore {
     async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
         let (objects, run) = (self.objects()?, self.run(run));
         let Some(end) = run.end(objects, &mut *run.known.lock().await).await?.end() else { return Ok(None) };

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{Commit, Head, Log, Record, Section, Segment, SegmentInfo, Span, StoreError};
+use piton_store::{Commit, Fold, Head, Log, Record, Section, Segment, SegmentInfo, Span, StoreError};
 use piton_types::{Durability, RunId, Seq};
 
 use crate::commit::CommitObject;
@@ -60,7 +60,10 @@ impl Log for ObjectStore {
         }
         Err(StoreError::Unavailable { detail: format!("run {} is folded faster than it can be read", run.id) })
     }
+}
 
+#[async_trait]
+impl Fold for ObjectStore {
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         let (objects, run) = (self.objects()?, self.run(run));
         let shape = run.shape(objects, &mut *run.known.lock().await).await?;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use piton_store::checked::{self, FORMAT};
-use piton_store::{Capabilities, Driver, Hashing, Store, StoreError, Upkeep as _, Usage};
+use piton_store::{Capabilities, Driver, Fold, Hashing, Leases, Store, StoreError, Upkeep, Usage};
 use piton_types::{Durability, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -178,6 +178,18 @@ impl Store for ObjectStore {
     fn capabilities(&self) -> Capabilities {
         let persistent = self.objects.is_persistent();
         Capabilities { persistent, shared: persistent, ..Capabilities::ALL }
+    }
+
+    fn folding(&self) -> Option<&dyn Fold> {
+        Some(self)
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
+    }
+
+    fn upkeep(&self) -> Option<&dyn Upkeep> {
+        Some(self)
     }
 
     fn hashing(&self) -> &Hashing {

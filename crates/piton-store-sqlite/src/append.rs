@@ -36,7 +36,7 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
             number
         }
         (Some(number), None) => {
-            conn.prepare_cached("UPDATE run SET updated_at = ?2 WHERE no = ?1")?
+            conn.prepare_cached(&format!("UPDATE run SET updated_at = ?2, moved = {MOVED} WHERE no = ?1"))?
                 .execute([number, commit.at.as_millis()])?;
             number
         }
@@ -56,11 +56,15 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
     Ok(())
 }
 
+/// The next number in the order in which runs move.
+const MOVED: &str =
+    "(SELECT max((SELECT value FROM meta WHERE key = 'moved'), (SELECT coalesce(max(moved), 0) FROM run)) + 1)";
+
 fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commit) -> rusqlite::Result<()> {
-    conn.prepare_cached(
-        "UPDATE run SET status = ?2, updated_at = ?3, created_at = ?4, kind = ?5, name = ?6, parent = ?7, folder = ?8
-         WHERE no = ?1",
-    )?
+    conn.prepare_cached(&format!(
+        "UPDATE run SET status = ?2, updated_at = ?3, created_at = ?4, kind = ?5, name = ?6, parent = ?7, folder = ?8,
+         moved = {MOVED} WHERE no = ?1",
+    ))?
     .execute(params![
         number,
         status_number(index.status),
@@ -75,10 +79,10 @@ fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commi
 }
 
 fn insert_row(conn: &Connection, index: &RunSummary) -> Result<i64, Failure> {
-    conn.prepare_cached(
-        "INSERT INTO run(id, status, updated_at, created_at, kind, name, parent, folder)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    )?
+    conn.prepare_cached(&format!(
+        "INSERT INTO run(id, status, updated_at, created_at, kind, name, parent, folder, moved)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, {MOVED})",
+    ))?
     .execute(params![
         index.id.as_str(),
         status_number(index.status),

@@ -45,7 +45,7 @@ pub(crate) fn translate(error: &rusqlite::Error, path: &Path) -> StoreError {
         // SQLite writes to the index of its WAL only to make it longer, and doesn't say why that failed. What
         // it runs out of there is space.
         ErrorCode::SystemIoFailure if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
-            StoreError::Full { what: what(), detail: "the index of the log can't be made longer".to_owned() }
+            StoreError::Full { what: what(), detail: "the index of the WAL can't be made longer".to_owned() }
         }
         ErrorCode::DiskFull => StoreError::Full { what: what(), detail },
         ErrorCode::ReadOnly => StoreError::ReadOnly { what: what() },

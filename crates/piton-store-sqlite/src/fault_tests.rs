@@ -1,7 +1,7 @@
 //! What a handle does after the disk failed it: promises 3 and 4, in process. The faults are put into
 //! the file layer of the calling thread, which is the one that commits while the writer is free.
 
-use piton_store::{Log as _, RunIndex as _, Span, Store as _, StoreError};
+use piton_store::{Leases as _, Log as _, Span, Store as _, StoreError};
 use piton_types::Durability;
 use rusqlite::ffi;
 

@@ -128,12 +128,13 @@ impl<'a> Gathering<'a> {
                     Text(name),
                     parent,
                     folder,
+                    Integer(moved),
                 ],
             ) => put(
                 // Where the map of pages is damaged, an older form of it may be found too, on a page that isn't in use.
-                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE
+                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO UPDATE
                  SET status = excluded.status, updated_at = excluded.updated_at WHERE excluded.updated_at > updated_at",
-                &[id, status, updated, created, kind, name, parent, folder],
+                &[id, status, updated, created, kind, name, parent, folder, moved],
             )?,
             (Some(_), [Null]) => put("INSERT OR IGNORE INTO removed VALUES (?1)", &[])?,
             (None, [Integer(status), Integer(updated), Text(id), Integer(number)]) => {
@@ -153,8 +154,8 @@ impl<'a> Gathering<'a> {
     fn end(self) -> Result<u64, PageError> {
         // A run whose row is lost has its entries still, and may be in an index.
         let mut run = self.conn.prepare(
-            "INSERT OR IGNORE INTO run(no, id, status, updated_at, created_at, kind, name)
-             SELECT ?1, ?2, ?3, ?4, ?4, 0, ?2 WHERE EXISTS (SELECT 1 FROM entry WHERE key >> 32 = ?1)",
+            "INSERT OR IGNORE INTO run(no, id, status, updated_at, created_at, kind, name, moved)
+             SELECT ?1, ?2, ?3, ?4, ?4, 0, ?2, 0 WHERE EXISTS (SELECT 1 FROM entry WHERE key >> 32 = ?1)",
         )?;
         for (number, id, status, updated) in &self.listed {
             run.execute(params![number, id, status, updated])?;

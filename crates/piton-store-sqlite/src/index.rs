@@ -1,7 +1,7 @@
 //! The index of runs, and their leases.
 
 use async_trait::async_trait;
-use piton_store::{Lease, RunIndex, RunQuery, StoreError};
+use piton_store::{Lease, Leases, RunIndex, RunQuery, StoreError};
 use piton_types::{Durability, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Timestamp};
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -21,7 +21,10 @@ impl RunIndex for SqliteStore {
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
         self.core.read(|conn| Ok(list(conn, &query)?))
     }
+}
 
+#[async_trait]
+impl Leases for SqliteStore {
     async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
         self.core.read(|conn| match run_number(conn, run)? {
             Some(number) => Ok(lease(conn, number)?),
@@ -85,7 +88,7 @@ pub(crate) fn summary_of(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     })
 }
 
-fn parse<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+pub(crate) fn parse<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
     row: &Row<'_>,
     column: usize,
 ) -> rusqlite::Result<T> {

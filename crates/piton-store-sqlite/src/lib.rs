@@ -14,6 +14,7 @@
 
 mod append;
 mod blobs;
+mod changes;
 mod checkpoints;
 mod connect;
 mod counters;
@@ -33,6 +34,7 @@ mod open;
 mod options;
 mod pages;
 mod pool;
+mod queue;
 mod replace;
 mod schema;
 mod set_aside;

@@ -1,15 +1,15 @@
-//! Lists of runs, newest first. Those of a status come from one index scan, which stops at the limit; those of a folder,
-//! or whose id begins in a certain way, are looked up and sorted.
+//! Lists of runs, newest first. Those of a status come from one index scan, which goes from the newest back and stops when
+//! enough rows passed the filters; those of a folder, or whose id begins in a certain way, are looked up and sorted.
 
 use piton_store::RunQuery;
-use piton_types::{RunStatus, RunSummary};
+use piton_types::{RunStatus, RunSummary, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::index::{COLUMNS, status_number, summary_of};
 
 /// Rows of one status that come after a place in the list.
 const BY_STATUS: &str = "FROM run INDEXED BY run_listing
-    WHERE status = ?1 AND (updated_at, id) < (?2, ?3) ORDER BY updated_at DESC, id DESC LIMIT ?4";
+    WHERE status = ?1 AND (updated_at, id) < (?2, ?3) AND updated_at >= ?4 ORDER BY updated_at DESC, id DESC";
 /// Rows whose id begins in a certain way: `?1` is the beginning, `?2` the least text behind it.
 const BY_PREFIX: &str = "FROM run WHERE id >= ?1 AND id < ?2";
 
@@ -23,6 +23,11 @@ pub(crate) fn list(conn: &Connection, query: &RunQuery) -> rusqlite::Result<Vec<
     // One snapshot for all of the statements.
     let snapshot = conn.unchecked_transaction()?;
     let wanted = |status: RunStatus| query.status.is_empty() || query.status.contains(&status);
+    let (at, id) = match &query.after {
+        Some((at, id)) => (at.as_millis(), id.as_str()),
+        None => (i64::MAX, BEHIND_IDS),
+    };
+    let since = query.since.map_or(i64::MIN, Timestamp::as_millis);
     let mut runs = Vec::new();
     if !query.id_prefix.is_empty() {
         let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_PREFIX}"))?;
@@ -38,16 +43,18 @@ pub(crate) fn list(conn: &Connection, query: &RunQuery) -> rusqlite::Result<Vec<
             }
         }
     } else {
-        let (at, id) = match &query.after {
-            Some((at, id)) => (at.as_millis(), id.as_str()),
-            None => (i64::MAX, BEHIND_IDS),
-        };
-        let limit = query.limit.map_or(i64::MAX, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
         let mut statement = conn.prepare_cached(&format!("SELECT {COLUMNS} {BY_STATUS}"))?;
         for status in RunStatus::ALL.into_iter().filter(|status| wanted(*status)) {
-            let rows = params![status_number(status), at, id, limit];
-            for run in statement.query_map(rows, summary_of)? {
-                runs.push(run?);
+            let mut rows = statement.query(params![status_number(status), at, id, since])?;
+            let mut enough = query.limit.unwrap_or(usize::MAX);
+            while enough > 0
+                && let Some(row) = rows.next()?
+            {
+                let run = summary_of(row)?;
+                if query.admits(&run) {
+                    runs.push(run);
+                    enough -= 1;
+                }
             }
         }
     }
@@ -73,7 +80,7 @@ mod tests {
         let conn = Connection::open_in_memory().unwrap();
         schema::create(&conn).unwrap();
         for (sql, plan) in [
-            (BY_STATUS, "SEARCH run USING INDEX run_listing (status=? AND (updated_at,id)<(?,?))"),
+            (BY_STATUS, "SEARCH run USING INDEX run_listing (status=? AND updated_at>? AND (updated_at,id)<(?,?))"),
             (BY_PREFIX, "SEARCH run USING INDEX sqlite_autoindex_run_1 (id>? AND id<?)"),
             (BY_FOLDER, "SEARCH run USING INDEX run_folder (folder=?)"),
         ] {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{Commit, Head, Log, Record, Section, Segment, SegmentInfo, Span, StoreError};
+use piton_store::{Commit, Fold, Head, Log, Record, Section, Segment, SegmentInfo, Span, StoreError};
 use piton_types::{Durability, RunId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -36,7 +36,10 @@ impl Log for SqliteStore {
             Ok(records)
         })
     }
+}
 
+#[async_trait]
+impl Fold for SqliteStore {
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         self.core.read(|conn| {
             let number = run_number(conn, run)?.ok_or_else(|| StoreError::no_run(run))?;

@@ -20,6 +20,8 @@ pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 /// pack is in tables of its own, because SQLite reads a row as a whole to change any of it: `pin` says which writer may
 /// still commit it and until when, `condemned` since when no run was found to need it.
 ///
+/// `run.moved` counts up with every commit of any run; in `meta` stands the highest that a removed run had.
+///
 /// `removed` has the numbers of runs that were taken out of `run` and whose entries and segments are still to be
 /// deleted. Numbers of runs are never used again, so an old one that a process remembers leads nowhere.
 const TABLES: &str = "
@@ -33,7 +35,9 @@ const TABLES: &str = "
         kind INTEGER NOT NULL,
         name TEXT NOT NULL,
         parent TEXT,
-        folder TEXT);
+        folder TEXT,
+        moved INTEGER NOT NULL);
+    CREATE INDEX run_moved ON run(moved);
     CREATE INDEX run_listing ON run(status, updated_at, id);
     CREATE INDEX run_folder ON run(folder);
     CREATE TABLE entry(
@@ -66,6 +70,9 @@ const TABLES: &str = "
         fence INTEGER NOT NULL,
         beat INTEGER NOT NULL,
         holder TEXT);
+    CREATE TABLE queue(run INTEGER PRIMARY KEY, priority INTEGER NOT NULL, due INTEGER NOT NULL, labels TEXT NOT NULL);
+    CREATE INDEX queue_order ON queue(priority DESC, due, run);
+    INSERT INTO meta VALUES ('moved', 0);
     INSERT INTO meta VALUES ('store', lower(hex(randomblob(16))));
 ";
 

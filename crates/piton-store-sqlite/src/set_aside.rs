@@ -48,7 +48,7 @@ pub(crate) fn check(
     if let Some((before, behind)) = damage
         && (read_only || options.damaged_wal == DamagedWal::Refuse)
     {
-        return Err(StoreError::DamagedLog { log: path, before, behind, copy });
+        return Err(StoreError::DamagedWal { wal: path, before, behind, copy });
     }
     if let Some(copy) = copy {
         tracing::warn!(log = %path.display(), copy = %copy.display(), ?damage, "the end of the log was cut off");

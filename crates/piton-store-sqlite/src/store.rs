@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use piton_store::{Capabilities, Hashing, Store, StoreError, Usage};
+use piton_store::{Capabilities, Changes, Fold, Hashing, Leases, Queue, Store, StoreError, Upkeep, Usage};
 
 use crate::SqliteOptions;
 use crate::counters::{Counters, Tally};
@@ -41,7 +41,7 @@ impl SqliteStore {
     ///
     /// If a crash left a WAL, it is checked and recovered here. A store that can't be written to (the
     /// file or its folder is read-only) is opened for reading, and every write to it is `ReadOnly`. A WAL that is another
-    /// store's is refused (`ForeignLog`).
+    /// store's is refused (`ForeignWal`).
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let Opened { files, target, writer, lock, full } = open::open(path.as_ref(), &options)?;
         let tally = Arc::new(Tally::default());
@@ -98,6 +98,26 @@ impl std::fmt::Debug for SqliteStore {
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities::ALL
+    }
+
+    fn folding(&self) -> Option<&dyn Fold> {
+        Some(self)
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
+    }
+
+    fn upkeep(&self) -> Option<&dyn Upkeep> {
+        Some(self)
+    }
+
+    fn changes(&self) -> Option<&dyn Changes> {
+        Some(self)
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
     }
 
     fn hashing(&self) -> &Hashing {

@@ -225,9 +225,13 @@ fn at_head(conn: &Connection, run: &RunId, expected: Head) -> Result<i64, Failur
 
 fn remove(conn: &Connection, run: &RunId, head: Head) -> Result<(), Failure> {
     let number = at_head(conn, run, head)?;
-    for sql in
-        ["DELETE FROM run WHERE no = ?1", "DELETE FROM lease WHERE run = ?1", "INSERT INTO removed(run) VALUES (?1)"]
-    {
+    for sql in [
+        "UPDATE meta SET value = max(value, (SELECT moved FROM run WHERE no = ?1)) WHERE key = 'moved'",
+        "DELETE FROM run WHERE no = ?1",
+        "DELETE FROM lease WHERE run = ?1",
+        "DELETE FROM queue WHERE run = ?1",
+        "INSERT INTO removed(run) VALUES (?1)",
+    ] {
         conn.prepare_cached(sql)?.execute([number])?;
     }
     Ok(())

@@ -42,7 +42,7 @@ pub(crate) fn check(files: &Files, options: &SqliteOptions, is_whole: bool) -> R
     };
     match found {
         None => Ok(()),
-        Some(detail) => Err(StoreError::ForeignLog { log: files.wal(), database: files.database.clone(), detail }),
+        Some(detail) => Err(StoreError::ForeignWal { wal: files.wal(), database: files.database.clone(), detail }),
     }
 }
 

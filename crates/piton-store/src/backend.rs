@@ -1,15 +1,18 @@
 //! The traits that a store implements. A store keeps opaque bytes in order; what they mean is decided
 //! above it, by `piton_log::RunLog` and the state encoding, once for all stores.
 //!
-//! A [`Store`] is [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]. All are dyn-safe, and a decorator (encryption,
-//! metrics) is itself a store.
+//! A [`Store`] is [`Log`] + [`Blobs`] + [`RunIndex`]: what is asked of every store. What it can do beyond that it offers
+//! by accessors: [`Fold`], [`Leases`], [`Upkeep`], [`Changes`], [`Queue`]. All are dyn-safe, and a decorator (encryption, metrics) is
+//! itself a store, which offers what the store below it does.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, Durability, EntryHash, Fence, Holder, PackId, RunId, RunStatus, RunSummary, Seq, Timestamp};
+use piton_types::{
+    BlobId, Durability, EntryHash, Fence, Holder, PackId, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp,
+};
 
 use crate::{Hashing, StoreError};
 
@@ -201,16 +204,20 @@ pub trait Log: Send + Sync {
 
     /// The entries of `span` that are not in a segment, in the order it asks for.
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError>;
+}
 
+/// Logs whose older entries can be folded into segments, which take less space and are read faster.
+#[async_trait]
+pub trait Fold: Send + Sync {
     /// What the run's segments cover, in ascending order.
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError>;
 
     /// One section of a segment. `NotFound` if it has been folded into a larger one meanwhile.
     async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError>;
 
-    /// Puts `segment` in the place of the entries and the smaller segments that it covers, atomically.
-    /// `Conflict` if they aren't exactly that any more; the newest entry is never covered. A segment may
-    /// take the place of one of the same extent.
+    /// Adds `segment`, then removes the entries and the smaller segments that it covers; readers prefer the segment and
+    /// ignore what it covers, so the two need not be one change. `Conflict` if what it covers isn't exactly that any more;
+    /// the newest entry is never covered. A segment may take the place of one of the same extent.
     ///
     /// Durability comes with the next durable commit: until then a crash may bring the old form back.
     async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError>;
@@ -393,6 +400,56 @@ pub trait Upkeep: Send + Sync {
     async fn inspect(&self) -> Result<Vec<Defect>, StoreError>;
 }
 
+/// A place in the order in which runs moved. What it means is the store's own affair; the default is before everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
+pub struct Cursor(pub u64);
+
+/// What moved: one call for a server or a worker instead of one per run.
+#[async_trait]
+pub trait Changes: Send + Sync {
+    /// The runs to which entries were appended since `after`, each once, in the order in which they last were, at most so
+    /// many; and the cursor behind the last of them. A run that was removed isn't told of. Every append that returned
+    /// before this call is seen by it, by whichever process it was made.
+    async fn changed(&self, after: Cursor, limit: usize) -> Result<(Vec<RunId>, Cursor), StoreError>;
+
+    /// The cursor behind everything that moved so far.
+    async fn now(&self) -> Result<Cursor, StoreError>;
+}
+
+/// A run that waits for a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// The run.
+    pub run: RunId,
+    /// What a worker has to have to take it. A worker with more may take it too.
+    pub labels: Vec<String>,
+    /// The larger, the sooner.
+    pub priority: i32,
+    /// Not before this.
+    pub due: Timestamp,
+}
+
+/// Runs that wait for workers. A run is in it once or not at all.
+///
+/// Being taken off the queue is no right to drive the run: that is its fence, in its log. A worker that dies between the
+/// two leaves a run that no worker has; it is found as every run without a live holder is, and queued again.
+#[async_trait]
+pub trait Queue: Send + Sync {
+    /// Puts a run into the queue, or changes how it waits there. `NotFound` if there is no such run. As durable as the
+    /// next commit.
+    async fn enqueue(&self, waiting: Waiting) -> Result<(), StoreError>;
+
+    /// Takes the next run off the queue that is due at `now` and asks for none but these labels: of those with the highest
+    /// priority the one that is due first. No two callers get the same.
+    async fn take(&self, labels: &[String], now: Timestamp) -> Result<Option<Waiting>, StoreError>;
+
+    /// Takes a run off the queue, if it is there.
+    async fn dequeue(&self, run: &RunId) -> Result<bool, StoreError>;
+
+    /// When the next run is due that asks for none but these labels, so that a worker knows how long to sleep.
+    async fn next_due(&self, labels: &[String]) -> Result<Option<Timestamp>, StoreError>;
+}
+
 /// Which runs to list.
 #[derive(Debug, Clone, Default)]
 pub struct RunQuery {
@@ -402,10 +459,22 @@ pub struct RunQuery {
     pub id_prefix: String,
     /// Only runs that belong to one of these folders; empty for all.
     pub folders: Vec<String>,
+    /// Only these kinds; empty for all.
+    pub kinds: Vec<RunKind>,
+    /// Only runs whose name or id has this in it, whatever the case of ASCII letters; empty for all.
+    pub text: String,
+    /// Only runs whose log last grew at or after this.
+    pub since: Option<Timestamp>,
     /// Only runs that come after this one in the list.
     pub after: Option<(Timestamp, RunId)>,
     /// At most so many; `None` for all.
     pub limit: Option<usize>,
+}
+
+/// Whether a text has another in it.
+fn has(text: &str, part: &str) -> bool {
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    part.is_empty() || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
 }
 
 impl RunQuery {
@@ -414,6 +483,9 @@ impl RunQuery {
         (self.status.is_empty() || self.status.contains(&run.status))
             && run.id.as_str().starts_with(&self.id_prefix)
             && (self.folders.is_empty() || run.folder.as_ref().is_some_and(|folder| self.folders.contains(folder)))
+            && (self.kinds.is_empty() || self.kinds.contains(&run.kind))
+            && (has(&run.name, &self.text) || has(run.id.as_str(), &self.text))
+            && self.since.is_none_or(|since| run.updated_at >= since)
     }
 }
 
@@ -437,7 +509,11 @@ pub trait RunIndex: Send + Sync {
 
     /// Runs by `updated_at`, newest first, ties by id, largest first.
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError>;
+}
 
+/// Signs of life of the processes that drive runs.
+#[async_trait]
+pub trait Leases: Send + Sync {
     /// Who drives the run, as far as the store was told.
     async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError>;
 
@@ -449,7 +525,7 @@ pub trait RunIndex: Send + Sync {
     async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError>;
 }
 
-/// What a store can do beyond the least.
+/// What a store is, beyond what it offers by accessors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Data outlives the process.
@@ -458,17 +534,11 @@ pub struct Capabilities {
     pub shared: bool,
     /// Every entry is kept, not only what resuming needs.
     pub history: bool,
-    /// Runs can be listed and claimed, so workers can work from it.
-    pub index: bool,
-    /// Logs can be folded into segments.
-    pub fold: bool,
-    /// Runs can be removed and space given back.
-    pub upkeep: bool,
 }
 
 impl Capabilities {
     /// All of it.
-    pub const ALL: Self = Self { persistent: true, shared: true, history: true, index: true, fold: true, upkeep: true };
+    pub const ALL: Self = Self { persistent: true, shared: true, history: true };
 }
 
 /// How much a store holds.
@@ -482,9 +552,34 @@ pub struct Usage {
 
 /// Where everything lives.
 #[async_trait]
-pub trait Store: Log + Blobs + RunIndex + Upkeep {
-    /// What it can do.
+pub trait Store: Log + Blobs + RunIndex {
+    /// What it is.
     fn capabilities(&self) -> Capabilities;
+
+    /// Folding, if it can.
+    fn folding(&self) -> Option<&dyn Fold> {
+        None
+    }
+
+    /// Leases, if it keeps them.
+    fn leases(&self) -> Option<&dyn Leases> {
+        None
+    }
+
+    /// Upkeep, if it can give space back.
+    fn upkeep(&self) -> Option<&dyn Upkeep> {
+        None
+    }
+
+    /// What moved in it, if it can tell.
+    fn changes(&self) -> Option<&dyn Changes> {
+        None
+    }
+
+    /// Its queue, if it has one.
+    fn queue(&self) -> Option<&dyn Queue> {
+        None
+    }
 
     /// How its blobs are named and cut. Fixed for the life of the store.
     fn hashing(&self) -> &Hashing;

@@ -57,11 +57,11 @@ pub enum StoreError {
         detail: String,
     },
 
-    /// A log that a crash left has commits behind a damaged place. Nothing was changed.
-    #[error("{} is damaged: {before} commits are before the damage and {behind} behind it{}", log.display(), match copy { Some(copy) => format!("; a copy is in {}", copy.display()), None => String::new() })]
-    DamagedLog {
-        /// The log.
-        log: PathBuf,
+    /// A write-ahead log of SQLite that a crash left has commits behind a damaged place. Nothing was changed.
+    #[error("{} is damaged: {before} commits are before the damage and {behind} behind it{}", wal.display(), match copy { Some(copy) => format!("; a copy is in {}", copy.display()), None => String::new() })]
+    DamagedWal {
+        /// The file.
+        wal: PathBuf,
         /// The commits before the damage.
         before: u64,
         /// Those that can still be read behind it.
@@ -70,11 +70,11 @@ pub enum StoreError {
         copy: Option<PathBuf>,
     },
 
-    /// The log beside a database is another's. Nothing was changed, and nothing is lost by moving the log elsewhere.
-    #[error("{} is not the log of {}: {detail}. Nothing was changed. Put it back beside the store that it belongs to, and this one's own in its place if there was one: without a log the store opens as its database has it", log.display(), database.display())]
-    ForeignLog {
-        /// The log.
-        log: PathBuf,
+    /// The WAL beside a database is another's. Nothing was changed, and nothing is lost by moving it elsewhere.
+    #[error("{} is not the WAL of {}: {detail}. Nothing was changed. Put it back beside the store that it belongs to, and this one's own in its place if there was one: without a WAL the store opens as its database has it", wal.display(), database.display())]
+    ForeignWal {
+        /// The file.
+        wal: PathBuf,
         /// The database that it lies beside.
         database: PathBuf,
         /// How it shows.

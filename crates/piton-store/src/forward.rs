@@ -102,6 +102,34 @@ macro_rules! forward {
         $crate::forward!(@call release ['a] (run: &'a $crate::types::RunId, fence: $crate::types::Fence) -> ());
     };
 
+    // A decorator offers what the store below offers, by its own implementation.
+    (@ folding) => {
+        fn folding(&self) -> Option<&dyn $crate::Fold> {
+            self.inner.folding().map(|_| self as &dyn $crate::Fold)
+        }
+    };
+    (@ leases) => {
+        fn leases(&self) -> Option<&dyn $crate::Leases> {
+            self.inner.leases().map(|_| self as &dyn $crate::Leases)
+        }
+    };
+    (@ upkeep) => {
+        fn upkeep(&self) -> Option<&dyn $crate::Upkeep> {
+            self.inner.upkeep().map(|_| self as &dyn $crate::Upkeep)
+        }
+    };
+    // These have nothing in them that a decorator changes.
+    (@ changes) => {
+        fn changes(&self) -> Option<&dyn $crate::Changes> {
+            self.inner.changes()
+        }
+    };
+    (@ queue) => {
+        fn queue(&self) -> Option<&dyn $crate::Queue> {
+            self.inner.queue()
+        }
+    };
+
     (@ capabilities) => {
         fn capabilities(&self) -> $crate::Capabilities {
             self.inner.capabilities()

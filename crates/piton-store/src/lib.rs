@@ -1,7 +1,8 @@
 //! Piton's store: the traits that a store implements, its errors, and what is put around any of them. What the bytes mean
 //! that a store keeps is decided above it, in `piton-log`.
 //!
-//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`] + [`Upkeep`]: opaque bytes in order.
+//! - [`Store`] = [`Log`] + [`Blobs`] + [`RunIndex`]: opaque bytes in order. [`Fold`], [`Leases`], [`Upkeep`], [`Changes`] and
+//!   [`Queue`] are what a store may offer beyond that.
 //! - [`CheckpointStore`]: three methods for embedders.
 //! - [`EncryptedStore`]: any store, encrypted.
 //! - [`RedactedStore`]: any store, without the secrets in values.
@@ -21,6 +22,7 @@ mod exchange;
 mod forward;
 mod hashing;
 mod metered;
+mod offered;
 mod packs;
 mod redaction;
 mod registry;
@@ -31,8 +33,9 @@ pub use bytes::Bytes;
 pub use piton_types as types;
 
 pub use backend::{
-    Blobs, Capabilities, Commit, Defect, Head, Lease, Log, Owner, PackInfo, PackState, Pin, Record, RunIndex, RunQuery,
-    Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Totals, Upkeep, Usage,
+    Blobs, Capabilities, Changes, Commit, Cursor, Defect, Fold, Head, Lease, Leases, Log, Owner, PackInfo, PackState,
+    Pin, Queue, Record, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Totals, Upkeep,
+    Usage, Waiting,
 };
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
 pub use encrypted::{EncryptedCheckpointStore, EncryptedStore, Key, is_encrypted};

@@ -14,8 +14,8 @@ use piton_types::{BlobId, Durability, RunId};
 use serde::Serialize;
 
 use crate::{
-    Blobs, Commit, Head, Log, PackId, Pin, Record, RunIndex, Section, Segment, SegmentInfo, Span, Store, StoreError,
-    Sweep, Swept, Upkeep, forward,
+    Blobs, Commit, Fold, Head, Leases, Log, PackId, Pin, Record, RunIndex, Section, Segment, SegmentInfo, Span, Store,
+    StoreError, Sweep, Swept, Upkeep, forward,
 };
 
 /// A call that is measured.
@@ -233,8 +233,6 @@ fn about(commits: &[Commit]) -> (Call, usize) {
 
 #[async_trait]
 impl Log for MeteredStore {
-    forward! { segments }
-
     async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
         let (call, bytes) = about(&commits);
         self.measure(call, self.inner.append(commits), |()| bytes).await
@@ -248,6 +246,11 @@ impl Log for MeteredStore {
         let bytes = |records: &Vec<Record>| records.iter().map(|record| record.entry.len() + record.pack.len()).sum();
         self.measure(Call::Read, self.inner.read(run, span), bytes).await
     }
+}
+
+#[async_trait]
+impl Fold for MeteredStore {
+    forward! { segments }
 
     async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
         self.measure(Call::Section, self.inner.section(run, segment, section), Bytes::len).await
@@ -294,12 +297,17 @@ impl Upkeep for MeteredStore {
 
 #[async_trait]
 impl RunIndex for MeteredStore {
-    forward! { summary list lease beat release }
+    forward! { summary list }
+}
+
+#[async_trait]
+impl Leases for MeteredStore {
+    forward! { lease beat release }
 }
 
 #[async_trait]
 impl Store for MeteredStore {
-    forward! { capabilities hashing redaction syncs url usage close }
+    forward! { capabilities hashing redaction syncs url usage close folding leases upkeep changes queue }
 }
 
 impl std::fmt::Debug for MeteredStore {

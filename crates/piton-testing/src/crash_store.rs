@@ -18,8 +18,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{
-    Blobs, Commit, Defect, Head, Lease, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section, Segment,
-    SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Commit, Defect, Fold, Head, Lease, Leases, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section,
+    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
 use tokio::sync::Notify;
@@ -220,7 +220,10 @@ impl Log for CrashStore {
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         self.pass("read", self.inner.read(run, span)).await
     }
+}
 
+#[async_trait]
+impl Fold for CrashStore {
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         self.pass("segments", self.inner.segments(run)).await
     }
@@ -318,7 +321,10 @@ impl RunIndex for CrashStore {
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
         self.pass("list", self.inner.list(query)).await
     }
+}
 
+#[async_trait]
+impl Leases for CrashStore {
     async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
         self.pass("lease", self.inner.lease(run)).await
     }
@@ -334,7 +340,7 @@ impl RunIndex for CrashStore {
 
 #[async_trait]
 impl Store for CrashStore {
-    forward! { capabilities hashing redaction syncs url }
+    forward! { capabilities hashing redaction syncs url folding leases upkeep changes queue }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass("usage", self.inner.usage()).await

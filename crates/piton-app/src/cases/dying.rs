@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use piton_store::{
-    Blobs, Bytes, Commit, Defect, Head, Lease, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section,
-    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
+    Blobs, Bytes, Commit, Defect, Fold, Head, Lease, Leases, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery,
+    Section, Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
 };
 use piton_types::{BlobId, Fence, Holder, RunId, RunSummary, Timestamp};
 
@@ -93,7 +93,10 @@ impl Log for DyingStore {
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         self.pass(self.inner.read(run, span)).await
     }
+}
 
+#[async_trait]
+impl Fold for DyingStore {
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         self.pass(self.inner.segments(run)).await
     }
@@ -190,7 +193,10 @@ impl RunIndex for DyingStore {
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
         self.pass(self.inner.list(query)).await
     }
+}
 
+#[async_trait]
+impl Leases for DyingStore {
     async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
         self.pass(self.inner.lease(run)).await
     }
@@ -206,7 +212,7 @@ impl RunIndex for DyingStore {
 
 #[async_trait]
 impl Store for DyingStore {
-    forward! { capabilities hashing redaction syncs url }
+    forward! { capabilities hashing redaction syncs url folding leases upkeep changes queue }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         self.pass(self.inner.usage()).await

@@ -33,7 +33,7 @@ fn advice(error: &StoreError) -> (FailureKind, Option<&'static str>) {
         StoreError::Fenced { .. } => {
             (Refused, "another process drives this run now; nothing was written here, and the run goes on there.")
         }
-        StoreError::Corrupt { .. } | StoreError::DamagedLog { .. } => (
+        StoreError::Corrupt { .. } | StoreError::DamagedWal { .. } => (
             Damaged,
             "nothing was changed. Make a copy of the store before anything else; `piton check` says what is damaged, and `piton check --repair` keeps what is whole. Runs and checkpoints that don't use the damaged place can still be read.",
         ),

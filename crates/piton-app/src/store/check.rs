@@ -83,7 +83,7 @@ pub async fn check(app: &App, reference: Option<&Reference>, deep: bool) -> Resu
 
 /// What deduplication and compression are worth: to find that out, everything had to be read.
 async fn counted(store: &dyn Store, report: &CheckReport) -> Result<Option<SizesView>, Failure> {
-    if !report.is_whole() || !store.capabilities().upkeep {
+    if !report.is_whole() || store.upkeep().is_none() {
         return Ok(None);
     }
     let totals = store.totals().await?;

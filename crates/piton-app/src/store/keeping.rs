@@ -51,7 +51,7 @@ pub fn disk_of_is_full(store: &dyn Store) -> bool {
 /// Does what is due, after a command that wrote something. Whatever goes wrong is said and no reason to fail.
 pub async fn in_passing(app: &App, store: &Arc<dyn Store>) {
     let due = async || -> Result<Option<Kept>, StoreError> {
-        if !store.capabilities().upkeep {
+        if store.upkeep().is_none() {
             return Ok(None);
         }
         let full = disk_of_is_full(&**store) && is_past(&**store, app.now(), WHILE_FULL).await?;
@@ -77,7 +77,7 @@ pub async fn in_passing(app: &App, store: &Arc<dyn Store>) {
 pub async fn make_room(app: &App, store: &Arc<dyn Store>, workspace: &Workspace) {
     let room = async || -> Result<Option<Kept>, StoreError> {
         let used = store.usage().await?.bytes;
-        if !store.capabilities().upkeep || workspace.budget().await.is_ok_and(|budget| used <= budget) {
+        if store.upkeep().is_none() || workspace.budget().await.is_ok_and(|budget| used <= budget) {
             return Ok(None);
         }
         let bounds = Bounds { time: FOR_SPACE, ..Bounds::NONE };

@@ -245,13 +245,13 @@ impl DamagedLog {
     /// What the store says of its WAL; the error again if it is something else that is damaged.
     fn of(error: StoreError) -> Result<Self, StoreError> {
         match error {
-            StoreError::DamagedLog { log, before, behind, copy } => Ok(Self { path: log, before, behind, copy }),
+            StoreError::DamagedWal { wal, before, behind, copy } => Ok(Self { path: wal, before, behind, copy }),
             other => Err(other),
         }
     }
 
     fn error(self) -> StoreError {
-        StoreError::DamagedLog { log: self.path, before: self.before, behind: self.behind, copy: self.copy }
+        StoreError::DamagedWal { wal: self.path, before: self.before, behind: self.behind, copy: self.copy }
     }
 
     /// The damage.

@@ -56,7 +56,7 @@ fn the_log_of_another_store_is_refused_and_says_what_to_do() {
     for verb in [&["log"][..], &["check"], &["check", "--repair", "--yes"], &["save"]] {
         let refused = world.piton(["--store", &own].iter().chain(verb));
         assert_eq!(refused.code, Some(1), "{verb:?}: {}", refused.whole());
-        assert!(refused.stderr.contains("own.db-wal is not the log of"), "{verb:?}: {}", refused.whole());
+        assert!(refused.stderr.contains("own.db-wal is not the WAL of"), "{verb:?}: {}", refused.whole());
         assert!(refused.stderr.contains("Nothing was changed. Put it back"), "{verb:?}: {}", refused.whole());
         assert!(read() == before, "{verb:?}");
     }

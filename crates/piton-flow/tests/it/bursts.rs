@@ -13,7 +13,7 @@ use piton_flow::{
 };
 use piton_log::RunLog;
 use piton_runtime::{Context, Listener, OpenRun, Run};
-use piton_store::{Blobs, Capabilities, Commit, Log, RunIndex, Span, Store, StoreError, Upkeep, forward};
+use piton_store::{Blobs, Capabilities, Commit, Fold, Leases, Log, RunIndex, Span, Store, StoreError, Upkeep, forward};
 use piton_testing::{CrashStore, Fault, ManualClock};
 use piton_types::{Clock, EntryKind, Event, RunId, RunKind, RunStatus, StepPath, Timestamp};
 use tokio::sync::Semaphore;
@@ -59,12 +59,17 @@ impl Gate {
 
 #[async_trait]
 impl Log for Gate {
-    forward! { head read segments section fold }
+    forward! { head read }
 
     async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
         self.pass(&commits).await?;
         self.inner.append(commits).await
     }
+}
+
+#[async_trait]
+impl Fold for Gate {
+    forward! { segments section fold }
 }
 
 #[async_trait]
@@ -79,12 +84,17 @@ impl Upkeep for Gate {
 
 #[async_trait]
 impl RunIndex for Gate {
-    forward! { summary list lease beat release }
+    forward! { summary list }
+}
+
+#[async_trait]
+impl Leases for Gate {
+    forward! { lease beat release }
 }
 
 #[async_trait]
 impl Store for Gate {
-    forward! { hashing redaction syncs url usage close }
+    forward! { hashing redaction syncs url usage close folding leases upkeep changes queue }
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()

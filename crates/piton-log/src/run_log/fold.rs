@@ -101,7 +101,7 @@ pub(super) async fn fold(
     blobs: &Arc<RunBlobs>,
     when: When,
 ) -> Result<Seq, StoreError> {
-    if !store.capabilities().fold {
+    if store.folding().is_none() {
         return Ok(Seq(0));
     }
     let mut races = 0;

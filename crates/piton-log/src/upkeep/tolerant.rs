@@ -8,7 +8,7 @@ use piton_types::{BlobId, RunId, Seq};
 
 use crate::state::IdMap;
 use piton_store::{
-    Blobs, Log, PackId, PackInfo, Record, RunIndex, SegmentInfo, Span, Store, StoreError, Upkeep, forward,
+    Blobs, Fold, Leases, Log, PackId, PackInfo, Record, RunIndex, SegmentInfo, Span, Store, StoreError, Upkeep, forward,
 };
 
 /// Reads on past damage. Only for reading: a repair writes what it finds to another store.
@@ -32,7 +32,7 @@ fn or_nothing<T: Default>(read: Result<T, StoreError>) -> Result<T, StoreError> 
 
 #[async_trait]
 impl Log for Tolerant {
-    forward! { append head section fold }
+    forward! { append head }
 
     async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
         let error = match self.inner.read(run, span).await {
@@ -56,6 +56,11 @@ impl Log for Tolerant {
         records.truncate(span.limit);
         Ok(records)
     }
+}
+
+#[async_trait]
+impl Fold for Tolerant {
+    forward! { section fold }
 
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         or_nothing(self.inner.segments(run).await)
@@ -98,10 +103,15 @@ impl Upkeep for Tolerant {
 
 #[async_trait]
 impl RunIndex for Tolerant {
-    forward! { summary list lease beat release }
+    forward! { summary list }
+}
+
+#[async_trait]
+impl Leases for Tolerant {
+    forward! { lease beat release }
 }
 
 #[async_trait]
 impl Store for Tolerant {
-    forward! { capabilities hashing redaction syncs url usage close }
+    forward! { capabilities hashing redaction syncs url usage close folding leases upkeep changes queue }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use piton_store::conformance::Fixture;
-use piton_store::{EncryptedStore, Key, Registry, Store, async_trait, is_encrypted};
+use piton_store::conformance::{Encrypted, Fixture};
+use piton_store::{Registry, Store, async_trait};
 use piton_store_objects::{FolderDriver, FolderOptions, MemoryDriver, MemoryObjects, ObjectStore};
 use piton_testing::SeededRandom;
 use piton_testing::scratch::Scratch;
@@ -53,36 +53,15 @@ mod folder {
     piton_log::conformance!(Folder::new());
 }
 
-/// Any store, encrypted.
-struct Encrypted<F> {
-    below: F,
-    key: Key,
-    random: Arc<SeededRandom>,
-}
-
-impl<F: Fixture> Encrypted<F> {
-    fn new(below: F) -> Self {
-        let random = Arc::new(SeededRandom::new(7));
-        Self { below, key: Key::generate(&*random), random }
-    }
-}
-
-#[async_trait]
-impl<F: Fixture> Fixture for Encrypted<F> {
-    async fn open(&self) -> Arc<dyn Store> {
-        let (below, random) = (self.below.open().await, self.random.clone());
-        Arc::new(match is_encrypted(&*below).await.unwrap() {
-            true => EncryptedStore::open(below, &self.key, random).await.unwrap(),
-            false => EncryptedStore::create(below, &self.key, random).await.unwrap(),
-        })
-    }
+fn random() -> Arc<SeededRandom> {
+    Arc::new(SeededRandom::new(7))
 }
 
 mod encrypted_folder {
     use super::*;
 
-    piton_store::conformance!(Encrypted::new(Folder::new()));
-    piton_log::conformance!(Encrypted::new(Folder::new()));
+    piton_store::conformance!(Encrypted::new(Folder::new(), random()));
+    piton_log::conformance!(Encrypted::new(Folder::new(), random()));
 }
 
 mod checkpoint_stores {

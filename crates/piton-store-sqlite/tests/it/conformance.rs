@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use piton_store::conformance::Fixture;
-use piton_store::{CheckpointStore, EncryptedStore, Key, Store, async_trait, is_encrypted};
+use piton_store::conformance::{Encrypted, Fixture};
+use piton_store::{CheckpointStore, Store, async_trait};
 use piton_store_sqlite::{SqliteCheckpointStore, SqliteOptions, SqliteStore};
 use piton_testing::SeededRandom;
 use tempfile::TempDir;
@@ -17,27 +17,21 @@ impl Fixture for Sqlite {
     }
 }
 
-piton_store::conformance!(Sqlite(tempfile::tempdir().unwrap()));
+piton_store::conformance!(Sqlite(tempfile::tempdir().unwrap()); core folding leases upkeep changes queue);
 piton_log::conformance!(Sqlite(tempfile::tempdir().unwrap()));
 
 mod encrypted {
     use super::*;
 
-    struct Encrypted(Sqlite, Key);
-
-    #[async_trait]
-    impl Fixture for Encrypted {
-        async fn open(&self) -> Arc<dyn Store> {
-            let (below, random) = (self.0.open().await, Arc::new(SeededRandom::new(5)));
-            Arc::new(match is_encrypted(&*below).await.unwrap() {
-                true => EncryptedStore::open(below, &self.1, random).await.unwrap(),
-                false => EncryptedStore::create(below, &self.1, random).await.unwrap(),
-            })
-        }
+    fn new() -> Encrypted<Sqlite> {
+        Encrypted::new(Sqlite(tempfile::tempdir().unwrap()), Arc::new(SeededRandom::new(5)))
     }
 
-    piton_store::conformance!(Encrypted(Sqlite(tempfile::tempdir().unwrap()), Key::weak_passphrase(b"open")));
-    piton_log::conformance!(Encrypted(Sqlite(tempfile::tempdir().unwrap()), Key::weak_passphrase(b"open")));
+    piton_store::conformance!(
+        new();
+        core folding leases upkeep changes queue
+    );
+    piton_log::conformance!(new());
 }
 
 /// F10.

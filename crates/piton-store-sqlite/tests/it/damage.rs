@@ -11,7 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use piton_store::{
-    Blobs as _, Log as _, RunIndex as _, RunQuery, Section, Segment, SegmentInfo, Span, StoreError, Upkeep as _,
+    Blobs as _, Fold as _, Leases as _, Log as _, RunIndex as _, RunQuery, Section, Segment, SegmentInfo, Span,
+    StoreError, Upkeep as _,
 };
 use piton_store_sqlite::{DamagedWal, SqliteOptions, SqliteStore};
 use piton_testing::id;
@@ -145,7 +146,7 @@ fn flip(files: &Files, which: &[(&str, usize)], last: usize, shorter: &str, opti
                         Ok(_) => tally.silent.push(((*name).to_owned(), *at)),
                         Err(
                             StoreError::Corrupt { .. }
-                            | StoreError::DamagedLog { .. }
+                            | StoreError::DamagedWal { .. }
                             | StoreError::Invalid { .. }
                             // A pack has another name then.
                             | StoreError::NotFound { .. }
@@ -236,7 +237,7 @@ fn a_damaged_log_is_kept_once_and_given_up_only_on_request() {
     for _ in 0..3 {
         let error = SqliteStore::open(&path, SqliteOptions::default()).unwrap_err();
         let text = error.to_string();
-        let StoreError::DamagedLog { log: damaged, before, behind, copy: kept } = error else { panic!("{error}") };
+        let StoreError::DamagedWal { wal: damaged, before, behind, copy: kept } = error else { panic!("{error}") };
         assert_eq!((damaged, before, behind, kept.as_deref()), (log.clone(), 2, 1, Some(&*copy)));
         assert!(text.contains("2 commits are before the damage and 1 behind it; a copy is in "), "{text}");
         assert_eq!(fs::read(&copy).unwrap(), content);
@@ -282,7 +283,7 @@ fn relaxed_commits_before_a_durable_one_are_held_to_after_a_power_cut() {
         files.get_mut("store.db-wal").unwrap()[at + 100] ^= 1;
         let opened = SqliteStore::open(lay_out(&files, folder.path()), SqliteOptions::default());
         match opened {
-            Err(StoreError::DamagedLog { .. }) => assert!(is_synced, "{at} of {end}"),
+            Err(StoreError::DamagedWal { .. }) => assert!(is_synced, "{at} of {end}"),
             Err(error) => panic!("{error}"),
             Ok(store) => {
                 assert!(!is_synced, "{at} of {end}: acknowledged commits vanished");

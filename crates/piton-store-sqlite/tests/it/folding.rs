@@ -1,7 +1,7 @@
 //! Folding, and what becomes of the space.
 
 use bytes::Bytes;
-use piton_store::{Log as _, Section, Segment, SegmentInfo, Span, Store as _, StoreError};
+use piton_store::{Fold as _, Log as _, Section, Segment, SegmentInfo, Span, Store as _, StoreError};
 use piton_types::Seq;
 
 use crate::support::{Line, block_on, open};

@@ -41,12 +41,12 @@ fn assert_refused(of: &Path, beside: &Path, what: &str) {
     let log_before = fs::read(log(of)).unwrap();
     for _ in 0..2 {
         let refused = SqliteStore::open(beside, SqliteOptions::default()).map(drop);
-        let Err(error @ StoreError::ForeignLog { .. }) = refused else { panic!("{what}: {refused:?}") };
+        let Err(error @ StoreError::ForeignWal { .. }) = refused else { panic!("{what}: {refused:?}") };
         assert!(error.to_string().contains("Nothing was changed"), "{error}");
         assert!(fs::read(beside).unwrap() == before && fs::read(log(beside)).unwrap() == log_before, "{what}");
     }
     let gathered = gather(beside, &beside.with_file_name("gathered.db"));
-    assert!(matches!(gathered, Err(StoreError::ForeignLog { .. })), "{what}: {gathered:?}");
+    assert!(matches!(gathered, Err(StoreError::ForeignWal { .. })), "{what}: {gathered:?}");
     // What to do is what the error says.
     fs::remove_file(log(beside)).unwrap();
     SqliteStore::open(beside, SqliteOptions::default()).unwrap();
@@ -100,7 +100,7 @@ fn a_log_is_refused_beside_its_own_database_of_another_time() {
     let (database, newer) = (fs::read(&path).unwrap(), fs::read(log(&path)).unwrap());
     fs::write(&path, &old).unwrap();
     let opened = SqliteStore::open(&path, SqliteOptions::default()).map(drop);
-    assert!(matches!(opened, Err(StoreError::ForeignLog { .. })), "{opened:?}");
+    assert!(matches!(opened, Err(StoreError::ForeignWal { .. })), "{opened:?}");
     assert_eq!(fs::read(&path).unwrap(), old, "nothing was changed");
     fs::write(&path, &database).unwrap();
     assert_eq!(fs::read(log(&path)).unwrap(), newer, "nothing was changed");

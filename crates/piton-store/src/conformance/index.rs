@@ -1,6 +1,6 @@
 //! The index of runs: listing, paging, leases.
 
-use piton_types::{Fence, RunStatus, Timestamp};
+use piton_types::{Fence, RunKind, RunStatus, Timestamp};
 
 use super::{Fixture, grow, holder, next, run_id, summary};
 use crate::{Head, RunQuery, StoreError};
@@ -84,6 +84,43 @@ pub async fn runs_are_listed_by_folder(fixture: &dyn Fixture) {
     };
     assert_eq!(list(&["/a/b", "/a"], behind).await, ["f05", "f02"]);
     assert!(list(&["/", "%"], RunQuery::default()).await.is_empty());
+}
+
+/// Filters by kind, text and time, together with each other, and pages go on within the filter.
+pub async fn runs_are_listed_by_kind_text_and_time(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let kinds = [RunKind::Steps, RunKind::Workflow, RunKind::Guard];
+    for n in 0..12_i64 {
+        let run = run_id(&format!("k{n:02}"));
+        let mut row = summary(&run, RunStatus::Completed, n);
+        row.kind = kinds[usize::try_from(n % 3).unwrap()];
+        row.name = ["Nightly Build", "100% of it", "a_b"][usize::try_from(n % 4 % 3).unwrap()].to_owned();
+        let mut commit = next(&run, None, n);
+        commit.index = Some(row);
+        store.append(vec![commit]).await.unwrap();
+    }
+    let list = async |query: RunQuery| {
+        let found = store.list(query).await.unwrap();
+        found.iter().map(|run| run.id.to_string()).collect::<Vec<_>>()
+    };
+    let of = |kinds: &[RunKind], text: &str| RunQuery {
+        kinds: kinds.to_vec(),
+        text: text.to_owned(),
+        ..RunQuery::default()
+    };
+    assert_eq!(list(of(&[RunKind::Guard], "")).await, ["k11", "k08", "k05", "k02"]);
+    assert_eq!(list(of(&[], "BUILD")).await, ["k11", "k08", "k07", "k04", "k03", "k00"]);
+    assert_eq!(list(of(&[], "0%")).await, ["k09", "k05", "k01"]);
+    assert_eq!(list(of(&[], "_")).await, ["k10", "k06", "k02"]);
+    assert_eq!(list(of(&[], "K1")).await, ["k11", "k10"], "ids too");
+    assert!(list(of(&[], "%b%")).await.is_empty());
+    let first = RunQuery { limit: Some(1), ..of(&[RunKind::Guard, RunKind::Workflow], "night") };
+    assert_eq!(list(first.clone()).await, ["k11"]);
+    let after = Some((Timestamp::from_millis(11), run_id("k11")));
+    assert_eq!(list(RunQuery { after, limit: Some(2), ..first }).await, ["k08", "k07"]);
+    let since = Some(Timestamp::from_millis(5));
+    assert_eq!(list(RunQuery { since, ..of(&[RunKind::Guard], "") }).await, ["k11", "k08", "k05"]);
+    assert_eq!(list(RunQuery { since, id_prefix: "k0".to_owned(), ..of(&[], "build") }).await, ["k08", "k07"]);
 }
 
 /// Pages cover everything once, whatever their size.

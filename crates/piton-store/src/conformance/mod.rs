@@ -23,6 +23,7 @@ mod append;
 mod checkpoints;
 mod index;
 mod log;
+mod offered;
 mod segments;
 mod staging;
 mod upkeep;
@@ -32,15 +33,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_types::{
-    BlobId, CheckpointRef, Durability, EntryHash, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp,
+    BlobId, CheckpointRef, Durability, EntryHash, Fence, Holder, Random, RunId, RunKind, RunStatus, RunSummary, Seq,
+    Timestamp,
 };
 
-use crate::{Commit, Hashing, Head, Owner, Pin, Store};
+use crate::{Commit, EncryptedStore, Hashing, Head, Key, Owner, Pin, Store, is_encrypted};
 
 pub use append::*;
 pub use checkpoints::{Reopen, checkpoint_store_behaves};
 pub use index::*;
 pub use log::*;
+pub use offered::*;
 pub use segments::*;
 pub use staging::*;
 pub use upkeep::*;
@@ -52,12 +55,45 @@ pub trait Fixture: Send + Sync {
     async fn open(&self) -> Arc<dyn Store>;
 }
 
-/// Stamps every behaviour into a test of its own, each with a fixture made by the given expression. What run logs must do
-/// on every store is in the suite of `piton-log`.
+/// Any store, encrypted.
+#[expect(missing_debug_implementations, reason = "a fixture of tests")]
+pub struct Encrypted<F> {
+    below: F,
+    key: Key,
+    random: Arc<dyn Random>,
+}
+
+impl<F: Fixture> Encrypted<F> {
+    /// The store of `below`, under a key made of `random`.
+    pub fn new(below: F, random: Arc<dyn Random>) -> Self {
+        Self { below, key: Key::generate(&*random), random }
+    }
+}
+
+#[async_trait]
+impl<F: Fixture> Fixture for Encrypted<F> {
+    async fn open(&self) -> Arc<dyn Store> {
+        let (below, random) = (self.below.open().await, Arc::clone(&self.random));
+        Arc::new(match is_encrypted(&*below).await.unwrap() {
+            true => EncryptedStore::open(below, &self.key, random).await.unwrap(),
+            false => EncryptedStore::create(below, &self.key, random).await.unwrap(),
+        })
+    }
+}
+
+/// Stamps behaviours into a test each, with a fixture made by the given expression: those of every store (`core`), and those
+/// of what a store offers (`folding`, `leases`, `upkeep`, `changes`, `queue`). Without any named, `core folding leases upkeep`.
+/// What run logs must do on every store is in the suite of `piton-log`.
 #[macro_export]
 macro_rules! conformance {
     ($fixture:expr) => {
-        $crate::conformance_each!($fixture;
+        $crate::conformance!($fixture; core folding leases upkeep);
+    };
+    ($fixture:expr; $($part:ident)*) => {
+        $($crate::conformance!(@ $part $fixture);)*
+    };
+    (@ core $fixture:expr) => {
+        $crate::conformance_each!([$crate::conformance] $fixture;
             a_run_starts_at_entry_zero
             entries_come_back_in_order
             a_used_number_conflicts
@@ -76,15 +112,27 @@ macro_rules! conformance {
             runs_are_listed_newest_first
             runs_are_listed_by_status
             runs_are_listed_by_folder
+            runs_are_listed_by_kind_text_and_time
             runs_are_listed_in_pages
             hostile_texts_are_only_texts
-            leases_count_beats_and_fence
-            folding_keeps_every_byte
-            folding_refuses_what_does_not_fit
-            segments_merge
             staged_packs_are_found
             a_pack_is_staged_once
             a_commit_needs_its_staged_packs
+            what_a_store_lacks_is_unsupported
+        );
+    };
+    (@ leases $fixture:expr) => {
+        $crate::conformance_each!([$crate::conformance] $fixture; leases_count_beats_and_fence);
+    };
+    (@ folding $fixture:expr) => {
+        $crate::conformance_each!([$crate::conformance] $fixture;
+            folding_keeps_every_byte
+            folding_refuses_what_does_not_fit
+            segments_merge
+        );
+    };
+    (@ upkeep $fixture:expr) => {
+        $crate::conformance_each!([$crate::conformance] $fixture;
             a_removed_run_is_gone_and_its_name_is_free
             a_run_that_went_on_is_not_removed
             packs_are_listed
@@ -99,19 +147,31 @@ macro_rules! conformance {
             a_sound_store_has_no_defects
         );
     };
+    (@ changes $fixture:expr) => {
+        $crate::conformance_each!([$crate::conformance] $fixture; changes_are_told_once_and_in_order);
+    };
+    (@ queue $fixture:expr) => {
+        $crate::conformance_each!([$crate::conformance] $fixture;
+            runs_are_taken_by_labels_priority_and_time
+            no_two_workers_take_the_same_run
+        );
+    };
 }
 
-/// The part of [`conformance!`] that repeats.
+/// The part of [`conformance!`] that repeats, for behaviours of any module.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_each {
-    ($fixture:expr; $($behaviour:ident)*) => {$(
+    (@ [$($module:tt)*] $fixture:expr; $behaviour:ident) => {
         #[test]
         fn $behaviour() {
             let runtime = $crate::conformance::runtime();
-            runtime.block_on($crate::conformance::$behaviour(&$fixture));
+            runtime.block_on($($module)*::$behaviour(&$fixture));
         }
-    )*};
+    };
+    ($module:tt $fixture:expr; $($behaviour:ident)*) => {
+        $($crate::conformance_each!(@ $module $fixture; $behaviour);)*
+    };
 }
 
 /// The runtime that behaviours run on.

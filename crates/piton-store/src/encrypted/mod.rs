@@ -28,8 +28,8 @@ pub use key::Key;
 pub use ring::is_encrypted;
 
 use crate::{
-    Blobs, Commit, Hashing, Head, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section, Segment,
-    SegmentInfo, Span, Store, StoreError, Upkeep, Usage, forward,
+    Blobs, Changes, Commit, Cursor, Fold, Hashing, Head, Leases, Log, PackId, PackInfo, Pin, Record, RunIndex,
+    RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError, Upkeep, Usage, forward,
 };
 use cipher::{Cipher, Place};
 
@@ -64,7 +64,7 @@ impl EncryptedStore {
     /// Turns encryption on in a store that holds nothing yet, for good, and opens it. `random` must be unpredictable:
     /// keys are made of it.
     pub async fn create(inner: Arc<dyn Store>, key: &Key, random: Arc<dyn Random>) -> Result<Self, StoreError> {
-        if !inner.capabilities().fold {
+        if inner.folding().is_none() || inner.upkeep().is_none() {
             return Err(StoreError::Unsupported { store: "a store without history", what: "be encrypted" });
         }
         ring::create(&*inner, key, &*random).await?;
@@ -171,7 +171,10 @@ impl Log for EncryptedStore {
         };
         self.inner.read(run, span).await?.into_iter().map(open).collect()
     }
+}
 
+#[async_trait]
+impl Fold for EncryptedStore {
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
         Self::check(run)?;
         self.inner.segments(run).await
@@ -249,8 +252,6 @@ impl Upkeep for EncryptedStore {
 
 #[async_trait]
 impl RunIndex for EncryptedStore {
-    forward! { lease release }
-
     async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
         match Self::check(run) {
             Ok(()) => self.inner.summary(run).await?.map(|row| self.open_row(row)).transpose(),
@@ -259,16 +260,22 @@ impl RunIndex for EncryptedStore {
     }
 
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
-        let (limit, folders) = (query.limit, query.folders.clone());
-        // The store below can't read the names of folders. One more than wanted, in case the ring is among them.
-        let below = limit.filter(|_| folders.is_empty()).map(|limit| limit.saturating_add(1));
-        let rows = self.inner.list(RunQuery { limit: below, folders: Vec::new(), ..query }).await?;
-        let wanted = RunQuery { folders, ..RunQuery::default() };
+        // The store below can't read names and the names of folders. One more than wanted, in case the ring is among them.
+        let wanted = query.clone();
+        let is_plain = query.folders.is_empty() && query.text.is_empty();
+        let below = query.limit.filter(|_| is_plain).map(|limit| limit.saturating_add(1));
+        let query = RunQuery { limit: below, folders: Vec::new(), text: String::new(), ..query };
+        let rows = self.inner.list(query).await?;
         let own = rows.into_iter().filter(|row| Self::check(&row.id).is_ok()).map(|row| self.open_row(row));
         own.filter(|row| row.as_ref().map_or(true, |row| wanted.admits(row)))
-            .take(limit.unwrap_or(usize::MAX))
+            .take(wanted.limit.unwrap_or(usize::MAX))
             .collect()
     }
+}
+
+#[async_trait]
+impl Leases for EncryptedStore {
+    forward! { lease release }
 
     async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
         Self::check(run)?;
@@ -277,11 +284,38 @@ impl RunIndex for EncryptedStore {
 }
 
 #[async_trait]
+impl Changes for EncryptedStore {
+    async fn changed(&self, after: Cursor, limit: usize) -> Result<(Vec<RunId>, Cursor), StoreError> {
+        let changes = self.inner.changes().ok_or(NO_CHANGES)?;
+        let (mut runs, mut cursor) = changes.changed(after, limit).await?;
+        let found = runs.len();
+        runs.retain(|run| Self::check(run).is_ok());
+        if runs.len() < found {
+            // Another one in the place of the ring.
+            let (next, end) = changes.changed(cursor, 1).await?;
+            runs.extend(next);
+            cursor = end;
+        }
+        Ok((runs, cursor))
+    }
+
+    async fn now(&self) -> Result<Cursor, StoreError> {
+        self.inner.changes().ok_or(NO_CHANGES)?.now().await
+    }
+}
+
+const NO_CHANGES: StoreError = StoreError::Unsupported { store: "this store", what: "tell what moved" };
+
+#[async_trait]
 impl Store for EncryptedStore {
-    forward! { capabilities redaction syncs url close }
+    forward! { capabilities redaction syncs url close folding leases upkeep queue }
 
     fn hashing(&self) -> &Hashing {
         &self.hashing
+    }
+
+    fn changes(&self) -> Option<&dyn Changes> {
+        self.inner.changes().map(|_| self as &dyn Changes)
     }
 
     async fn usage(&self) -> Result<Usage, StoreError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Redaction;
-use crate::{Blobs, Log, RunIndex, Store, Upkeep, forward};
+use crate::{Blobs, Fold, Leases, Log, RunIndex, Store, Upkeep, forward};
 
 /// A store in which secrets are redacted: values give way to `secret:NAME` before they are encoded, and get the
 /// secrets that the policy knows back when they are read through here.
@@ -26,7 +26,12 @@ impl RedactedStore {
 
 #[async_trait]
 impl Log for RedactedStore {
-    forward! { append head read segments section fold }
+    forward! { append head read }
+}
+
+#[async_trait]
+impl Fold for RedactedStore {
+    forward! { segments section fold }
 }
 
 #[async_trait]
@@ -41,12 +46,17 @@ impl Upkeep for RedactedStore {
 
 #[async_trait]
 impl RunIndex for RedactedStore {
-    forward! { summary list lease beat release }
+    forward! { summary list }
+}
+
+#[async_trait]
+impl Leases for RedactedStore {
+    forward! { lease beat release }
 }
 
 #[async_trait]
 impl Store for RedactedStore {
-    forward! { capabilities hashing syncs url usage close }
+    forward! { capabilities hashing syncs url usage close folding leases upkeep changes queue }
 
     fn redaction(&self) -> Option<&Arc<Redaction>> {
         Some(&self.redaction)

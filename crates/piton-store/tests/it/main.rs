@@ -4,3 +4,4 @@
 mod encryption;
 mod stores;
 mod support;
+mod toy;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use piton_log::{Draft, NewRun, RunLog};
 use piton_store::{
-    Blobs, Commit, Log, Owner, PackId, Pin, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, StoreError,
+    Blobs, Commit, Fold as _, Leases as _, Log, Owner, PackId, Pin, RunIndex, RunQuery, Section, Segment, SegmentInfo,
+    Span, Store, StoreError,
 };
 use piton_store_objects::ObjectStore;
 use piton_testing::{CrashStore, Fault, ManualClock};

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use piton_store::{Blobs, Call, Log, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward};
+use piton_store::{Blobs, Call, Fold, Leases, Log, MeteredStore, RunIndex, Store, StoreError, Upkeep, forward};
 use piton_store_objects::ObjectStore;
 use piton_workspace::{
     Progress, Reason, Record, RelPath, ReserveMode, Saved, Side, Take, Workspace, WorkspaceError, WorkspaceOptions,
@@ -429,7 +429,12 @@ struct Settling {
 
 #[async_trait]
 impl Log for Settling {
-    forward! { append head read segments section fold }
+    forward! { append head read }
+}
+
+#[async_trait]
+impl Fold for Settling {
+    forward! { segments section fold }
 }
 
 #[async_trait]
@@ -449,12 +454,17 @@ impl Upkeep for Settling {
 
 #[async_trait]
 impl RunIndex for Settling {
-    forward! { summary list lease beat release }
+    forward! { summary list }
+}
+
+#[async_trait]
+impl Leases for Settling {
+    forward! { lease beat release }
 }
 
 #[async_trait]
 impl Store for Settling {
-    forward! { capabilities hashing redaction syncs url usage close }
+    forward! { capabilities hashing redaction syncs url usage close folding leases upkeep changes queue }
 }
 
 /// After a restore the cache knows what it wrote: the next look reads none of it again, once it has settled.

@@ -303,7 +303,7 @@ async fn every_seeded_damage_of_a_log_is_found_or_ends_it() {
                 assert!(head.seq.0 >= 19, "{context}: entries behind {} are gone, and nobody said so", head.seq);
                 tally.harmless += 1;
             }
-            Err(StoreError::DamagedLog { .. }) => {
+            Err(StoreError::DamagedWal { .. }) => {
                 let options = SqliteOptions::default().with_create(false).with_damaged_wal(DamagedWal::KeepPrefix);
                 let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, options).unwrap());
                 assert!(check(&store, &SnapshotReach, true).await.unwrap().is_whole(), "{context}");

@@ -137,7 +137,7 @@ fn synced_frames_are_held_to_after_a_power_cut() {
             }
             flips += 1;
             let opened = verify(image.dir.path(), &Said::new(&image.acknowledged));
-            found += usize::from(opened.is_err_and(|error| ["DamagedLog", "Corrupt"].contains(&kind(&error).as_str())));
+            found += usize::from(opened.is_err_and(|error| ["DamagedWal", "Corrupt"].contains(&kind(&error).as_str())));
         }
     }
     assert_eq!(found, flips);
