@@ -156,8 +156,11 @@ pub struct NodeOutput {
 impl NodeOutput {
     /// These variables, by the usual exit.
     pub fn of<K: Into<String>>(variables: impl IntoIterator<Item = (K, Value)>) -> Self {
-        let variables = variables.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        Self { variables, ..Self::default() }
+        let mut output = Self::default();
+        for (name, value) in variables {
+            output.variables.insert(name.into(), value);
+        }
+        output
     }
 
     /// The same, by another exit.

@@ -100,7 +100,12 @@ impl Value {
 
     /// A map of these entries; of equal keys the last one stays.
     pub fn map<K: Into<String>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
-        Self::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
+        // One insertion serves all callers; a map that is collected brings a sort for each of them.
+        let mut map = BTreeMap::new();
+        for (key, value) in entries {
+            map.insert(key.into(), value);
+        }
+        Self::Map(map)
     }
 
     /// The entry of a map.
