@@ -243,6 +243,17 @@ pub(crate) struct Staged {
     next: Option<CacheWriter>,
 }
 
+impl Staged {
+    /// Its commit is done, or there will be none: the snapshot that it shares folders with isn't kept for it any more.
+    /// Of one that is dropped without this the note runs out.
+    pub(crate) async fn let_go(&mut self) -> Result<(), WorkspaceError> {
+        match self.sharing.take() {
+            Some(sharing) => Ok(sharing.end().await?),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Workspace {
     /// Makes a checkpoint of the files in a run's log; in the folder's own if the record names none.
     #[boxed]
@@ -289,25 +300,32 @@ impl Workspace {
                 && Collapsed::between(&before.snapshot, &snapshot, 0).is_some()
             {
                 let old = Some(before.record.rules.unwrap_or(before.snapshot.tree));
-                let again = self.stage(&HashSet::new(), old, progress).await?;
+                let mut again = self.stage(&HashSet::new(), old, progress).await?;
                 let seen = Snapshot::new(&again.scanned);
                 if seen.files > snapshot.files {
                     hidden = seen.files - snapshot.files;
-                    (staged, snapshot, rules) = (again, seen, old);
+                    std::mem::swap(&mut staged, &mut again);
+                    (snapshot, rules) = (seen, old);
                 }
+                again.let_go().await?;
             }
             moment.record.rules = rules;
             if last == Some(snapshot.tree) {
+                staged.let_go().await?;
                 return Ok(None);
             }
             let mut log = self.log(&run).await?;
             if !self.is_still_shared(&mut staged).await? {
+                staged.let_go().await?;
                 continue;
             }
             let packs = (staged.packs.clone(), Some(staged.pin));
             match self.commit(&mut log, &moment, snapshot, packs).await {
                 // What it shares may be gone: it is looked for again.
-                Err(error) if error.is_passing() && attempts < ATTEMPTS => attempts += 1,
+                Err(error) if error.is_passing() && attempts < ATTEMPTS => {
+                    staged.let_go().await?;
+                    attempts += 1;
+                }
                 done => {
                     let (checkpoint, at) = done?;
                     break (staged, snapshot, log, checkpoint, at);
@@ -316,13 +334,10 @@ impl Workspace {
         };
         let changed = staged.cache.as_ref().map(|cache| cache.base().tree != snapshot.tree);
         let (unsteady, secrets) = (staged.scanned.unsteady.clone(), staged.scanned.secrets.clone());
-        let sharing = staged.sharing.take();
+        staged.let_go().await?;
         let remembered = self.remember(staged, &log);
         let ((), closed) = tokio::join!(remembered, log.close());
         closed?;
-        if let Some(sharing) = sharing {
-            sharing.end().await?;
-        }
         let collapsed = before.and_then(|before| Collapsed::between(&before.snapshot, &snapshot, hidden));
         Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets, collapsed }))
     }

@@ -28,15 +28,17 @@ impl Workspace {
         &self,
         kind: RestoreKind,
         plan: Plan,
-        staged: Staged,
+        mut staged: Staged,
         target: BlobId,
         times: Option<BlobId>,
         progress: &Arc<Progress>,
     ) -> Result<RestoreResult, WorkspaceError> {
         if !plan.conflicts.is_empty() {
+            staged.let_go().await?;
             return Err(WorkspaceError::Conflicts { conflicts: plan.conflicts });
         }
         if plan.changes.is_empty() {
+            staged.let_go().await?;
             return Ok(RestoreResult {
                 checkpoint: None,
                 backup: None,
@@ -104,7 +106,7 @@ impl Workspace {
     async fn carry_out(
         &self,
         kind: RestoreKind,
-        staged: Staged,
+        mut staged: Staged,
         (result, mut packs): (BlobId, Vec<PackId>),
         plan: Plan,
         times: HashMap<RelPath, i64>,
@@ -138,6 +140,7 @@ impl Workspace {
             }
             other => other?,
         };
+        staged.let_go().await?;
         let recent = staged.scanned.recent.clone();
         let cache = self.held_cache(staged, &log).await?;
         let result = Some(result);
@@ -180,7 +183,13 @@ impl Workspace {
                     _ => None,
                 };
                 // If another process has changed something meanwhile, that isn't the restore's.
-                let again = again.filter(|again| again.scanned.tree == result);
+                let again = match again {
+                    Some(mut other) if other.scanned.tree != result => {
+                        other.let_go().await?;
+                        None
+                    }
+                    again => again,
+                };
                 self.close_restore(log, &moment, counts.after(before, result), again).await?
             }
             // What is there is neither the old nor the new: look.
@@ -203,9 +212,11 @@ impl Workspace {
         after: Snapshot,
         again: Option<Staged>,
     ) -> Result<CheckpointRef, WorkspaceError> {
-        if let Some(again) = again {
+        if let Some(mut again) = again {
             let (snapshot, packs) = (Snapshot::new(&again.scanned), again.packs.clone());
-            match self.commit(log, moment, snapshot, (packs, Some(again.pin))).await {
+            let committed = self.commit(log, moment, snapshot, (packs, Some(again.pin))).await;
+            again.let_go().await?;
+            match committed {
                 Ok((entry, _)) => {
                     self.remember(again, log).await;
                     return Ok(entry);
@@ -229,9 +240,11 @@ impl Workspace {
     async fn close_as_found(&self, log: &mut RunLog, moment: &NewMoment) -> Result<CheckpointRef, WorkspaceError> {
         let mut attempts = 0;
         loop {
-            let staged = self.stage(&HashSet::new(), moment.record.rules, &Arc::default()).await?;
+            let mut staged = self.stage(&HashSet::new(), moment.record.rules, &Arc::default()).await?;
             let (snapshot, packs) = (Snapshot::new(&staged.scanned), staged.packs.clone());
-            match self.commit(log, moment, snapshot, (packs, Some(staged.pin))).await {
+            let committed = self.commit(log, moment, snapshot, (packs, Some(staged.pin))).await;
+            staged.let_go().await?;
+            match committed {
                 // What it shares may be gone: it is looked for again.
                 Err(error) if error.is_passing() && attempts < ATTEMPTS => {
                     attempts += 1;

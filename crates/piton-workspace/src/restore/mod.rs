@@ -288,8 +288,9 @@ impl Workspace {
         }
         let mut attempts = 0;
         loop {
-            let staged = self.stage(&basis.forced, self.rules_now().await?, progress).await?;
+            let mut staged = self.stage(&basis.forced, self.rules_now().await?, progress).await?;
             if staged.scanned.tree != basis.tree {
+                staged.let_go().await?;
                 return Err(outdated());
             }
             let (kind, plan) = (kind.clone(), plan.clone());
@@ -330,11 +331,12 @@ impl Workspace {
         let mut forced = HashSet::new();
         // A path that the target has and that is hidden now must be captured before it is overwritten.
         let (staged, plan) = loop {
-            let staged = self.stage(&forced, self.rules_now().await?, progress).await?;
+            let mut staged = self.stage(&forced, self.rules_now().await?, progress).await?;
             let (plan, unseen) = self.plan(&route, staged.scanned.tree, Arc::default(), options).await?;
             if unseen.is_subset(&forced) {
                 break (staged, plan);
             }
+            staged.let_go().await?;
             forced.extend(unseen);
         };
         let times = route.times.filter(|_| options.times);

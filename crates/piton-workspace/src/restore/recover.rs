@@ -99,8 +99,9 @@ impl Workspace {
         recovered: &mut Recovered,
     ) -> Result<(), WorkspaceError> {
         let rules = self.rules_now().await?;
-        let staged = self.stage(&HashSet::new(), rules, progress).await?;
+        let mut staged = self.stage(&HashSet::new(), rules, progress).await?;
         let (changes, changed) = self.what_is_left(planned, staged.scanned.tree).await?;
+        staged.let_go().await?;
         recovered.left.extend(changed);
         let (this, reader) = (self.clone(), self.reader());
         let (seq, progress) = (backup.seq, Arc::clone(progress));
