@@ -84,13 +84,41 @@ impl CheckReport {
     pub fn is_whole(&self) -> bool {
         self.defects.is_empty() && self.packs.is_empty() && self.runs.iter().all(RunReport::is_whole)
     }
+
+    /// Whether another look found the same to be wrong.
+    fn agrees(&self, other: &Self) -> bool {
+        let broken = |report: &Self| report.runs.iter().filter(|run| !run.is_whole()).cloned().collect::<Vec<_>>();
+        self.defects == other.defects && self.packs == other.packs && broken(self) == broken(other)
+    }
 }
+
+/// How often a store is looked through at most.
+const LOOKS: u32 = 4;
 
 /// Checks a whole store. `deep` inflates every pack of file contents and hashes every blob; otherwise the checksums of
 /// its index and its frames have to do, which cover the same bytes.
 ///
-/// Packs and runs are read on as many threads as the machine has cores, a few at a time.
+/// Packs and runs are read on as many threads as the machine has cores, a few at a time. If something is wrong, all is
+/// looked through again: retention or a fold of another process may have taken away what was listed a moment before,
+/// but what is damaged stays so.
 pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
+    let mut found = look(store, reach, deep).await;
+    for _ in 1..LOOKS {
+        let again = match &found {
+            Ok(report) if report.is_whole() => break,
+            Ok(_) | Err(StoreError::NotFound { .. } | StoreError::PackGone { .. }) => look(store, reach, deep).await,
+            Err(_) => break,
+        };
+        let is_certain = matches!((&found, &again), (Ok(before), Ok(after)) if after.agrees(before));
+        found = again;
+        if is_certain {
+            break;
+        }
+    }
+    found
+}
+
+async fn look(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
     // The store's own structures are looked at beside all of the rest.
     let (below, runtime) = (Arc::clone(store), Handle::current());
     let inspecting = tokio::task::spawn_blocking(move || runtime.block_on(below.inspect()));
@@ -125,9 +153,21 @@ pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Res
     Ok(report)
 }
 
-/// Checks one run, and the packs that it relies on.
+/// Checks one run, and the packs that it relies on; as [`check`] does, again if something is wrong.
 pub async fn check_run(store: &Arc<dyn Store>, run: &RunId, reach: &dyn Reach) -> Result<RunReport, StoreError> {
-    read_and_check(store, run, reach).await.map(|(report, _)| report)
+    let (mut report, _) = read_and_check(store, run, reach).await?;
+    for _ in 1..LOOKS {
+        if report.is_whole() {
+            break;
+        }
+        let (again, _) = read_and_check(store, run, reach).await?;
+        let is_certain = again == report;
+        report = again;
+        if is_certain {
+            break;
+        }
+    }
+    Ok(report)
 }
 
 /// Checks one run, and gives also what was read of it.

@@ -204,6 +204,37 @@ pub(crate) async fn history(store: &Arc<dyn Store>, folder: &Folder, seed: u64) 
     conversation(store, "steps", 40).await;
 }
 
+/// A check finds no damage that isn't there, wherever it is while everything is removed that can be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_beside_retention_finds_no_damage() {
+    let store = async || {
+        let (folder, store) = (Folder::new(), Arc::new(ObjectStore::in_memory()) as Arc<dyn Store>);
+        history(&store, &folder, 7).await;
+        store
+    };
+    let counted = Arc::new(CrashStore::new(store().await, Fault::None));
+    let report = check(&(Arc::clone(&counted) as Arc<dyn Store>), &SnapshotReach, true).await.unwrap();
+    assert!(report.is_whole() && counted.calls() > 20, "{} calls", counted.calls());
+    let mut stopped = 0;
+    let calls: Vec<u64> = (1..=counted.calls()).collect();
+    for n in sample(&calls, by_level(12, 40, 1_000), 20_261_118) {
+        let store = store().await;
+        let stopping = Arc::new(CrashStore::new(Arc::clone(&store), Fault::StopBefore(n)));
+        let beside = Arc::clone(&stopping) as Arc<dyn Store>;
+        let checking = tokio::spawn(async move { check(&beside, &SnapshotReach, true).await });
+        while !stopping.is_stopped() && !checking.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        stopped += u64::from(stopping.is_stopped());
+        let kept = keep_nothing(&store).await.unwrap();
+        assert!(kept.runs > 0 && kept.bytes > 0, "nothing was removed: {kept:?}");
+        stopping.let_go_on();
+        let report = checking.await.unwrap().unwrap_or_else(|error| panic!("call {n}: {error}"));
+        assert!(report.is_whole(), "call {n}: {:?} {:?} {:?}", report.defects, report.packs, report.runs);
+    }
+    assert!(stopped > 8, "only {stopped} checks were stopped");
+}
+
 /// So many files of 20,000 random bytes, saved for `run`, of which all but two are gone with the next save, which is of
 /// no run. Gives what is left.
 async fn mostly_gone(
