@@ -32,8 +32,8 @@ use crate::{Call, RunError};
 /// let count = async |word: &str| Ok::<_, std::io::Error>(word.len());
 /// let (a, b) = tokio::join!(near.step("count", "bee", count), far.step("count", "apiary", count));
 /// assert_eq!((a?, b?), (3, 6));
-/// let paths: Vec<_> = run.finished().await?.iter().map(ToString::to_string).collect();
-/// assert_eq!(paths, ["far/count", "near/count"]);
+/// let paths = ["far/count", "near/count", "count"].map(|path| path.parse().expect("a path")).to_vec();
+/// assert_eq!(run.finished_among(paths).await?.len(), 2);
 /// # Ok(())
 /// # }
 /// ```
