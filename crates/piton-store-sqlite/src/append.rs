@@ -31,13 +31,17 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
     let number = run_number(conn, &commit.run)?;
     commit.check(number.map(|number| head(conn, number)).transpose()?.flatten())?;
     let number = match (number, &commit.index) {
-        (Some(number), Some(index)) => {
-            update_row(conn, number, index, commit)?;
-            number
-        }
-        (Some(number), None) => {
-            conn.prepare_cached(&format!("UPDATE run SET updated_at = ?2, moved = {MOVED} WHERE no = ?1"))?
-                .execute([number, commit.at.as_millis()])?;
+        (Some(number), index) => {
+            match index {
+                Some(index) => update_row(conn, number, index, commit)?,
+                None => {
+                    conn.prepare_cached("UPDATE run SET updated_at = ?2 WHERE no = ?1")?
+                        .execute([number, commit.at.as_millis()])?;
+                }
+            }
+            // A run that moved last already stays so: that it moved on is said by its newest entry.
+            conn.prepare_cached(&format!("UPDATE run SET moved = {LAST} + 1 WHERE no = ?1 AND moved < {LAST}"))?
+                .execute([number])?;
             number
         }
         (None, Some(index)) => insert_row(conn, index)?,
@@ -56,15 +60,15 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The next number in the order in which runs move.
-const MOVED: &str =
-    "(SELECT max((SELECT value FROM meta WHERE key = 'moved'), (SELECT coalesce(max(moved), 0) FROM run)) + 1)";
+/// The last number in the order in which runs moved.
+const LAST: &str =
+    "(SELECT max((SELECT value FROM meta WHERE key = 'moved'), (SELECT coalesce(max(moved), 0) FROM run)))";
 
 fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commit) -> rusqlite::Result<()> {
-    conn.prepare_cached(&format!(
-        "UPDATE run SET status = ?2, updated_at = ?3, created_at = ?4, kind = ?5, name = ?6, parent = ?7, folder = ?8,
-         moved = {MOVED} WHERE no = ?1",
-    ))?
+    conn.prepare_cached(
+        "UPDATE run SET status = ?2, updated_at = ?3, created_at = ?4, kind = ?5, name = ?6, parent = ?7, folder = ?8
+         WHERE no = ?1",
+    )?
     .execute(params![
         number,
         status_number(index.status),
@@ -81,7 +85,7 @@ fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commi
 fn insert_row(conn: &Connection, index: &RunSummary) -> Result<i64, Failure> {
     conn.prepare_cached(&format!(
         "INSERT INTO run(id, status, updated_at, created_at, kind, name, parent, folder, moved)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, {MOVED})",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, {LAST} + 1)",
     ))?
     .execute(params![
         index.id.as_str(),

@@ -20,7 +20,8 @@ pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 /// pack is in tables of its own, because SQLite reads a row as a whole to change any of it: `pin` says which writer may
 /// still commit it and until when, `condemned` since when no run was found to need it.
 ///
-/// `run.moved` counts up with every commit of any run; in `meta` stands the highest that a removed run had.
+/// `run.moved` is the order in which runs last moved: one that is committed to and isn't the last becomes it. In `meta`
+/// stands the highest that a removed run had.
 ///
 /// `removed` has the numbers of runs that were taken out of `run` and whose entries and segments are still to be
 /// deleted. Numbers of runs are never used again, so an old one that a process remembers leads nowhere.

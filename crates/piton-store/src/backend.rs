@@ -402,7 +402,7 @@ pub trait Upkeep: Send + Sync {
 
 /// A place in the order in which runs moved. What it means is the store's own affair; the default is before everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
-pub struct Cursor(pub u64);
+pub struct Cursor(pub u64, pub u64);
 
 /// What moved: one call for a server or a worker instead of one per run.
 #[async_trait]

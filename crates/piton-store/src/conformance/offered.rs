@@ -56,6 +56,15 @@ pub async fn changes_are_told_once_and_in_order(fixture: &dyn Fixture) {
     grow(&*store, &a, 1).await;
     let (moved, later) = changes.changed(end, 9).await.unwrap();
     assert_eq!(moved, [b.clone(), a.clone()]);
+    // The run that moved last goes on, once by each handle.
+    let mut last = later;
+    for handle in [&store, &other] {
+        grow(&**handle, &a, 1).await;
+        let (moved, next) = changes.changed(last, 1).await.unwrap();
+        assert_eq!(moved, std::slice::from_ref(&a));
+        assert_eq!(changes.changed(next, 1).await.unwrap(), (vec![], next));
+        last = next;
+    }
     if store.upkeep().is_some() {
         let head = store.head(&a).await.unwrap().unwrap();
         store.remove(&a, head).await.unwrap();
