@@ -231,7 +231,7 @@ impl Pack {
         let stored = &self.nodes[place as usize];
         match &stored.whole {
             None => &self.body[stored.range.clone()],
-            Some(whole) => whole.get().expect("whoever asks for a node has seen to it that it is whole"),
+            Some(whole) => whole.get().expect("the caller has seen to it that it is whole"),
         }
     }
 

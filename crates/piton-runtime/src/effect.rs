@@ -381,7 +381,7 @@ impl Core {
         match options.uncertain {
             Uncertain::CallAgain => return Ok(true),
             Uncertain::GiveUp => {
-                let error = Some("nobody knows whether it took place".to_owned());
+                let error = Some("it isn't known whether it took place".to_owned());
                 self.put_receipt(known(EffectStatus::Uncertain, Value::Null, error, Witness::Call)).await?;
                 return Ok(false);
             }
@@ -394,7 +394,7 @@ impl Core {
                 self.put_receipt(known(EffectStatus::Done, output, None, by)).await?;
             }
             EffectAnswer::GiveUp => {
-                let error = Some("nobody knows, and it is not to be called again".to_owned());
+                let error = Some("it isn't known whether it took place, and it is not to be called again".to_owned());
                 self.put_receipt(known(EffectStatus::Uncertain, Value::Null, error, by)).await?;
             }
         }

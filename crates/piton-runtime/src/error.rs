@@ -101,7 +101,7 @@ pub enum RunError {
     },
 
     /// No answer came in time.
-    #[error("nobody answered {step} in time")]
+    #[error("no answer to {step} came in time")]
     Unanswered {
         /// The question.
         step: StepPath,

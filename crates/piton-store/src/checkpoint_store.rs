@@ -43,7 +43,7 @@ pub enum CheckpointError {
     #[error("the checkpoint is damaged: {0}")]
     Corrupted(String),
     /// Another writer saved meanwhile. Nothing was written.
-    #[error("the checkpoint for {0:?} was changed by somebody else")]
+    #[error("the checkpoint for {0:?} was changed by another writer")]
     Conflict(String),
     /// The environment changed so much that going on was refused.
     #[error("resuming was refused: {0}")]

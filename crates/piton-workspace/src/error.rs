@@ -85,7 +85,7 @@ pub enum WorkspaceError {
     },
 
     /// Paths that another writer changed too. Nothing was written.
-    #[error("{} {} changed by somebody else too", conflicts.len(), if conflicts.len() == 1 { "path was" } else { "paths were" })]
+    #[error("{} {} changed by another program too", conflicts.len(), if conflicts.len() == 1 { "path was" } else { "paths were" })]
     Conflicts {
         /// Each with the reason.
         conflicts: Vec<crate::Conflict>,
@@ -113,7 +113,7 @@ pub enum WorkspaceError {
     },
 
     /// A run whose files are elsewhere.
-    #[error("run {run} belongs to the folder {}", folder.as_deref().unwrap_or("of nobody"))]
+    #[error("run {run} belongs to {}", folder.as_deref().map_or("no folder".to_owned(), |folder| format!("the folder {folder}")))]
     OtherFolder {
         /// The run.
         run: RunId,

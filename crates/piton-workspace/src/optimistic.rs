@@ -48,7 +48,7 @@ pub struct FileVersion {
 #[non_exhaustive]
 pub enum WriteError {
     /// It isn't what was read any more.
-    #[error("{} was changed by somebody else", conflict.current.path)]
+    #[error("{} was changed by another program", conflict.current.path)]
     Conflict {
         /// Both versions, and what could become of them.
         conflict: Box<WriteConflict>,

@@ -291,7 +291,7 @@ impl CheckpointManager {
             }
             match log.remove_checkpoints(&[id.seq].into(), "deleted").await {
                 Ok(_) => return Ok(()),
-                // Somebody drives the run; we write behind him.
+                // Another process drives the run; this one writes behind it.
                 Err(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => drop(log.refresh().await?),
                 Err(error) => return Err(error.into()),
             }
@@ -389,7 +389,7 @@ impl ExecutionRecovery {
     pub async fn rollback_to_checkpoint(&self, checkpoint: &CheckpointRef) -> Result<RolledBack, RunError> {
         let at = StartAt::Entry(checkpoint.seq);
         roll_back(&self.context, &checkpoint.run, at, async |_, _| {
-            Err("nobody here knows how; use `roll_back` with somebody who does".to_owned())
+            Err("this call takes no effect back; use `roll_back` with a function that does".to_owned())
         })
         .await
     }
@@ -400,7 +400,7 @@ impl ExecutionRecovery {
 pub struct ExecutionHistory {
     /// Its run.
     pub execution_id: RunId,
-    /// When somebody first drove it.
+    /// When a process first drove it.
     pub start_time: Option<Timestamp>,
     /// When it ended, if it did.
     pub end_time: Option<Timestamp>,

@@ -110,7 +110,7 @@ impl Resolver for ModelResolver {
         if let Some(answer) = answers().get(&key) {
             return answer.clone();
         }
-        // Whoever wrote the texts couldn't know what they would be sealed with.
+        // The writers of the texts couldn't know what they would be sealed with.
         let seal = key.to_hex()[..16].to_owned();
         let answer = self.runtime.block_on(self.ask(contested, &seal));
         answers().insert(key, answer.clone());

@@ -94,7 +94,7 @@ impl Companion for RunFiles {
     async fn end(&self, _: &RunId) {
         let at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(AtWork { stop, session }) = at_work else { return };
-        // If it ended by itself there is nobody to tell.
+        // If it ended by itself no task waits to be told.
         let _ = stop.send(());
         let Ok((session, problem)) = session.await else { return };
         self.remember(problem);
@@ -115,7 +115,7 @@ async fn watch(
     every: Duration,
     stop: Option<&SafeStopSignal>,
 ) -> std::convert::Infallible {
-    // What is known at the start needs nobody else.
+    // What the repository knows at the start needs no fetch.
     let mut fetch = false;
     while !every.is_zero() {
         match workspace.look_for_drift(run, DriftOptions { fetch, ..DriftOptions::default() }).await {

@@ -174,7 +174,7 @@ pub(super) async fn first(store: &Arc<dyn Store>, summary: &RunSummary, new: &Ne
     submit(&**store, commit).await
 }
 
-const NEVER_LOCKED: &str = "nobody ever locks it";
+const NEVER_LOCKED: &str = "no task locks it";
 
 /// Commits. After an answer that leaves the outcome open, the head tells.
 pub(super) async fn submit(store: &dyn Store, commit: Commit) -> Result<Head, StoreError> {
@@ -218,7 +218,7 @@ impl Answer {
 }
 
 fn gone() -> StoreError {
-    StoreError::Unavailable { detail: "whoever wrote the entry ended before he said so".to_owned() }
+    StoreError::Unavailable { detail: "the task that wrote the entry ended before it said so".to_owned() }
 }
 
 /// How many entries share what their nodes may be written as differences from. Segments begin and end with

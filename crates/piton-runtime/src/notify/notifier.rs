@@ -152,7 +152,7 @@ async fn work(hooks: Vec<Arc<dyn Notify>>, mut notices: mpsc::Receiver<Notice>, 
                     counts.failed.fetch_add(1, Ordering::Relaxed);
                     // Once is enough: a hook that is wrong is wrong every time.
                     if complained.insert(hook.name()) {
-                        tracing::warn!(run = %notice.run, hook = hook.name(), %error, "somebody couldn't be told");
+                        tracing::warn!(run = %notice.run, hook = hook.name(), %error, "a hook couldn't tell of it");
                     }
                 }
             }

@@ -172,7 +172,7 @@ async fn a_wait_ends_in_time() {
                 let RunState::Failed(failed) = history(&store).await.state.clone() else { panic!("it isn't failed") };
                 assert_eq!(
                     (failed.error_type.as_str(), failed.message.as_str()),
-                    ("timeout", "nobody answered n in time")
+                    ("timeout", "no answer to n came in time")
                 );
             }
             Some(value) => {

@@ -226,7 +226,7 @@ impl RestoreResult {
         let mut lines = vec![format!("The files of this folder were {what}. Read a file again before you rely on it:")];
         lines.extend(self.plan.changes.iter().take(NOTED).map(|change| {
             let what = match (&change.now, &change.then) {
-                _ if change.merged => "merged with somebody else's edits",
+                _ if change.merged => "merged with edits of another program",
                 (None, _) => "there again",
                 (_, None) => "gone",
                 _ => "as it was",

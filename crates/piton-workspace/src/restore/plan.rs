@@ -454,7 +454,7 @@ impl Replay<'_> {
                 base,
                 current,
                 checkpoint,
-                current_intent: "edits that somebody made since, and that are to be kept".to_owned(),
+                current_intent: "edits that the user or another program made since, and that are to be kept".to_owned(),
                 checkpoint_intent: "the file as it is to be again, without what an agent did to it".to_owned(),
             };
             return Ok(Joined::Contested(Box::new(contested), mode));

@@ -215,7 +215,7 @@ async fn a_model_puts_two_versions_together() {
     assert_eq!((world.read("a").as_str(), model.asked()), ("old\nmine\n", 1));
     let note = done.note();
     assert!(note.starts_with("The files of this folder were returned to checkpoint"), "{note}");
-    assert!(note.ends_with("- a: merged with somebody else's edits"), "{note}");
+    assert!(note.ends_with("- a: merged with edits of another program"), "{note}");
 
     let liar = answering("BEGIN\n<<<<<<< mine\nmine\n=======\nold\n>>>>>>> old\nEND", Duration::ZERO);
     world.workspace.restore_to(&Goal::Undo(None), &RestoreOptions::default(), &Arc::default()).await.unwrap();
