@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use piton_types::BlobId;
+use piton_types::{BlobId, RunKind, RunStatus, RunSummary};
 use serde::Serialize;
 
 use crate::scan::Progress;
 use crate::snapshot::{Looked, Snapshot};
 use crate::tree::{Difference, Entry, Overlay, Reason, diff, entry_at, walk};
 use crate::workspace::blocking;
-use crate::{RelPath, Workspace, WorkspaceError, content};
+use crate::{Maker, RelPath, Timeline, Workspace, WorkspaceError, content};
 
 /// What became of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -80,6 +80,37 @@ impl Workspace {
         let differences =
             blocking(move || diff(&Overlay { new: &looked.nodes, below: &stored }, old.tree, new.tree)).await?;
         Ok(Changes { changes: classify(differences), new })
+    }
+
+    /// The paths at which something unattributed changed between two places of the history; the place behind the last
+    /// stands for the folder as it is now.
+    pub async fn unattributed(
+        &self,
+        timeline: &Timeline,
+        old: usize,
+        new: usize,
+    ) -> Result<HashSet<RelPath>, WorkspaceError> {
+        let mut found = HashSet::new();
+        let is_there = |place: usize| timeline.moments.get(place).is_none_or(|moment| !moment.removed);
+        for place in (old + 1..=new).filter(|place| is_there(*place) && is_there(*place - 1)) {
+            if matches!(timeline.maker(place), Maker::Unattributed(_)) {
+                let before = timeline.moments[place - 1].snapshot;
+                let after = timeline.moments.get(place).map_or(Side::Now, |moment| Side::Stored(moment.snapshot));
+                let changed = self.detect_changes(before, after, &Arc::default()).await?;
+                found.extend(changed.changes.into_iter().flat_map(|change| [Some(change.path), change.from]).flatten());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Who makes what changes now: only while a run is at work can that be another than the user.
+    pub async fn maker_now(&self) -> Result<Maker, WorkspaceError> {
+        let is_at_work = |run: &RunSummary| run.status == RunStatus::InProgress && run.kind != RunKind::Workspace;
+        if !self.runs().await?.iter().any(is_at_work) {
+            return Ok(Maker::User);
+        }
+        let timeline = self.timeline().await?;
+        Ok(timeline.maker(timeline.moments.len()))
     }
 
     /// The content of a file in a snapshot.

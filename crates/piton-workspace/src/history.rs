@@ -6,27 +6,40 @@ use std::collections::BTreeMap;
 use piton_types::BlobId;
 
 use crate::changes::classify;
-use crate::timeline::Moment;
+use crate::timeline::{Maker, Moment};
 use crate::tree::{Difference, Nodes, diff_at};
 use crate::workspace::blocking;
 use crate::{FileChange, RelPath, Workspace, WorkspaceError};
 
+/// A checkpoint in which paths changed.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    /// The checkpoint.
+    pub moment: Moment,
+    /// Who made the changes.
+    pub made_by: Maker,
+    /// What changed.
+    pub changes: Vec<FileChange>,
+}
+
 impl Workspace {
     /// The checkpoints of the folder in which something at or below `paths` changed, oldest first, each with
-    /// what changed since the one before. In the first, everything is new.
-    pub async fn history_of(&self, paths: Vec<RelPath>) -> Result<Vec<(Moment, Vec<FileChange>)>, WorkspaceError> {
+    /// what changed since the one before, and who made that. In the first, everything is new.
+    pub async fn history_of(&self, paths: Vec<RelPath>) -> Result<Vec<Changed>, WorkspaceError> {
         let timeline = self.timeline().await?;
         let nodes = self.nodes();
         blocking(move || {
-            let mut before = None;
+            let mut before: Option<(usize, BlobId)> = None;
             let mut found = Vec::new();
-            for moment in timeline.moments.into_iter().filter(|moment| !moment.removed) {
+            for (place, moment) in timeline.moments.iter().enumerate().filter(|(_, moment)| !moment.removed) {
                 let tree = moment.snapshot.tree;
-                let changes = if before == Some(tree) { Vec::new() } else { between(&nodes, before, tree, &paths)? };
-                before = Some(tree);
+                let old = before.map(|(_, old)| old);
+                let changes = if old == Some(tree) { Vec::new() } else { between(&nodes, old, tree, &paths)? };
                 if !changes.is_empty() {
-                    found.push((moment, changes));
+                    let made_by = before.map_or(Maker::User, |(before, _)| timeline.maker_between(before, place));
+                    found.push(Changed { moment: moment.clone(), made_by, changes });
                 }
+                before = Some((place, tree));
             }
             Ok(found)
         })

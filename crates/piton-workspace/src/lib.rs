@@ -47,6 +47,7 @@ pub use drift::{
 };
 pub use error::{TreeError, WorkspaceError};
 pub use export::Exported;
+pub use history::Changed;
 pub use merge::{ConflictStyle, Favour, MAX_MERGE, MergeOptions, Merged, Unmergeable, has_markers, merge, merge_clean};
 pub use optimistic::{FileVersion, OptimisticLock, WriteConflict, WriteError, Written};
 pub use path::RelPath;
@@ -65,6 +66,6 @@ pub use scan::Progress;
 pub use session::{PreTool, Session, SessionEnd, SessionOptions, ToolCall, ToolFailure, ToolOutcome};
 pub use snapshot::{Collapsed, Saved, Snapshot};
 pub use text_diff::{DiffHunk, DiffLine, TextDiff, is_binary};
-pub use timeline::{Moment, Timeline};
+pub use timeline::{Maker, Moment, Timeline};
 pub use tree::{Content, Difference, Entry, Reason};
 pub use workspace::{Standing, Workspace, WorkspaceOptions};

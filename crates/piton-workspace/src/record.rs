@@ -38,7 +38,15 @@ pub struct Record {
     pub rules: Option<BlobId>,
 }
 
+/// What the name of a turn begins with.
+pub(crate) const TURN: &str = "turn-";
+
 impl Record {
+    /// Whether it is about a turn: a prompt, and all that the agent did about it.
+    pub(crate) fn is_turn(&self) -> bool {
+        self.tool.is_none() && self.path.as_ref().is_some_and(|path| path.as_str().starts_with(TURN))
+    }
+
     /// The tree whose ignore files hold for what follows a checkpoint with this record and `tree`: while a run is at work,
     /// those that it began with.
     pub(crate) fn rules_after(&self, tree: BlobId) -> Option<BlobId> {
@@ -49,7 +57,7 @@ impl Record {
 /// What a checkpoint is in the history of the folder.
 ///
 /// Between a checkpoint that opens a bracket and the one that closes it, what changes is the agent's.
-/// Outside of brackets it is the user's.
+/// Outside of brackets it is the user's; during a turn of an agent it is unattributed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Role {
@@ -100,6 +108,9 @@ pub enum RestoreKind {
     Undo {
         /// The entry that ended it; of a session that was killed, the one that began it.
         operation: CheckpointRef,
+        /// Whether what is unattributed in it was taken back too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unattributed: bool,
     },
     /// An undo was taken back.
     Redo {
@@ -164,7 +175,7 @@ impl RestoreKind {
     pub fn as_words(&self) -> String {
         match self {
             Self::To { checkpoint } => format!("restore of {checkpoint}"),
-            Self::Undo { operation } => format!("undo of {operation}"),
+            Self::Undo { operation, .. } => format!("undo of {operation}"),
             Self::Redo { undo } => format!("redo of {undo}"),
         }
     }

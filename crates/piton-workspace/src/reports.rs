@@ -5,9 +5,9 @@
 //! stalled afterwards. A report needs no claim. Each entry carries what the reports before it told, so a report reads
 //! the newest of them and no more, however long the session is.
 //!
-//! Only what a tool does lies in brackets, so that what the user types while the agent thinks stays the user's. A turn (a
-//! prompt, and all that the agent did about it) has a beginning and an end too, but is no bracket: to take it back is to
-//! take back what its tools did.
+//! Only what a tool does lies in brackets, so that what the user types while the agent thinks isn't taken for the agent's.
+//! A turn (a prompt, and all that the agent did about it) has a beginning and an end too, but is no bracket: to take it
+//! back is to take back what its tools did. What else changed meanwhile is unattributed, and goes only if the user says so.
 //!
 //! Ends can be missing: the user interrupts, a tool call is refused. A bracket that is open when the agent says that it is
 //! done ends there. One that is open when the user speaks again ends where it began: what happened after that may all
@@ -25,7 +25,7 @@ use piton_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Record, Role};
+use crate::record::{Record, Role, TURN};
 use crate::session::{Execution, ToolFailure};
 use crate::snapshot::{NewMoment, Saved};
 use crate::timeline::{Moment, moment};
@@ -36,8 +36,6 @@ use crate::{Workspace, WorkspaceError};
 const PAGE: usize = 16;
 /// How much of a prompt is shown in lists, in characters.
 const PROMPT: usize = 72;
-/// What the name of a turn begins with.
-const TURN: &str = "turn-";
 /// Where a bracket keeps what its tool was given, until it ends.
 const INPUT: &str = "input";
 /// Where an entry keeps what was told before it.
@@ -90,7 +88,7 @@ impl Told {
                 let (tool, call) = (record.tool.clone().unwrap_or_default(), record.call.clone());
                 self.open.push(OpenCall { entry, tool, call });
             }
-            Role::Saved if record.path.as_ref().is_some_and(|path| path.as_str().starts_with(TURN)) => {
+            Role::Saved if record.is_turn() => {
                 (self.turn, self.turn_ended) = (Some(entry), false);
             }
             _ => {}

@@ -2,7 +2,8 @@
 //! their numbers, and who made what changed between two of them.
 //!
 //! An agent's work lies in brackets: a checkpoint opens one before it begins (a session, a tool call) and
-//! another closes it. What changes while no bracket is open is the user's.
+//! another closes it. What changes while no bracket is open is the user's, unless a turn of an agent is under way: then
+//! it may be either's, and is unattributed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -43,6 +44,11 @@ impl Moment {
         matches!(self.role(), Role::Opened) && self.record.kind == CheckpointKind::Session
     }
 
+    /// A turn is no bracket: what its tools do lies in theirs.
+    fn begins_turn(&self) -> bool {
+        matches!(self.role(), Role::Saved) && self.record.is_turn()
+    }
+
     /// Whether it ended something that can be taken back.
     pub fn is_operation(&self) -> bool {
         matches!(self.role(), Role::Closed { .. } | Role::Restored { .. })
@@ -51,13 +57,38 @@ impl Moment {
 
 /// Who made what changed between a moment and the one before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Maker {
-    /// The user: no bracket was open.
+pub enum Maker {
+    /// The user: no bracket was open, and no turn under way.
     User,
     /// The runs whose brackets were open.
     Agents(Vec<RunId>),
+    /// The user or one of these runs, which can't be told: a turn of theirs was under way, but no bracket was open.
+    Unattributed(Vec<RunId>),
     /// A restore.
     Restore,
+}
+
+impl Maker {
+    /// As views name it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Agents(_) => "agent",
+            Self::Unattributed(_) => "unattributed",
+            Self::Restore => "restore",
+        }
+    }
+}
+
+/// What the restores that took an operation back or brought it again left of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// All of it.
+    All,
+    /// Nothing, but what is unattributed stays.
+    Unattributed,
+    /// Nothing.
+    Nothing,
 }
 
 /// The moments of a folder, oldest first.
@@ -72,6 +103,8 @@ pub struct Timeline {
     carried: HashMap<CheckpointRef, CheckpointRef>,
     /// For each bracket that a moment opened, the place of its last moment; open to the end if absent.
     ends: HashMap<usize, usize>,
+    /// The same for each turn.
+    turns: HashMap<usize, usize>,
     /// The sessions that were killed: where each began, and the place of its last moment.
     killed: HashMap<usize, usize>,
 }
@@ -142,37 +175,47 @@ impl Timeline {
             Role::Dropped { since } => self.find(since).map(|start| (start, start)),
             _ => None,
         });
-        self.ends = closed.collect();
+        // A turn that began a session is named twice: by its own end, and by that of the session.
+        let turns = closed.clone().rev().filter(|(start, _)| self.moments[*start].begins_turn());
+        (self.turns, self.ends) = (turns.collect(), closed.collect());
     }
 
-    /// The runs with a session and a bracket that was not closed: those whose holder matters. An agent that reports
-    /// says nothing when its user interrupts a tool, so what changed after its last report may be the user's,
-    /// whether the agent lives or not.
+    /// The runs whose holder matters: those with a turn that was not closed, or with a session and a bracket that was
+    /// not. An agent that reports says nothing when its user interrupts a tool, so what changed after its last report
+    /// may be the user's, whether the agent lives or not.
     fn unclosed(&self) -> HashSet<RunId> {
-        let sessions: HashSet<&RunId> =
-            self.moments.iter().filter(|moment| moment.begins_session()).map(|moment| &moment.checkpoint.run).collect();
-        let open = self
-            .moments
-            .iter()
-            .enumerate()
-            .filter(|(place, moment)| matches!(moment.role(), Role::Opened) && !self.ends.contains_key(place));
-        open.map(|(_, moment)| &moment.checkpoint.run).filter(|run| sessions.contains(run)).cloned().collect()
+        let sessions = self.sessions();
+        let open = self.moments.iter().enumerate().filter(|(place, moment)| match moment.role() {
+            Role::Opened => !self.ends.contains_key(place) && sessions.contains(&moment.checkpoint.run),
+            _ => moment.begins_turn() && !self.turns.contains_key(place),
+        });
+        open.map(|(_, moment)| moment.checkpoint.run.clone()).collect()
     }
 
-    /// A bracket that was not closed, of a run that no process drives, ended with the last that its run said.
+    /// The runs that this or another program made for a session.
+    fn sessions(&self) -> HashSet<RunId> {
+        let opened = self.moments.iter().filter(|moment| moment.begins_session());
+        opened.map(|moment| moment.checkpoint.run.clone()).collect()
+    }
+
+    /// A bracket or turn that was not closed, of a run that no process drives, ended with the last that its run said.
     fn find_ends(&mut self, driven: &HashSet<RunId>) {
+        let sessions = self.sessions();
         for place in 0..self.moments.len() {
             let moment = &self.moments[place];
             let run = &moment.checkpoint.run;
+            let last = self.moments.iter().rposition(|other| other.checkpoint.run == *run).unwrap_or(place);
+            if moment.begins_turn() && !driven.contains(run) {
+                self.turns.entry(place).or_insert(last);
+            }
             if !matches!(moment.role(), Role::Opened) || self.ends.contains_key(&place) {
                 continue;
             }
-            let is_held = driven.contains(run);
+            let is_held = driven.contains(run) && sessions.contains(run);
             if let Some(last) = self.last_of_session(place, is_held) {
                 self.killed.insert(place, last);
             }
             if !is_held {
-                let last = self.moments.iter().rposition(|other| other.checkpoint.run == *run).unwrap_or(place);
                 self.ends.insert(place, last);
             }
         }
@@ -205,37 +248,61 @@ impl Timeline {
 
     /// Who made what changed up to the moment at `place`, since the one before it. The place behind the
     /// last stands for the folder as it is now.
-    pub(crate) fn maker(&self, place: usize) -> Maker {
+    pub fn maker(&self, place: usize) -> Maker {
         if self.moments.get(place).is_some_and(|moment| matches!(moment.role(), Role::Restored { .. })) {
             return Maker::Restore;
         }
-        let mut open: Vec<RunId> = Vec::new();
-        for (opened, moment) in self.moments.iter().enumerate().take(place) {
-            let is_open =
-                matches!(moment.role(), Role::Opened) && self.ends.get(&opened).is_none_or(|end| *end >= place);
-            if is_open && !open.contains(&moment.checkpoint.run) {
-                open.push(moment.checkpoint.run.clone());
+        let runs = |is_open: &dyn Fn(usize, &Moment) -> bool| {
+            let mut runs: Vec<RunId> = Vec::new();
+            for (at, moment) in self.moments.iter().enumerate().take(place) {
+                if is_open(at, moment) && !runs.contains(&moment.checkpoint.run) {
+                    runs.push(moment.checkpoint.run.clone());
+                }
             }
+            Some(runs).filter(|runs| !runs.is_empty())
+        };
+        let lasts = |ends: &HashMap<usize, usize>, at: usize| ends.get(&at).is_none_or(|end| *end >= place);
+        let agents = runs(&|at, moment| matches!(moment.role(), Role::Opened) && lasts(&self.ends, at));
+        let turns = || runs(&|at, moment| moment.begins_turn() && lasts(&self.turns, at));
+        match agents {
+            Some(runs) => Maker::Agents(runs),
+            None => turns().map_or(Maker::User, Maker::Unattributed),
         }
-        if open.is_empty() { Maker::User } else { Maker::Agents(open) }
     }
 
-    /// The restores that took the operation at `place` back, brought it again, and so on: together with it they
-    /// are one thing, of which either all is there or nothing.
-    pub(crate) fn related(&self, place: usize) -> Vec<usize> {
-        let mut related = vec![];
-        let mut names = vec![&self.moments[place].checkpoint];
-        for (at, moment) in self.moments.iter().enumerate().skip(place + 1) {
-            if let Role::Restored {
-                restore: RestoreKind::Undo { operation: of } | RestoreKind::Redo { undo: of }, ..
-            } = moment.role()
-                && names.contains(&of)
-            {
-                related.push(at);
-                names.push(&moment.checkpoint);
-            }
+    /// Who made what changed between two places. If that is not the same maker throughout, it can't be told.
+    pub(crate) fn maker_between(&self, old: usize, new: usize) -> Maker {
+        let mut makers: Vec<Maker> = (old + 1..=new).map(|place| self.maker(place)).collect();
+        makers.dedup();
+        match makers.pop() {
+            Some(one) if makers.is_empty() => one,
+            _ => Maker::Unattributed(Vec::new()),
         }
-        related
+    }
+
+    /// The restores that took the operation at `place` back, brought it again, and so on, and what they left of it.
+    pub(crate) fn related(&self, place: usize) -> (Vec<usize>, Left) {
+        let (mut related, mut left) = (vec![], Left::All);
+        // Each with what was left before it.
+        let mut names = vec![(&self.moments[place].checkpoint, Left::All)];
+        for (at, moment) in self.moments.iter().enumerate().skip(place + 1) {
+            let Role::Restored { restore, .. } = moment.role() else { continue };
+            let (of, unattributed) = match restore {
+                RestoreKind::Undo { operation, unattributed } => (operation, *unattributed),
+                RestoreKind::Redo { undo } => (undo, false),
+                RestoreKind::To { .. } => continue,
+            };
+            let Some(named) = names.iter().position(|(name, _)| *name == of) else { continue };
+            let after = match (named, unattributed) {
+                (0, true) => Left::Nothing,
+                (0, false) => Left::Unattributed,
+                _ => names[named].1,
+            };
+            names.push((&moment.checkpoint, left));
+            related.push(at);
+            left = after;
+        }
+        (related, left)
     }
 
     /// The later operations that were taken back and still are, with the restores that did it: together they come to
@@ -243,20 +310,21 @@ impl Timeline {
     pub(crate) fn gone_since(&self, place: usize) -> Vec<usize> {
         let mut gone = vec![];
         for (at, moment) in self.moments.iter().enumerate().skip(place + 1) {
-            let related = self.related(at);
-            if related.len().is_multiple_of(2) {
+            let (related, left) = self.related(at);
+            if left == Left::All {
                 continue;
             }
+            let is_gone = |at: &usize, run: &RunId| match self.maker(*at) {
+                Maker::Agents(runs) => runs == [run.clone()],
+                Maker::Unattributed(runs) => left == Left::Nothing && runs.contains(run),
+                Maker::User | Maker::Restore => false,
+            };
             match (moment.role(), self.killed_at(at)) {
-                (_, Some(end)) => {
-                    let own = Maker::Agents(vec![moment.checkpoint.run.clone()]);
-                    gone.extend((at + 1..=end).filter(|at| self.maker(*at) == own));
-                }
+                (_, Some(end)) => gone.extend((at + 1..=end).filter(|at| is_gone(at, &moment.checkpoint.run))),
                 (Role::Closed { since, .. }, _) => {
                     // One that had begun before can't be told apart from what is asked about.
                     let Some(start) = self.find(since).filter(|start| *start >= place) else { continue };
-                    let own = Maker::Agents(vec![since.run.clone()]);
-                    gone.extend((start + 1..=at).filter(|at| self.maker(*at) == own));
+                    gone.extend((start + 1..=at).filter(|at| is_gone(at, &since.run)));
                 }
                 (Role::Restored { .. }, _) => gone.push(at),
                 _ => continue,
@@ -264,6 +332,13 @@ impl Timeline {
             gone.extend(related);
         }
         gone
+    }
+
+    fn undone_by(&self, undo: usize) -> Option<usize> {
+        match self.moments[undo].role() {
+            Role::Restored { restore: RestoreKind::Undo { operation, .. }, .. } => self.find(operation),
+            _ => None,
+        }
     }
 
     /// The operations that can be taken back, newest last, and the undos that can be taken back. A session that was
@@ -276,7 +351,7 @@ impl Timeline {
         let killed: HashMap<usize, usize> = self.killed.iter().filter(changed).map(|(a, b)| (*b, *a)).collect();
         for (place, moment) in self.moments.iter().enumerate() {
             match moment.role() {
-                Role::Restored { restore: RestoreKind::Undo { operation }, .. } => {
+                Role::Restored { restore: RestoreKind::Undo { operation, .. }, .. } => {
                     let operation = self.find(operation);
                     done.retain(|place| Some(*place) != operation);
                     undone.push(place);
@@ -284,8 +359,10 @@ impl Timeline {
                 Role::Restored { restore: RestoreKind::Redo { undo }, .. } => {
                     let Some(undo) = self.find(undo) else { continue };
                     undone.retain(|place| *place != undo);
-                    if let Role::Restored { restore: RestoreKind::Undo { operation }, .. } = self.moments[undo].role() {
-                        done.extend(self.find(operation));
+                    let operation = self.undone_by(undo);
+                    // One that was taken back twice, the second time with what is unattributed, is still gone.
+                    if !undone.iter().any(|undo| self.undone_by(*undo) == operation) {
+                        done.extend(operation);
                         done.sort_unstable_by_key(end);
                     }
                 }

@@ -188,7 +188,7 @@ impl From<WorkspaceError> for Failure {
                 text = rescued.iter().fold(text, |text, one| text.cause(clean(&one.to_string())));
                 let (again, back) = match restore {
                     RestoreKind::To { checkpoint } => (format!("piton restore {checkpoint}"), "piton undo"),
-                    RestoreKind::Undo { operation } => (format!("piton undo {operation}"), "piton redo"),
+                    RestoreKind::Undo { operation, .. } => (format!("piton undo {operation}"), "piton redo"),
                     RestoreKind::Redo { .. } => ("piton undo` and `piton redo".to_owned(), "piton undo"),
                 };
                 text.hint(format!(

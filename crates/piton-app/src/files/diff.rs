@@ -1,7 +1,10 @@
 //! What differs between the files of two checkpoints, or of one and the folder as it is now.
 
+use std::collections::HashSet;
+
 use piton_log::{RunLog, SealedEntry};
-use piton_workspace::{Entry, FileChange, Side, Snapshot, TextDiff, Workspace, is_binary};
+use piton_types::CheckpointRef;
+use piton_workspace::{Entry, FileChange, RelPath, Side, Snapshot, TextDiff, Workspace, is_binary};
 
 use crate::app::App;
 use crate::failure::Failure;
@@ -35,13 +38,32 @@ pub async fn diff(
         None => Side::Now,
     };
     let found = watched(app, async |progress| workspace.detect_changes(old, side, &progress).await).await?;
+    let unattributed = unattributed(&workspace, &from, to.as_ref()).await?;
     let mut changes = Vec::new();
     for change in &found.changes {
-        changes.push(compared(&workspace, change, side, lines).await?);
+        let unattributed = unattributed.contains(&change.path);
+        changes.push(FileDiff { unattributed, ..compared(&workspace, change, side, lines).await? });
     }
     store.close().await?;
     let name = |(log, entry): &(RunLog, SealedEntry)| entry_id(log.run(), entry);
     Ok(FilesDiffView { from: name(&from), to: to.as_ref().map(name), changes })
+}
+
+/// The paths at which something unattributed changed from one checkpoint to the other; none if this folder's history
+/// doesn't have both.
+async fn unattributed(
+    workspace: &Workspace,
+    from: &(RunLog, SealedEntry),
+    to: Option<&(RunLog, SealedEntry)>,
+) -> Result<HashSet<RelPath>, Failure> {
+    let timeline = workspace.timeline().await?;
+    let place =
+        |(log, entry): &(RunLog, SealedEntry)| timeline.find(&CheckpointRef { run: log.run().clone(), seq: entry.seq });
+    let new = to.map_or(Some(timeline.moments.len()), place);
+    match place(from).zip(new) {
+        Some((old, new)) => Ok(workspace.unattributed(&timeline, old, new).await?),
+        None => Ok(HashSet::new()),
+    }
 }
 
 async fn snapshot((log, entry): &(RunLog, SealedEntry)) -> Result<Snapshot, Failure> {
@@ -67,6 +89,7 @@ async fn compared(workspace: &Workspace, change: &FileChange, side: Side, lines:
         change: ChangeView::from(change),
         added: counts.map(|(added, _)| added),
         removed: counts.map(|(_, removed)| removed),
+        unattributed: false,
         diff: text.filter(|_| lines).map(|text| text.to_string()),
         modes: (modes.0 != modes.1 && change.old.is_some() && change.new.is_some()).then_some(modes),
         is_file: is_file(&change.old) || is_file(&change.new),

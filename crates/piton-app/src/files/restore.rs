@@ -31,6 +31,8 @@ pub struct Conflicts {
     pub config: Option<PathBuf>,
     /// Which model.
     pub model: Option<String>,
+    /// What changed during an agent's turn, but in none of its tool calls, is taken back too.
+    pub unattributed: bool,
 }
 
 impl Conflicts {
@@ -50,7 +52,8 @@ impl Conflicts {
             _ => None,
         };
         let (resolution, ask) = (self.resolution, Arc::clone(&self.ask));
-        Ok(RestoreOptions { resolution, ask, resolver, ..RestoreOptions::default() })
+        let unattributed = self.unattributed;
+        Ok(RestoreOptions { resolution, ask, resolver, unattributed, ..RestoreOptions::default() })
     }
 }
 

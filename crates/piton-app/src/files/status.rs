@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use piton_store::{RunQuery, Store};
 use piton_types::RunStatus;
-use piton_workspace::{Record, Side};
+use piton_workspace::{Maker, Record, Side};
 use serde_json::{Value as Json, json};
 
 use crate::app::App;
@@ -27,6 +27,7 @@ pub async fn status(app: &App, capture: Capture, excluded: bool, metrics: bool) 
         }
         None => Vec::new(),
     };
+    let made_by = if changes.is_empty() { Maker::User } else { workspace.maker_now().await? };
     let excluded = match &newest {
         Some(moment) if excluded => workspace.excluded(moment.snapshot).await?,
         _ => Vec::new(),
@@ -45,6 +46,7 @@ pub async fn status(app: &App, capture: Capture, excluded: bool, metrics: bool) 
         checkpoint: newest.as_ref().map(|moment| moment.checkpoint.clone()),
         created_at: newest.as_ref().map(|moment| moment.at),
         changes: changes.iter().map(ChangeView::from).collect(),
+        made_by: made_by.as_str(),
         excluded: excluded.into_iter().map(|(path, reason)| ReasonView { path: path.to_string(), reason }).collect(),
         not_captured: newest.as_ref().map_or(0, |moment| moment.snapshot.excluded),
         label: newest.map(|moment| moment.label).unwrap_or_default(),
@@ -95,5 +97,6 @@ pub async fn checkpoints(app: &App) -> Result<Vec<MomentView>, Failure> {
     let workspace = look(app, &store, Capture::default()).await?;
     let timeline = workspace.timeline().await?;
     store.close().await?;
-    Ok(timeline.moments.iter().rev().filter(|moment| !moment.removed).map(MomentView::from).collect())
+    let moments = timeline.moments.iter().enumerate().rev().filter(|(_, moment)| !moment.removed);
+    Ok(moments.map(|(place, moment)| MomentView::of(moment, &timeline.maker(place))).collect())
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Span, Store};
 use piton_types::Seq;
+use piton_workspace::Changed;
 
 use crate::app::App;
 use crate::failure::Failure;
@@ -144,14 +145,14 @@ async fn of_paths(
     let paths = paths.iter().map(|path| inside(workspace.root(), path)).collect::<Result<Vec<_>, _>>()?;
     let mut history = watched(app, async |_| workspace.history_of(paths).await).await?;
     history.reverse();
-    history.retain(|(moment, _)| {
+    history.retain(|Changed { moment, .. }| {
         of.as_ref().is_none_or(|(log, to)| moment.checkpoint.run == *log.run() && moment.checkpoint.seq <= *to)
     });
     history.truncate(query.limit);
-    let views = history.iter().map(|(moment, changes)| MomentView {
+    let views = history.iter().map(|Changed { moment, made_by, changes }| MomentView {
         files: None,
         changes: Some(changes.iter().map(ChangeView::from).collect()),
-        ..MomentView::from(moment)
+        ..MomentView::of(moment, made_by)
     });
     Ok(views.collect())
 }

@@ -2,7 +2,7 @@
 
 use piton_types::{CheckpointRef, RunId, Timestamp};
 use piton_workspace::{
-    Advice, ChangeKind, DriftReport, Entry, FileChange, LineDelta, Moment, Plan, PlannedChange, Reason, Rescued,
+    Advice, ChangeKind, DriftReport, Entry, FileChange, LineDelta, Maker, Moment, Plan, PlannedChange, Reason, Rescued,
     Reservation, ReserveMode, RestoreKind, RestoreResult, Saved, Snapshot,
 };
 use serde::Serialize;
@@ -103,14 +103,18 @@ pub struct MomentView {
     pub files: Option<u64>,
     /// What to show in a list.
     pub label: String,
+    /// Who made what changed since the checkpoint before: `user`, `agent`, `unattributed` or `restore`.
+    pub made_by: &'static str,
     /// What changed in it, in the history of a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<ChangeView>>,
 }
 
-impl From<&Moment> for MomentView {
-    fn from(moment: &Moment) -> Self {
+impl MomentView {
+    /// A checkpoint, with who made what changed in it.
+    pub fn of(moment: &Moment, made_by: &Maker) -> Self {
         Self {
+            made_by: made_by.as_str(),
             id: moment.checkpoint.clone(),
             run: moment.checkpoint.run.clone(),
             created_at: moment.at,
@@ -148,6 +152,8 @@ pub struct StatusView {
     pub created_at: Option<Timestamp>,
     /// What changed since then.
     pub changes: Vec<ChangeView>,
+    /// Who made that: `user`, `agent`, or `unattributed`, during an agent's turn but in none of its tool calls.
+    pub made_by: &'static str,
     /// What isn't captured, if that was asked for.
     pub excluded: Vec<ReasonView<Reason>>,
     /// How many names of the checkpoint aren't captured.
@@ -207,6 +213,8 @@ pub struct RestorePlanView {
     pub conflicts: Vec<ReasonView>,
     /// What is left as it is.
     pub left: Vec<ReasonView>,
+    /// Paths that changed during an agent's turn, but in none of its tool calls: those changes stay.
+    pub unattributed: Vec<String>,
 }
 
 impl RestorePlanView {
@@ -221,6 +229,7 @@ impl RestorePlanView {
             changes: plan.changes.iter().map(|change| PlannedView::of(change, None)).collect(),
             conflicts: plan.conflicts.iter().map(|conflict| reason(&conflict.path, &conflict.reason)).collect(),
             left: plan.left.iter().map(|(path, why)| reason(path, why)).collect(),
+            unattributed: plan.unattributed.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -305,6 +314,8 @@ pub struct FileDiff {
     /// The lines, as a unified diff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
+    /// Whether something of it changed during an agent's turn, but in none of its tool calls.
+    pub unattributed: bool,
     /// Permissions before and after, if they differ.
     #[serde(skip)]
     pub modes: Option<(String, String)>,

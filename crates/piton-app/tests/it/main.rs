@@ -72,7 +72,8 @@ fn open(root: &Path) -> App {
 }
 
 fn conflicts() -> Conflicts {
-    Conflicts { resolution: ConflictResolution::Merge, ask: Arc::new(NoPerson), config: None, model: None }
+    let (resolution, ask) = (ConflictResolution::Merge, Arc::new(NoPerson));
+    Conflicts { resolution, ask, config: None, model: None, unattributed: false }
 }
 
 fn json(view: &impl serde::Serialize) -> Json {

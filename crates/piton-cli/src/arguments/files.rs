@@ -65,6 +65,9 @@ pub(crate) struct Change {
     /// For a path that another writer changed too; `ask` on a terminal if nothing is said, else `merge`
     #[arg(long, value_name = "HOW", value_enum)]
     pub(crate) conflict: Option<Conflict>,
+    /// Take back also what changed during an agent's turn, but in none of its tool calls: it may be yours
+    #[arg(long)]
+    pub(crate) unattributed: bool,
     /// The model for `--conflict resolve`, as PROVIDER or PROVIDER/NAME
     #[arg(long, value_name = "MODEL", requires = "config")]
     pub(crate) model: Option<String>,

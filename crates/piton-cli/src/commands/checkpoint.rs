@@ -24,6 +24,7 @@ pub(crate) async fn execute(session: &Session, arguments: Checkpoint) -> Result<
                 dry_run: false,
                 yes: true,
                 conflict: Some(Conflict::Merge),
+                unattributed: false,
                 model: None,
                 config: None,
                 capture: CaptureOptions::default(),
@@ -44,12 +45,13 @@ async fn list(session: &Session) -> Result<Exit, Failure> {
         output.note("there are no checkpoints of these files yet");
         return Ok(Exit::Done);
     }
-    let mut table = Table::with_heading(&["ID", "WHEN", "FILES", "WHAT"]);
+    let mut table = Table::with_heading(&["ID", "WHEN", "FILES", "BY", "WHAT"]);
     for moment in &found {
         table.row(vec![
             moment.id.to_string(),
             session.age(moment.created_at),
             moment.files.unwrap_or(0).to_string(),
+            moment.made_by.to_owned(),
             clean(&moment.label),
         ]);
     }

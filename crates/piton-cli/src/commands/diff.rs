@@ -74,7 +74,7 @@ fn value_change_line(change: &ValueChange) -> String {
 }
 
 fn file_text(session: &Session, file: &FileDiff, stat: bool) -> String {
-    let line = change_line(&file.change);
+    let line = format!("{}{}", change_line(&file.change), if file.unattributed { "  (unattributed)" } else { "" });
     let (Some(added), Some(removed)) = (file.added, file.removed) else {
         return format!("{line}{}", if file.is_file { "  (binary or large)" } else { "" });
     };

@@ -59,7 +59,7 @@ fn entries_table(session: &Session, entries: &[LoggedEntry]) -> Table {
 }
 
 fn moments_table(session: &Session, moments: &[MomentView]) -> Table {
-    let mut table = Table::with_heading(&["ID", "WHEN", "CHANGED", "LABEL"]);
+    let mut table = Table::with_heading(&["ID", "WHEN", "CHANGED", "BY", "LABEL"]);
     for moment in moments {
         let changes = moment.changes.as_deref().unwrap_or_default();
         let mut names: Vec<String> = changes.iter().take(NAMED).map(change_line).collect();
@@ -67,7 +67,8 @@ fn moments_table(session: &Session, moments: &[MomentView]) -> Table {
             names.push(format!("{} more", changes.len() - NAMED));
         }
         let when = session.age(moment.created_at);
-        table.row(vec![moment.id.to_string(), when, names.join(", "), clean(&moment.label)]);
+        let made_by = moment.made_by.to_owned();
+        table.row(vec![moment.id.to_string(), when, names.join(", "), made_by, clean(&moment.label)]);
     }
     table
 }

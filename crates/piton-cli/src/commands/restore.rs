@@ -54,7 +54,8 @@ pub(crate) fn conflicts(change: &Change) -> Conflicts {
         Conflict::Ask => ConflictResolution::Ask,
     };
     let ask = Arc::new(Terminal { has_resolver: change.config.is_some(), said: Mutex::default() });
-    Conflicts { resolution, ask, config: change.config.clone(), model: change.model.clone() }
+    let unattributed = change.unattributed;
+    Conflicts { resolution, ask, config: change.config.clone(), model: change.model.clone(), unattributed }
 }
 
 /// Shows the plan, asks, does it, and says what was done.
@@ -131,11 +132,19 @@ fn show_plan(session: &Session, restoring: &Restoring, plan: &RestorePlanView, i
     let conflicts = plan.conflicts.iter();
     lines.extend(conflicts.map(|one| format!("  conflict {}: {}", clean(&one.path), clean(&one.reason))));
     lines.extend(plan.left.iter().map(|one| format!("  leave   {}: {}", clean(&one.path), clean(&one.reason))));
+    lines.extend(unattributed(plan).map(|line| format!("  keep    {line}")));
     if is_data {
         return output.data(&lines.join("\n"));
     }
     output.note(&lines.join("\n"));
     Ok(())
+}
+
+/// What may be the user's, and stays.
+fn unattributed(plan: &RestorePlanView) -> impl Iterator<Item = String> {
+    plan.unattributed.iter().map(|path| {
+        format!("{}: changed during the turn, outside its tool calls; --unattributed takes that back too", clean(path))
+    })
 }
 
 fn say(session: &Session, restored: &RestoredView, shown: bool) -> Result<(), Failure> {
@@ -147,6 +156,7 @@ fn say(session: &Session, restored: &RestoredView, shown: bool) -> Result<(), Fa
     for left in restored.plan.left.iter().filter(|_| !was_shown) {
         output.note(&format!("left {}: {}", clean(&left.path), clean(&left.reason)));
     }
+    unattributed(&restored.plan).filter(|_| !was_shown).for_each(|line| output.note(&format!("kept {line}")));
     for one in &restored.rescued {
         let to = one.path.as_ref().map(|path| format!(" to {}", clean(path))).unwrap_or_default();
         output.warn(&format!("what was written{to} during the restore is in {}", clean(&one.kept)));

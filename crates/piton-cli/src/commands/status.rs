@@ -44,9 +44,14 @@ fn lines(session: &Session, view: &StatusView, excluded: bool) -> Vec<String> {
     };
     let label = if view.label.is_empty() { String::new() } else { format!("  {}", clean(&view.label)) };
     lines.push(format!("checkpoint  {checkpoint} ({}){label}", session.age(at)));
+    let by = match view.made_by {
+        "unattributed" => ", unattributed: during an agent's turn, but in none of its tool calls",
+        "agent" => ", while an agent is at work",
+        _ => "",
+    };
     lines.push(match view.changes.len() {
         0 => "changes     none since then".to_owned(),
-        n => format!("changes     {n} since then"),
+        n => format!("changes     {n} since then{by}"),
     });
     lines.extend(view.changes.iter().take(NAMED).map(|change| format!("  {}", change_line(change))));
     if view.changes.len() > NAMED {

@@ -112,6 +112,22 @@ fn a_session_of_a_coding_agent_is_taken_back_step_by_step() {
     assert_eq!((read(&world, "notes.txt"), read(&world, "made.txt")), ("one\ntwo\nthree\n".into(), String::new()));
     assert_eq!(read(&world, "mine.txt"), "typed while it thought");
 
+    // Decision 12: what was typed during the turn is named, and goes only if the user says so.
+    let plan = world.piton(["undo", "claude-8c/turn-2", "--dry-run", "--json"]).json();
+    assert_eq!(plan["unattributed"], json!(["mine.txt"]), "{plan}");
+    let history = world.piton(["log", "mine.txt", "--json"]).json();
+    assert_eq!(history["made_by"], "unattributed", "{history}");
+    let diff = world.piton(["diff", "claude-8c@4", "claude-8c@5", "--json"]).json();
+    assert_eq!(diff["changes"][0]["unattributed"], true, "{diff}");
+    let said = world.piton(["undo", "claude-8c/turn-2", "--yes", "--unattributed"]);
+    assert_eq!((said.code, world.work().join("mine.txt").exists()), (Some(0), false), "{}", said.stderr);
+    assert_eq!(world.piton(["redo", "--yes"]).code, Some(0));
+    assert_eq!(read(&world, "mine.txt"), "typed while it thought");
+
+    silent(&claude.tell("UserPromptSubmit", json!({"prompt": "And more"})));
+    world.write("again.txt", "typed");
+    let status = world.piton(["status", "--json"]).json();
+    assert_eq!((&status["made_by"], &status["changes"][0]["path"]), (&json!("unattributed"), &json!("again.txt")));
     silent(&claude.tell("SessionEnd", json!({"reason": "exit"})));
     let listed = world.piton(["ls", "--json"]).stdout;
     assert!(listed.contains(&format!("claude-{SESSION}")) && listed.contains("completed"), "{listed}");

@@ -119,6 +119,8 @@ pub struct RestoreOptions {
     pub resolver: Option<Arc<dyn Resolver>>,
     /// Make everything as it was in the checkpoint, also what another writer changed.
     pub exact: bool,
+    /// Take back also what changed during an agent's turn, but in none of its tool calls: it may be the user's.
+    pub unattributed: bool,
     /// Put the times of files back too. Otherwise a restored file is as new as it is, and build tools notice.
     pub times: bool,
 }
@@ -131,6 +133,7 @@ impl Default for RestoreOptions {
             ask: Arc::new(NobodyToAsk),
             resolver: None,
             exact: false,
+            unattributed: false,
             times: false,
         }
     }
@@ -149,6 +152,7 @@ impl std::fmt::Debug for RestoreOptions {
             .field("selection", &self.selection)
             .field("resolution", &self.resolution)
             .field("exact", &self.exact)
+            .field("unattributed", &self.unattributed)
             .field("times", &self.times)
             .finish_non_exhaustive()
     }
@@ -220,7 +224,7 @@ impl RestoreResult {
         }
         let what = match &self.kind {
             RestoreKind::To { checkpoint } => format!("returned to checkpoint {checkpoint}"),
-            RestoreKind::Undo { operation } => format!("freed of what {operation} did"),
+            RestoreKind::Undo { operation, .. } => format!("freed of what {operation} did"),
             RestoreKind::Redo { undo } => format!("given back what {undo} had undone"),
         };
         let mut lines = vec![format!("The files of this folder were {what}. Read a file again before you rely on it:")];

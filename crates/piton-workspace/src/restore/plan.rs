@@ -25,10 +25,18 @@ const MERGED_MAX: u64 = 16 << 20;
 pub(crate) enum Fate {
     /// They stay.
     Kept,
+    /// They stay, and are named: they may be the user's.
+    Unattributed,
     /// They are taken back.
     Dropped,
     /// They may be another writer's: a path that changed here is left alone, for this reason.
     Shared(String),
+}
+
+impl Fate {
+    fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept | Self::Unattributed)
+    }
 }
 
 /// Everything to begin with.
@@ -71,6 +79,8 @@ pub struct Plan {
     pub conflicts: Vec<Conflict>,
     /// What will be left as it is, and why.
     pub left: Vec<(RelPath, String)>,
+    /// Paths that changed during an agent's turn, but in none of its tool calls: those changes stay.
+    pub unattributed: Vec<RelPath>,
     /// Contents that are new with this plan: merged texts.
     pub(crate) fresh: HashMap<BlobId, Bytes>,
 }
@@ -181,7 +191,9 @@ impl Replay<'_> {
                 lives.entry(change.path).or_default().push(step);
             }
         }
-        let mut plan = Plan::default();
+        let is_unattributed = |life: &[Step]| life.iter().any(|step| step.fate == Fate::Unattributed);
+        let unattributed = lives.iter().filter(|(_, life)| is_unattributed(life)).map(|(path, _)| path.clone());
+        let mut plan = Plan { unattributed: unattributed.collect(), ..Plan::default() };
         for renamed in renames(&lives, self.get)? {
             if self.follow(&mut plan, &renamed)? {
                 renamed.names().for_each(|name| drop(lives.remove(name)));
@@ -240,7 +252,7 @@ impl Replay<'_> {
             return Ok(Ok(Settled { then: None, merged: false, resolved: false }));
         };
         let mut settled = Settled { then: first.old.clone(), merged: false, resolved: false };
-        for step in life.iter().filter(|step| step.fate == Fate::Kept) {
+        for step in life.iter().filter(|step| step.fate.is_kept()) {
             if alike(&settled.then, &step.old) {
                 settled.then = step.new.clone();
                 continue;
@@ -294,9 +306,8 @@ impl Replay<'_> {
     fn follow(&self, plan: &mut Plan, renamed: &Renamed) -> Result<bool, WorkspaceError> {
         let life = &renamed.life;
         let (Some(first), Some(last)) = (life.first(), life.last()) else { return Ok(false) };
-        let has = |fate: &Fate| life.iter().any(|step| step.fate == *fate);
         // If all of it stays, or all of it goes, the names are one by one what they should be.
-        let mixed = has(&Fate::Dropped) && has(&Fate::Kept);
+        let mixed = life.iter().any(|step| step.fate == Fate::Dropped) && life.iter().any(|step| step.fate.is_kept());
         if !mixed || life.iter().any(|step| matches!(step.fate, Fate::Shared(_))) || first.old.is_none() {
             return Ok(false);
         }
@@ -309,7 +320,7 @@ impl Replay<'_> {
         let then = Some(then);
         let now = last.new.clone();
         // The last name that it got in a change that stays; else the one that it had.
-        let is_kept = |at: usize| life.iter().any(|step| step.at == at && step.fate == Fate::Kept);
+        let is_kept = |at: usize| life.iter().any(|step| step.at == at && step.fate.is_kept());
         let name = renamed.to.iter().rfind(|(at, _)| is_kept(*at)).map_or(&renamed.from, |(_, to)| to);
         if name == here {
             self.add(plan, PlannedChange { path: here.clone(), now, then, merged, resolved });

@@ -74,13 +74,13 @@ impl Workspace {
                         .ok_or_else(|| WorkspaceError::NoFiles { checkpoint: operation.to_string() })?,
                     None => *timeline.operations().0.last().ok_or(WorkspaceError::Nothing { what: "undo" })?,
                 };
-                let operation = timeline.moments[place].checkpoint.clone();
-                route_back(timeline, place, RestoreKind::Undo { operation })
+                let (operation, unattributed) = (timeline.moments[place].checkpoint.clone(), options.unattributed);
+                route_back(timeline, place, RestoreKind::Undo { operation, unattributed }, unattributed)
             }
             Goal::Redo => {
                 let place = *timeline.operations().1.last().ok_or(WorkspaceError::Nothing { what: "redo" })?;
                 let undo = timeline.moments[place].checkpoint.clone();
-                route_back(timeline, place, RestoreKind::Redo { undo })
+                route_back(timeline, place, RestoreKind::Redo { undo }, false)
             }
         }
     }
@@ -105,7 +105,11 @@ impl Workspace {
         let since = place + 1..=timeline.moments.len();
         let fates: Vec<Fate> = since
             .clone()
-            .map(|place| if timeline.maker(place) == Maker::User { Fate::Kept } else { Fate::Dropped })
+            .map(|place| match timeline.maker(place) {
+                Maker::User => Fate::Kept,
+                Maker::Unattributed(_) if !options.unattributed => Fate::Unattributed,
+                _ => Fate::Dropped,
+            })
             .collect();
         // Without an agent's work since then there is nothing to keep apart from it.
         let agents = since.clone().any(|place| matches!(timeline.maker(place), Maker::Agents(_)));
@@ -172,8 +176,14 @@ impl Workspace {
     }
 }
 
-/// The way back over one operation: what its run did in it is taken back, and everything else stays.
-fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Route, WorkspaceError> {
+/// The way back over one operation: what its run did in it is taken back, and everything else stays; what is
+/// unattributed in it goes along if that is wanted.
+fn route_back(
+    timeline: &Timeline,
+    place: usize,
+    kind: RestoreKind,
+    unattributed: bool,
+) -> Result<Route, WorkspaceError> {
     let moment = &timeline.moments[place];
     let nothing = || WorkspaceError::Nothing { what: "undo" };
     let (start, end, whose): (usize, usize, Option<&RunId>) = match (&moment.record.role, timeline.killed_at(place)) {
@@ -183,14 +193,14 @@ fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Ro
         // Any other checkpoint: what changed up to it, since the one before.
         _ => (place.checked_sub(1).ok_or_else(nothing)?, place, None),
     };
-    let mut dropped = timeline.related(place);
+    let (mut dropped, _) = timeline.related(place);
     dropped.extend(timeline.gone_since(end));
     // What was in it may have been taken back and brought again by itself: that goes with it.
     let within = (start + 1..=end).filter(|at| match &timeline.moments[*at].record.role {
         Role::Closed { since, .. } => whose == Some(&since.run),
         _ => false,
     });
-    dropped.extend(within.flat_map(|at| timeline.related(at)));
+    dropped.extend(within.flat_map(|at| timeline.related(at).0));
     let fate = |at: usize| {
         if dropped.contains(&at) {
             return Fate::Dropped;
@@ -205,7 +215,14 @@ fn route_back(timeline: &Timeline, place: usize, kind: RestoreKind) -> Result<Ro
                 let others: Vec<_> = runs.iter().filter(|run| *run != whose).map(ToString::to_string).collect();
                 Fate::Shared(format!("it changed while {} was at work too", others.join(" and ")))
             }
-            Maker::User | Maker::Restore => Fate::Kept,
+            Maker::Unattributed(runs) if runs.contains(whose) => {
+                if unattributed {
+                    Fate::Dropped
+                } else {
+                    Fate::Unattributed
+                }
+            }
+            Maker::Unattributed(_) | Maker::User | Maker::Restore => Fate::Kept,
         }
     };
     let trees = timeline.moments[start..].iter().map(|moment| moment.snapshot.tree).collect();

@@ -561,12 +561,13 @@ async fn files_that_change_while_they_are_read_are_captured_whole_or_named() {
         }
     });
     let (mut named, mut whole) = (0, 0);
-    for _ in 0..6 {
+    // On a busy machine the writer may not get to run while the file is read: until it did.
+    while named == 0 || named + whole < 6 {
         let saved = world.save("").await;
         if saved.unsteady.is_empty() {
             whole += 1;
             let history = world.workspace().history_of(vec![RelPath::new(b"log").unwrap()]).await.unwrap();
-            let entry = history.last().unwrap().1[0].new.clone().unwrap();
+            let entry = history.last().unwrap().changes[0].new.clone().unwrap();
             let bytes = world.workspace().read(&entry).await.unwrap().unwrap();
             assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a mixture was captured and not named");
         } else {
@@ -577,7 +578,6 @@ async fn files_that_change_while_they_are_read_are_captured_whole_or_named() {
     done.store(true, Ordering::Relaxed);
     writer.join().unwrap();
     println!("{named} named, {whole} whole");
-    assert!(named > 0, "nothing changed while it was read");
     world.save("").await;
     let now = std::fs::read(&path).unwrap();
     let saved = world.save("").await;

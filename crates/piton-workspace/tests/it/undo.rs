@@ -239,7 +239,7 @@ async fn a_session_that_died_is_undone_up_to_its_last_checkpoint() {
     let before = look(&world.root());
 
     let RestorePlan { kind, plan, .. } = world.plan(Goal::Undo(None), RestoreOptions::default()).await.unwrap();
-    assert_eq!(kind, RestoreKind::Undo { operation: opened.clone() });
+    assert_eq!(kind, RestoreKind::Undo { operation: opened.clone(), unattributed: false });
     assert_eq!(plan.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["both", "two"]);
     world.undo().await.unwrap();
     assert_eq!(world.read("both"), "me\n2\n3\n4\n5\n6\n7\n8\n9\n", "merged");
