@@ -1,7 +1,7 @@
 //! The hand that the holder of a run has on it: nothing new may begin, variables change; and what the holder sees: which
 //! nodes run, which ended last.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use piton_types::{StepPath, Value};
@@ -34,18 +34,28 @@ struct Seen {
     updates: Vec<Update>,
     running: BTreeSet<StepPath>,
     last: Option<StepPath>,
-    /// The nodes of the outermost graph that have ended well, and the variables that each has set, its own aside.
-    ended: BTreeMap<String, Vec<Selector>>,
     failed: Vec<(StepPath, String)>,
 }
 
-/// Variables to be set.
+/// A variable to be set.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Update {
     pub(crate) selector: Selector,
     pub(crate) value: Value,
-    /// Nodes that had set the same before: when a run goes on, it comes after them again.
-    pub(crate) after: Vec<String>,
+    /// Its place in the order in which nodes ended, if it was made in an earlier process: when the run goes on, it comes
+    /// between the same nodes again. Without one it comes behind them all.
+    pub(crate) order: Option<u64>,
+}
+
+impl Update {
+    /// Takes the place of what was assigned before it.
+    fn overrule(&self, assignments: &mut Vec<(Selector, Value)>) {
+        let inside = |one: &Selector, other: &Selector| one.node == other.node && one.path.starts_with(&other.path);
+        assignments.retain(|(set, _)| !inside(set, &self.selector));
+        if assignments.iter().any(|(set, _)| inside(&self.selector, set)) {
+            assignments.push((self.selector.clone(), self.value.clone()));
+        }
+    }
 }
 
 impl Default for Control {
@@ -72,7 +82,7 @@ impl Control {
 
     /// Sets variables before the next node begins.
     pub fn update(&self, updates: impl IntoIterator<Item = (Selector, Value)>) {
-        let updates = updates.into_iter().map(|(selector, value)| Update { selector, value, after: Vec::new() });
+        let updates = updates.into_iter().map(|(selector, value)| Update { selector, value, order: None });
         self.seen().updates.extend(updates);
     }
 
@@ -105,14 +115,47 @@ impl Control {
         let _ = self.gate.subscribe().wait_for(|gate| *gate == Gate::Open).await;
     }
 
-    /// Makes the updates that these variables haven't had, if the nodes that they come after have ended. Each graph has
-    /// variables of its own, so they stay for all that run or will.
-    pub(crate) fn make_updates(&self, pool: &mut VariablePool) {
-        for (number, update) in self.seen().updates.iter().enumerate() {
-            if update.after.iter().all(|node| pool.scope(node).is_some()) {
-                pool.update(number, &update.selector, &update.value);
-            }
-        }
+    /// Makes the updates that these variables haven't had: all, or those that came before this place in the order. They
+    /// take the place of what these `assignments` set before. Each graph has variables of its own, so updates stay for all
+    /// that run or will.
+    pub(crate) fn make_updates(
+        &self,
+        pool: &mut VariablePool,
+        before: Option<u64>,
+        assignments: &mut Vec<(Selector, Value)>,
+    ) {
+        let seen = self.seen();
+        let is_due = |update: &&Update| before.is_none_or(|before| update.order.is_some_and(|order| order < before));
+        let count = seen.updates[pool.updates..].iter().take_while(is_due).count();
+        make(&seen.updates, pool, pool.updates + count, assignments);
+    }
+
+    /// A round ended, which had `ended` and these `late` assignments: what was set by hand while it ran is made around it
+    /// too, and returned; what was set by hand after it takes the place of what it has set.
+    pub(crate) fn round_ended(
+        &self,
+        around: &mut VariablePool,
+        assignments: &mut Vec<(Selector, Value)>,
+        ended: &VariablePool,
+        late: &mut Vec<(Selector, Value)>,
+    ) -> Vec<(Selector, Value)> {
+        let seen = self.seen();
+        let known = around.updates;
+        make(&seen.updates, around, ended.updates, assignments);
+        seen.updates[ended.updates..around.updates.max(ended.updates)].iter().for_each(|update| update.overrule(late));
+        let made = &seen.updates[known..around.updates];
+        made.iter().map(|update| (update.selector.clone(), update.value.clone())).collect()
+    }
+
+    /// Makes updates again that variables had before: so many in all.
+    pub(crate) fn make_again(&self, pool: &mut VariablePool, count: usize) {
+        let seen = self.seen();
+        make(&seen.updates, pool, count.min(seen.updates.len()), &mut Vec::new());
+    }
+
+    /// Whether there are updates that these variables haven't had.
+    pub(crate) fn has_updates(&self, pool: &VariablePool) -> bool {
+        self.seen().updates.len() > pool.updates
     }
 
     #[cfg(feature = "checkpoint")]
@@ -132,19 +175,6 @@ impl Control {
         self.seen().last = Some(step.clone());
     }
 
-    /// A node of the outermost graph ended well, and set these variables besides its own.
-    pub(crate) fn set(&self, node: &str, variables: Vec<Selector>) {
-        self.seen().ended.insert(node.to_owned(), variables);
-    }
-
-    /// The nodes that have set this variable so far.
-    #[cfg(feature = "checkpoint")]
-    pub(crate) fn setters(&self, variable: &Selector) -> Vec<String> {
-        let seen = self.seen();
-        let is_setter = |node: &str, set: &[Selector]| node == variable.node || set.contains(variable);
-        seen.ended.iter().filter(|(node, set)| is_setter(node, set)).map(|(node, _)| node.clone()).collect()
-    }
-
     /// A node failed while the run was stopping.
     pub(crate) fn failed(&self, step: StepPath, error: String) {
         self.seen().failed.push((step, error));
@@ -162,6 +192,16 @@ impl Control {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes the updates up to a number, from those that the variables have had.
+fn make(updates: &[Update], pool: &mut VariablePool, until: usize, assignments: &mut Vec<(Selector, Value)>) {
+    while pool.updates < until {
+        let update = &updates[pool.updates];
+        pool.assign(&update.selector, update.value.clone());
+        update.overrule(assignments);
+        pool.updates += 1;
     }
 }
 

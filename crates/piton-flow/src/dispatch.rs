@@ -129,7 +129,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 Found::Open { attempts, wait } => fresh.push_back((place, begins.step, attempts, wait)),
             }
         }
-        let (place, result) = if let Some((_, (place, step, found))) = known.pop_first() {
+        let (place, result, order) = if let Some((order, (place, step, found))) = known.pop_first() {
             let node = &graph.nodes[place];
             host.control.into_iter().for_each(|control| control.completed(&step));
             host.tell(|| Event::StepSkipped { run: host.run(), step }).await;
@@ -137,7 +137,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 Ok(record) => Ok(Done { output: record::read(record), usage: TokenUsage::default() }),
                 Err(message) => Err(FlowError::Node { node: node.id.clone(), message }),
             };
-            (place, result)
+            (place, result, Some(order))
         } else {
             // What runs goes on while nothing new may begin. One that waits for a person takes no place from others.
             let may_begin = |fresh: &VecDeque<_>| {
@@ -145,8 +145,15 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 open && nodes.count() < most && !fresh.is_empty()
             };
             while may_begin(&fresh) {
-                host.control.into_iter().for_each(|control| control.make_updates(&mut ended.pool));
                 let Some((place, step, attempts, wait)) = fresh.pop_front() else { break };
+                if let Some(control) = host.control.filter(|control| control.has_updates(&ended.pool)) {
+                    // One that began in an earlier process begins with the variables that it had.
+                    let before = match began(&graph.nodes[place], &step, host).await {
+                        Ok(before) => before,
+                        Err(error) => return Err(broken(error, ended)),
+                    };
+                    control.make_updates(&mut ended.pool, before, &mut ended.assignments);
+                }
                 let (pool, replies) = (ended.pool.clone(), replies.as_ref());
                 // Busy from now on, although it wasn't polled yet.
                 let (begun, nodes) = (nodes.begin(), &nodes);
@@ -190,7 +197,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 }
             };
             match next {
-                Next::Ended(next) => next,
+                Next::Ended((place, result)) => (place, result, None),
                 Next::Look => continue,
                 Next::Late(place) => {
                     if ready.begin(place) {
@@ -224,15 +231,14 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
             Err(error) => return Err(broken(error, ended)),
         };
         // What was set by hand before it ended comes before what it gives, now as when the run goes on from its log.
-        host.control.into_iter().for_each(|control| control.make_updates(&mut ended.pool));
+        if let Some(control) = host.control {
+            control.make_updates(&mut ended.pool, order, &mut ended.assignments);
+        }
         let NodeOutput { variables, exit, assignments, exceptions } = done.output;
         ended.exceptions += exceptions;
         add(&mut ended.usage, done.usage);
         if node.is_end {
             ended.outputs.extend(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
-        }
-        if let (Some(control), "") = (host.control, frame.prefix) {
-            control.set(node.id.as_str(), assignments.iter().map(|(selector, _)| selector.clone()).collect());
         }
         ended.pool.set_scope(node.id.shared(), variables);
         for (selector, value) in assignments {
@@ -340,6 +346,18 @@ async fn find(node: &GraphNode, frame: Frame<'_>) -> Result<Begins, FlowError> {
     let found =
         if host.facts().keeps { host.journal.find(&step).await.map_err(FlowError::Journal)? } else { Found::NOTHING };
     Ok(Begins { step, found })
+}
+
+/// The place in the order of the first node inside a container that the journal has, if it is open there.
+async fn began(node: &GraphNode, step: &StepPath, host: &Host<'_>) -> Result<Option<u64>, FlowError> {
+    for graph in node.node.graphs().into_iter().filter(|_| host.facts().keeps) {
+        // The container itself says what is wrong with its place.
+        let Ok(first) = format!("{step}/0/{}", graph.nodes[graph.start].id).parse() else { continue };
+        if let Found::Finished { order, .. } = host.journal.find(&first).await.map_err(FlowError::Journal)? {
+            return Ok(Some(order));
+        }
+    }
+    Ok(None)
 }
 
 /// What was before a node begins.

@@ -365,11 +365,6 @@ impl<'a> NodeContext<'a> {
         self.used_inside(usage);
     }
 
-    /// Makes the updates that variables of this node, which outlast a round, haven't had.
-    pub(crate) fn make_updates(&self, pool: &mut VariablePool) {
-        self.host.control.into_iter().for_each(|control| control.make_updates(pool));
-    }
-
     /// Adds to what the node has used what nodes inside it have counted already.
     pub(crate) fn used_inside(&self, usage: TokenUsage) {
         let mut sum = self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

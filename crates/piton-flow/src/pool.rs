@@ -25,14 +25,14 @@ use crate::selector::Selector;
 pub struct VariablePool {
     inputs: Arc<Inputs>,
     scopes: HashTrieMapSync<Arc<str>, Arc<BTreeMap<String, Value>>>,
-    /// Which updates by hand it has had, by their numbers.
-    updates: Vec<bool>,
+    /// How many updates by hand it has had.
+    pub(crate) updates: usize,
 }
 
 impl VariablePool {
     /// A pool of a workflow that is given `inputs`.
     pub fn new(inputs: Inputs) -> Self {
-        Self { inputs: Arc::new(inputs), scopes: HashTrieMapSync::new_sync(), updates: Vec::new() }
+        Self { inputs: Arc::new(inputs), scopes: HashTrieMapSync::new_sync(), updates: 0 }
     }
 
     /// What the workflow was given.
@@ -118,16 +118,6 @@ impl VariablePool {
         }
         *place = value;
         self.set_scope(&*selector.node, variables);
-    }
-
-    /// Sets a variable by an update of this number, unless that was done before.
-    pub(crate) fn update(&mut self, number: usize, selector: &Selector, value: &Value) {
-        if self.updates.len() <= number {
-            self.updates.resize(number + 1, false);
-        }
-        if !std::mem::replace(&mut self.updates[number], true) {
-            self.assign(selector, value.clone());
-        }
     }
 }
 

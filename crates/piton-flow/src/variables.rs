@@ -72,8 +72,8 @@ impl Variables {
 /// Takes in what a step gave.
 async fn take(state: &mut State, step: &StepPath, record: &Value) -> Result<(), RunError> {
     if updates::are(step) {
-        for update in updates::read(step, record.clone())? {
-            assign(state, update.selector, update.value).await?;
+        for (selector, value) in updates::read(step, record.clone())? {
+            assign(state, selector, value).await?;
         }
     } else if record::is_node(step) {
         Gave::new(step, record).put(state).await?;

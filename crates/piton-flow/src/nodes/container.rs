@@ -89,7 +89,8 @@ pub(super) async fn each(
     parallel: bool,
 ) -> Result<Vec<Value>, NodeError> {
     let most = if parallel { PARALLEL } else { 1 };
-    let (mut rounds, begins) = Rounds::open(context, graph).await?;
+    let around = &mut context.variables().clone();
+    let (mut rounds, begins) = Rounds::open(context, graph, around).await?;
     let work = (begins.round..items.len()).map(|number| async move {
         let round = Round::of_item(number, &items[number]);
         let ended = run(context, graph, context.variables().clone(), round).await?;
@@ -101,7 +102,7 @@ pub(super) async fn each(
         match ended {
             Ok(result) if failed.is_none() => {
                 results.push(Some(result));
-                rounds.keep(begins.round + results.len(), &Inputs::new(), &NodeOutput::default(), &results)?;
+                rounds.keep(begins.round + results.len(), &Inputs::new(), around, &NodeOutput::default(), &results)?;
             }
             Ok(_) => {}
             Err(error) => drop(failed.get_or_insert(error)),

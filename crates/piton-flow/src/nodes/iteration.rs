@@ -107,44 +107,48 @@ impl Iteration {
         }
     }
 
+    /// What a round gave, or nothing if it failed. What it has set counts from now on.
+    fn take(
+        &self,
+        ended: Result<Ended, NodeError>,
+        rounds: &Rounds<'_>,
+        around: &mut VariablePool,
+        output: &mut NodeOutput,
+    ) -> Result<Option<Value>, NodeError> {
+        let mut ended = match ended {
+            Ok(ended) => ended,
+            Err(error) if self.on_failure == OnFailure::Terminated => return Err(error),
+            Err(_) => {
+                output.exceptions += 1;
+                return Ok(None);
+            }
+        };
+        output.exceptions += ended.exceptions;
+        rounds.ended(around, output, &mut ended);
+        let result = self.result(&ended);
+        for (selector, value) in ended.assignments {
+            around.assign(&selector, value.clone());
+            rounds::set(&mut output.assignments, selector, value);
+        }
+        Ok(Some(result))
+    }
+
     /// The results of all rounds, with nothing for those that failed, and what they came to besides.
     async fn rounds(
         &self,
         items: &[Value],
         context: &NodeContext<'_>,
     ) -> Result<(Vec<Option<Value>>, NodeOutput), NodeError> {
-        let (mut rounds, Begins { round: first, mut output, .. }) = Rounds::open(context, &self.graph).await?;
+        let mut around = context.variables().clone();
+        let (mut rounds, begins) = Rounds::open(context, &self.graph, &mut around).await?;
+        let Begins { round: first, mut output, .. } = begins;
         let (mut results, none) = (Vec::new(), Inputs::new());
-        let take = |ended: Result<Ended, NodeError>, output: &mut NodeOutput| match ended {
-            Ok(ended) => {
-                let result = self.result(&ended);
-                output.exceptions += ended.exceptions;
-                for (selector, value) in ended.assignments {
-                    rounds::set(&mut output.assignments, selector, value);
-                }
-                Ok(Some(result))
-            }
-            Err(error) if self.on_failure == OnFailure::Terminated => Err(error),
-            Err(_) => {
-                output.exceptions += 1;
-                Ok(None)
-            }
-        };
         if self.parallel == 1 {
             // One round sees what the one before has set.
-            let mut pool = context.variables().clone();
-            if first > 0 {
-                context.make_updates(&mut pool);
-                output.assignments.iter().for_each(|(selector, value)| pool.assign(selector, value.clone()));
-            }
             for (number, item) in items.iter().enumerate().skip(first) {
-                rounds.keep(number, &none, &output, &results)?;
-                let ended = container::run(context, &self.graph, pool.clone(), Round::of_item(number, item)).await;
-                if let Ok(ended) = &ended {
-                    context.make_updates(&mut pool);
-                    ended.assignments.iter().for_each(|(selector, value)| pool.assign(selector, value.clone()));
-                }
-                results.push(take(ended, &mut output)?);
+                rounds.keep(number, &none, &around, &output, &results)?;
+                let ended = container::run(context, &self.graph, around.clone(), Round::of_item(number, item)).await;
+                results.push(self.take(ended, &rounds, &mut around, &mut output)?);
             }
         } else {
             let work = (first..items.len()).map(|number| {
@@ -153,10 +157,11 @@ impl Iteration {
             });
             let mut work = futures_util::stream::iter(work).buffered(self.parallel);
             while let Some(ended) = work.next().await {
-                results.push(take(ended, &mut output)?);
-                rounds.keep(first + results.len(), &none, &output, &results)?;
+                results.push(self.take(ended, &rounds, &mut around, &mut output)?);
+                rounds.keep(first + results.len(), &none, &around, &output, &results)?;
             }
         }
+        rounds.all_ended(&mut around, &mut output);
         let mut all = rounds.given().await?;
         all.append(&mut results);
         Ok((all, output))

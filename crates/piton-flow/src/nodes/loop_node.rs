@@ -174,12 +174,10 @@ impl Node for Loop {
         let mut state: Inputs = inputs.as_map().cloned().unwrap_or_default();
         let mut around = context.variables().clone();
         let is_flat = matches!(self.form, Form::Flat { .. });
-        let (mut rounds, begins) = Rounds::open(context, &self.graph).await?;
+        let (mut rounds, begins) = Rounds::open(context, &self.graph, &mut around).await?;
         let (mut round, mut output, mut ended_inside) = (begins.round, begins.output, false);
         if round > 0 {
             state = begins.variables;
-            context.make_updates(&mut around);
-            output.assignments.iter().for_each(|(selector, value)| around.assign(selector, value.clone()));
         }
         // A round that is kept was to begin.
         let mut is_decided = round > 0;
@@ -196,21 +194,21 @@ impl Node for Loop {
             } else if ended_inside || !self.goes_on(&seen, context)? {
                 break;
             }
-            rounds.keep(round, &state, &output, &[])?;
+            rounds.keep(round, &state, &around, &output, &[])?;
             let pool = self.pool(&around, context, &state);
             let index: Value = i64::try_from(round).unwrap_or(i64::MAX).into();
             let mut next = Round::new(round).with("_iteration", index.clone()).with("index", index);
             if is_flat {
                 next = next.with_scope(LOOP, state.clone());
             }
-            let ended = container::run(context, &self.graph, pool, next).await?;
+            let mut ended = container::run(context, &self.graph, pool, next).await?;
             output.exceptions += ended.exceptions;
             ended_inside = self.ends.iter().any(|id| ended.pool.scope(id).is_some());
-            // What the round set of the loop's own variables is for the next; the rest is for every node.
-            context.make_updates(&mut around);
-            for (selector, value) in ended.assignments {
-                let own = selector.node == context.node().as_str() || selector.node == LOOP;
-                if own {
+            // What was set of the loop's own variables is for the next round; the rest is for every node.
+            let is_own = |selector: &Selector| selector.node == context.node().as_str() || selector.node == LOOP;
+            let by_hand = rounds.ended(&mut around, &mut output, &mut ended).into_iter();
+            for (selector, value) in by_hand.filter(|(selector, _)| is_own(selector)).chain(ended.assignments) {
+                if is_own(&selector) {
                     let mut own = VariablePool::default();
                     own.set_scope(LOOP, std::mem::take(&mut state));
                     own.assign(&Selector { node: LOOP.to_owned(), path: selector.path }, value);
@@ -224,6 +222,7 @@ impl Node for Loop {
             seen = self.pool(&ended.pool, context, &state);
             round += 1;
         }
+        rounds.all_ended(&mut around, &mut output);
         let rounds: Value = i64::try_from(round).unwrap_or(i64::MAX).into();
         match &self.form {
             Form::Flat { output: name, .. } => {

@@ -10,11 +10,13 @@ use std::time::Duration;
 use piton_types::{StepPath, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 
+use crate::dispatch::Ended;
 use crate::engine::Inputs;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::journal::{Found, NodeDone};
 use crate::node::{Effect, NodeContext, NodeError, NodeOutput};
+use crate::pool::VariablePool;
 use crate::record;
 use crate::selector::Selector;
 
@@ -31,6 +33,8 @@ pub(super) struct Begins {
     pub(super) round: usize,
     /// The variables of the container, as the rounds before have left them.
     pub(super) variables: Inputs,
+    /// How many updates by hand the variables around it have had.
+    updates: usize,
     /// How many records there are of what rounds gave.
     given: usize,
     /// If a round failed: which attempt that was. Another one tries it again.
@@ -56,7 +60,13 @@ pub(super) struct Rounds<'a> {
 
 impl<'a> Rounds<'a> {
     /// The records of a container that repeats `graph`, and what it begins with.
-    pub(super) async fn open(context: &'a NodeContext<'a>, graph: &Graph) -> Result<(Self, Begins), NodeError> {
+    ///
+    /// The variables around it, `around`, become those of then.
+    pub(super) async fn open(
+        context: &'a NodeContext<'a>,
+        graph: &Graph,
+        around: &mut VariablePool,
+    ) -> Result<(Self, Begins), NodeError> {
         let every = (EVERY / graph.nodes.len().max(1)).max(1);
         let mut rounds = Self { context, every, newest: Begins::default(), found: 0, kept: 0 };
         let Some(found) = rounds.find(NAME).await? else { return Ok((rounds, Begins::default())) };
@@ -69,6 +79,10 @@ impl<'a> Rounds<'a> {
         rounds.found = begins.given;
         let (round, given, failed) = (begins.round, begins.given, begins.failed);
         rounds.newest = Begins { round, given, failed, ..Begins::default() };
+        if let Some(control) = context.host.control {
+            control.make_again(around, begins.updates);
+        }
+        output.assignments.iter().for_each(|(selector, value)| around.assign(selector, value.clone()));
         Ok((rounds, Begins { output: NodeOutput { variables: Inputs::new(), ..output }, ..begins }))
     }
 
@@ -110,12 +124,13 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// A round is about to begin, with these variables, after what the rounds before it came to. `given` is what those of
+    /// A round is about to begin, with these variables of the container and `around` it, after what the rounds before it came to. `given` is what those of
     /// this process gave, with nothing for one that failed. Keeps that, if it is time to.
     pub(super) fn keep(
         &mut self,
         round: usize,
         variables: &Inputs,
+        around: &VariablePool,
         output: &NodeOutput,
         given: &[Option<Value>],
     ) -> Result<(), NodeError> {
@@ -136,11 +151,32 @@ impl<'a> Rounds<'a> {
         }
         (self.newest.round, self.kept) = (round, given.len());
         self.newest.variables.clone_from(variables);
+        self.newest.updates = around.updates;
         let unfit = |error: piton_types::ValueError| NodeError::new("EngineError", error.to_string());
         let begins = to_value(&self.newest).map_err(unfit)?;
         let variables = begins.as_map().cloned().unwrap_or_default();
         let NodeOutput { assignments, exceptions, .. } = output.clone();
         self.write(NAME, record::write(&NodeOutput { variables, assignments, exceptions, exit: None }))
+    }
+
+    /// A round ended. What was set by hand while it ran counts around it too, and is returned; what rounds have set
+    /// before it counts no more.
+    pub(super) fn ended(
+        &self,
+        around: &mut VariablePool,
+        output: &mut NodeOutput,
+        ended: &mut Ended,
+    ) -> Vec<(Selector, Value)> {
+        self.context.host.control.map_or_else(Vec::new, |control| {
+            control.round_ended(around, &mut output.assignments, &ended.pool, &mut ended.assignments)
+        })
+    }
+
+    /// All rounds ended.
+    pub(super) fn all_ended(&self, around: &mut VariablePool, output: &mut NodeOutput) {
+        if let Some(control) = self.context.host.control {
+            control.make_updates(around, None, &mut output.assignments);
+        }
     }
 
     /// What the rounds before those of this process gave.

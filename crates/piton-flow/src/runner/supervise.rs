@@ -189,7 +189,7 @@ impl Resting<'_> {
     /// Writes an update into the log, and leaves the run as it was.
     async fn update(&self, values: Vec<(crate::Selector, piton_types::Value)>) -> Result<(), RunError> {
         let run = self.open().await?;
-        updates::record(&run, values).await?;
+        updates::record(&run, &values).await?;
         let open: Vec<_> = run.open_questions().into_iter().map(|open| open.path).collect();
         if open.is_empty() || !run.leave(&open).await? {
             run.pause("its variables were changed").await?;

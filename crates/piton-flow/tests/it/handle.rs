@@ -459,6 +459,77 @@ async fn what_is_set_by_hand_is_set_inside_and_outside() {
     }
 }
 
+const SETTING: &str = "
+conversation_variables: [{name: mood, value: calm}]
+nodes:
+  - {id: in, data: {type: start, variables: [{variable: list, type: 'array[number]'}]}}
+  - id: work
+    data:
+      CONTAINER
+      sub_graph:
+        nodes:
+          - {id: s, data: {type: start}}
+          - {id: gate, data: {type: if-else, cases: [{case_id: set, logical_operator: or, conditions: [{variable_selector: [work, index], comparison_operator: '=', value: 0}, {variable_selector: [work, index], comparison_operator: '=', value: LATER}]}, {case_id: ask, logical_operator: or, conditions: [{variable_selector: [work, index], comparison_operator: '=', value: ASKS}]}]}}
+          - {id: set, data: {type: assigner, version: '2', items: [{variable_selector: [conversation, mood], input_type: constant, operation: over-write, value: busy}]}}
+          - {id: ask, data: {type: human-input, prompt: 'Go on?'}}
+          - {id: e, data: {type: end, outputs: [{variable: mood, value_selector: [conversation, mood]}]}}
+        edges:
+          - {source: s, target: gate}
+          - {source: gate, sourceHandle: set, target: set}
+          - {source: gate, sourceHandle: ask, target: ask}
+          - {source: gate, sourceHandle: 'false', target: e}
+          - {source: set, target: e}
+          - {source: ask, target: e}
+  - {id: out, data: {type: end, outputs: [{variable: mood, value_selector: [conversation, mood]}]}}
+edges: [{source: in, target: work}, {source: work, target: out}]
+";
+
+/// F6, decision 6: what is set by hand inside a container comes after what its finished rounds have set, and before what
+/// later ones set, also if another process goes on with the run.
+#[tokio::test]
+async fn what_is_set_by_hand_stays_set_after_rounds_that_set_it() {
+    let containers = [
+        "type: loop\n      loop_count: COUNT",
+        "type: iteration\n      input_selector: [in, list]\n      output_variable: all\n      max_iterations: COUNT",
+        "type: iteration\n      input_selector: [in, list]\n      output_variable: all\n      is_parallel: true\n      max_iterations: COUNT",
+    ];
+    // Few rounds, and so many that the log says what the finished ones came to.
+    for (container, asks) in containers.iter().flat_map(|container| [(container, 1), (container, 100)]) {
+        for (goes_on_elsewhere, sets_later) in [(false, false), (true, false), (false, true), (true, true)] {
+            // Rounds side by side have no order.
+            if sets_later && container.contains("parallel") {
+                continue;
+            }
+            let (count, later) = (asks + 2, if sets_later { asks + 1 } else { usize::MAX });
+            let list: Vec<Value> = (0..count).map(|n| (n as u64).into()).collect();
+            let document = SETTING.replace("CONTAINER", &container.replace("COUNT", &count.to_string()));
+            let document = document.replace("LATER", &later.to_string()).replace("ASKS", &asks.to_string());
+            let store = memory();
+            let begin = async || {
+                let given = inputs([("list", list.clone().into())]);
+                let runner = builder(&document).user_inputs(given).store(Arc::clone(&store)).workflow_id("r").build();
+                runner.run().await.unwrap()
+            };
+            let mut handle = begin().await;
+            assert_eq!(paused(&handle).await, "Go on?");
+            handle.update_variables([("conversation.mood".to_owned(), "glad".into())]).await.unwrap();
+            if goes_on_elsewhere {
+                handle.safe_stop().await.unwrap();
+                handle.wait().await;
+                handle = begin().await;
+                assert_eq!(paused(&handle).await, "Go on?");
+            }
+            handle.resume_with_input(inputs([])).await.unwrap();
+            let mood = if sets_later { "busy" } else { "glad" };
+            let case = format!("{container}, {asks} rounds, elsewhere: {goes_on_elsewhere}, later: {sets_later}");
+            let ExecutionStatus::Completed(outputs) = handle.wait().await else {
+                panic!("{case}: {:?}", handle.status())
+            };
+            assert_eq!(outputs, inputs([("mood", mood.into())]), "{case}");
+        }
+    }
+}
+
 /// F6: several who set variables at the same time are all heard, and the log has all of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_at_the_same_time_are_all_kept() {
