@@ -139,6 +139,9 @@ fn take(value: &Value, left: &mut usize, depth: usize) -> bool {
 /// How long a template may be, in bytes.
 const MAX_SOURCE: usize = 1 << 20;
 
+/// How long a line of one that isn't plain text may be.
+const MAX_LINE: usize = u16::MAX as usize;
+
 /// How deep it may be: so many operators behind one another, half as many `elif`, an eighth as many brackets in brackets.
 /// Parser, compiler and destructor call themselves once for each of them, with frames of about these sizes.
 const MAX_DEPTH: usize = 400;
@@ -151,6 +154,11 @@ fn bound(source: &str) -> Result<(), Error> {
     let refuse = |what: String| Err(Error::new(ErrorKind::SyntaxError, what));
     if source.len() > MAX_SOURCE {
         return refuse(format!("the template has {} bytes; at most {MAX_SOURCE} are allowed", source.len()));
+    }
+    // The lexer counts columns in 16 bits, and behind the last of them it can't say where something is wrong.
+    if ["{{", "{%", "{#"].iter().any(|mark| source.contains(mark)) && source.lines().any(|line| line.len() >= MAX_LINE)
+    {
+        return refuse(format!("a line of the template has more than {MAX_LINE} bytes; break it"));
     }
     // Of the blocks and brackets that are open: how deep it was before each.
     let (mut blocks, mut brackets) = (Vec::new(), Vec::new());

@@ -327,7 +327,8 @@ mod tests {
                     let rendered = Template::jinja(&template).and_then(|template| template.render(&BTreeMap::new()));
                     let error = rendered.err().unwrap_or_default();
                     let shown: String = template.chars().take(60).collect();
-                    let bounded = ["too deeply", "recursion", "on the way"].iter().any(|word| error.contains(word));
+                    let bounded =
+                        ["too deeply", "recursion", "on the way", "break it"].iter().any(|word| error.contains(word));
                     assert_eq!(bounded, depth >= 1000 || bounded && depth > 20, "{depth}: {shown}: {error}");
                 }
             }
@@ -351,6 +352,21 @@ mod tests {
     fn unbounded() {
         for template in deep(10_000) {
             drop(Environment::new().add_template_owned(NAME, template));
+        }
+    }
+
+    /// What is wrong behind column 65,535 has no place that the lexer could name.
+    #[test]
+    fn a_line_can_not_be_too_long() {
+        let long = "x".repeat(70_000);
+        for (template, is_allowed) in [
+            (long.clone(), true),
+            (format!("{{{{ a }}}}\n{long}\n"), false),
+            (format!("{long}{{{{ ' "), false),
+            (format!("{{{{\n{long} ' "), false),
+            (format!("{{{{ a }}}}{}", "x\n".repeat(70_000)), true),
+        ] {
+            assert_eq!(Template::jinja(&template).is_ok(), is_allowed, "{:?}", &template[..8]);
         }
     }
 

@@ -3,7 +3,9 @@
 //! Files are hostile until read: they are bounded in size, and a reader that panics or takes too long fails the
 //! node and nothing else.
 
-use std::time::Duration;
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use piton_types::Value;
@@ -126,11 +128,44 @@ fn read(kind: Kind, content: &[u8]) -> Result<String, String> {
         Kind::Plain => {
             Ok(String::from_utf8_lossy(content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content)).into_owned())
         }
-        Kind::Html => {
-            html2text::from_read(content, WIDTH).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
-        }
+        Kind::Html => html(content, Instant::now() + MAX_TIME),
         Kind::Csv => csv(content),
         Kind::Pdf => pdf(content),
+    }
+}
+
+/// How deep the elements of an HTML file may lie inside one another: about what browsers allow.
+const MAX_DEPTH: usize = 512;
+
+/// The parser looks through all open elements at each tag, so what is deep takes long: it gets no more to read when its
+/// time is over.
+fn html(content: &[u8], until: Instant) -> Result<String, String> {
+    let config = html2text::config::plain();
+    let document = config.parse_html(Until { content, until }).map_err(|_| "it takes too long".to_owned())?;
+    let mut open = vec![(Rc::clone(&document.document), 0)];
+    while let Some((node, depth)) = open.pop() {
+        if depth > MAX_DEPTH {
+            return Err(format!("its elements lie more than {MAX_DEPTH} deep in one another"));
+        }
+        open.extend(node.children.borrow().iter().map(|child| (Rc::clone(child), depth + 1)));
+    }
+    let tree = config.dom_to_render_tree(&document).map_err(|error| error.to_string())?;
+    let text = config.render_to_string(tree, WIDTH).map_err(|error| error.to_string())?;
+    Ok(text.trim().to_owned())
+}
+
+/// A content that can be read until some time.
+struct Until<'a> {
+    content: &'a [u8],
+    until: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() >= self.until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.content.read(buffer)
     }
 }
 
@@ -218,5 +253,14 @@ mod tests {
             let _ = text(file("a.pdf", &good[..cut])).await;
         }
         assert!(text(file("a.txt", &vec![b'x'; MAX_FILE + 1])).await.is_err());
+    }
+
+    #[test]
+    fn html_is_bounded_in_depth_and_time() {
+        let soon = Instant::now() + MAX_TIME;
+        let nested = |depth: usize| format!("{}x{}", "<div>".repeat(depth), "</div>".repeat(depth));
+        assert_eq!(html(nested(500).as_bytes(), soon).unwrap(), "x");
+        assert!(html(nested(600).as_bytes(), soon).unwrap_err().contains("512 deep"));
+        assert!(html(b"<p>x", Instant::now()).unwrap_err().contains("too long"));
     }
 }
