@@ -108,7 +108,7 @@ impl<'a> Host<'a> {
             clock,
             ids,
             burst: Burst::default(),
-            events: EventSink::Nobody,
+            events: EventSink::None,
             folder: None,
             services: &NO_SERVICES,
             limits: Limits::default(),

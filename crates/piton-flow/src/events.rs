@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 pub enum EventSink<'a> {
     /// No listener.
     #[default]
-    Nobody,
+    None,
     /// A function, called with every event in order.
     Call(&'a (dyn Fn(&Event) + Sync)),
     /// A bounded channel. When it is full the run waits; when its other end is gone the events are
@@ -20,14 +20,14 @@ impl EventSink<'_> {
     /// Tells an event.
     pub(crate) async fn tell(&self, event: impl FnOnce() -> Event) {
         match self {
-            Self::Nobody => {}
+            Self::None => {}
             Self::Call(listen) => listen(&event()),
             Self::Channel(sender) => drop(sender.send(event()).await),
         }
     }
 
     pub(crate) const fn has_listener(&self) -> bool {
-        !matches!(self, Self::Nobody)
+        !matches!(self, Self::None)
     }
 }
 

@@ -468,7 +468,7 @@ impl<'a> NodeContext<'a> {
         timeout: Option<Duration>,
     ) -> Result<Answered, NodeError> {
         let Some(inbox) = self.host.inbox else {
-            return Err(NodeError::new("NobodyAnswers", "it asks a person, and this run has no way to"));
+            return Err(NodeError::new("NoAnswer", "it asks a person, and this run has no way to"));
         };
         let step = match (self.attempt, number) {
             (1, 1) => Ok(self.step.clone()),

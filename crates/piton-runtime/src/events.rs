@@ -54,6 +54,6 @@ impl Listener {
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Listener(somebody)" } else { "Listener(nobody)" })
+        f.write_str(if self.0.is_some() { "Listener" } else { "Listener(none)" })
     }
 }

@@ -94,7 +94,7 @@ impl Admission {
 
 impl std::fmt::Debug for Admission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Admission" } else { "Admission(anybody)" })
+        f.write_str(if self.0.is_some() { "Admission" } else { "Admission(open)" })
     }
 }
 

@@ -58,7 +58,7 @@ pub use reservation::{
     IsDead, RESERVED_FOR, Reservation, ReservationError, Reservations, ReserveMode, Take, WriteRight,
 };
 pub use restore::{
-    Ask, Conflict, ConflictResolution, ContestedText, Goal, LineDelta, NobodyToAsk, Plan, PlannedChange, Recovered,
+    Ask, CannotAsk, Conflict, ConflictResolution, ContestedText, Goal, LineDelta, Plan, PlannedChange, Recovered,
     Rescued, Resolver, RestoreOptions, RestorePlan, RestoreResult, Selection,
 };
 pub use rules::OuterRules;

@@ -334,7 +334,7 @@ impl Node for HumanInput {
                 Answered::Withdrawn => break,
             }
         }
-        Err(NodeError::new("NobodyAnswers", "the question was withdrawn"))
+        Err(NodeError::new("NoAnswer", "the question was withdrawn"))
     }
 
     fn references(&self) -> Vec<&Selector> {

@@ -300,7 +300,7 @@ impl Driven {
             RunJournal::new(run, flow, &self.options.services, run.clock()).begun_with(self.body.fingerprint.clone());
         let ids = RandomIds(&*run.context().random);
         let tell = |event: &Event| self.options.events.pass_on(event);
-        let events = if self.options.events.listens() { EventSink::Call(&tell) } else { EventSink::Nobody };
+        let events = if self.options.events.listens() { EventSink::Call(&tell) } else { EventSink::None };
         let (control, mut updates) = (Control::default(), updates::Updates::default());
         control.put_updates(updates.recorded(run).await?);
         loop {

@@ -23,10 +23,10 @@ pub trait Ask: Send + Sync {
 
 /// There is no one to ask.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NobodyToAsk;
+pub struct CannotAsk;
 
 #[async_trait]
-impl Ask for NobodyToAsk {
+impl Ask for CannotAsk {
     async fn ask(&self, _question: &Question) -> Option<Choice> {
         None
     }

@@ -24,7 +24,7 @@ mod stalled;
 mod validate;
 mod whole;
 
-pub use ask::{Ask, NobodyToAsk, Question};
+pub use ask::{Ask, CannotAsk, Question};
 pub use change::{
     Change, ChangePolicies, Changes, Choice, DeletedPolicy, ModifiedPolicy, PathPolicy, PortError, UpstreamPolicy,
 };

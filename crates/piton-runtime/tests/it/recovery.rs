@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_runtime::recovery::{
-    Ask, Change, ChangePolicies, Changes, Choice, DeletedPolicy, Environment, ModifiedPolicy, NobodyToAsk, PortError,
+    Ask, CannotAsk, Change, ChangePolicies, Changes, Choice, DeletedPolicy, Environment, ModifiedPolicy, PortError,
     Question, Recovery, RecoveryError, RequiredFiles, Search, Severity, SystemEnvironment, UpstreamPolicy, Whole,
     newest_whole, stalled, validate,
 };
@@ -125,7 +125,7 @@ fn a_damaged_state_is_passed_over_and_reported() {
             environment: &environment,
             changes: &[],
             policies: ChangePolicies::default(),
-            ask: &NobodyToAsk,
+            ask: &CannotAsk,
         };
         let examined = recovery.examine(&run_id()).await.unwrap();
         assert_eq!(examined.search.whole.unwrap().checkpoint.to_string(), "a-run@6");
@@ -323,7 +323,7 @@ async fn without_anybody_to_ask_it_stops_with_a_report() {
         environment: &surroundings(true),
         changes: &[&workspace],
         policies: ChangePolicies { modified: ModifiedPolicy::Merge, ..ChangePolicies::default() },
-        ask: &NobodyToAsk,
+        ask: &CannotAsk,
     };
     let Err(RecoveryError::Stopped(stopped)) = recovery.examine(&run_id()).await else { panic!("it went on") };
     insta::assert_snapshot!(stopped, @r#"
@@ -355,7 +355,7 @@ async fn policies_and_answers_settle_what_changed() {
         upstream: UpstreamPolicy::Ignore,
         paths: Vec::new(),
     };
-    let (settled, done) = run(policies, Arc::new(NobodyToAsk)).await;
+    let (settled, done) = run(policies, Arc::new(CannotAsk)).await;
     assert_eq!(settled.unwrap(), done);
     assert_eq!(
         done.iter().map(|(_, choice)| *choice).collect::<Vec<_>>(),

@@ -82,9 +82,9 @@ pub trait Ask: Send + Sync {
 
 /// There is no user to ask.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NobodyToAsk;
+pub struct CannotAsk;
 
-impl Ask for NobodyToAsk {
+impl Ask for CannotAsk {
     fn ask(&self, _: &Conflict) -> ConflictResolution {
         ConflictResolution::Refuse
     }
@@ -130,7 +130,7 @@ impl Default for RestoreOptions {
         Self {
             selection: Selection::default(),
             resolution: ConflictResolution::default(),
-            ask: Arc::new(NobodyToAsk),
+            ask: Arc::new(CannotAsk),
             resolver: None,
             exact: false,
             unattributed: false,

@@ -6,8 +6,7 @@ use std::time::Duration;
 use piton::engine::{FileChanges, ModelResolver, ModelResolverOptions, TellingAsk};
 use piton_model::chat::{Provider, Wire};
 use piton_runtime::recovery::{
-    ChangePolicies, Changes, Choice, ModifiedPolicy, NobodyToAsk, PathPolicy, Recovery, RecoveryError,
-    SystemEnvironment,
+    CannotAsk, ChangePolicies, Changes, Choice, ModifiedPolicy, PathPolicy, Recovery, RecoveryError, SystemEnvironment,
 };
 use piton_runtime::{Context, Listener, OpenRun, Run};
 use piton_store_objects::ObjectStore;
@@ -79,7 +78,7 @@ async fn recover(world: &World, run: &RunId, policies: ChangePolicies) -> Result
     let files = FileChanges::new(world.workspace.clone());
     let changes: [&dyn Changes; 1] = [&files];
     let recovery =
-        Recovery { context: &world.context, environment: &environment, changes: &changes, policies, ask: &NobodyToAsk };
+        Recovery { context: &world.context, environment: &environment, changes: &changes, policies, ask: &CannotAsk };
     let examined = recovery.examine(run).await?;
     Ok(examined.settled.into_iter().map(|(change, choice)| (change.to_string(), choice)).collect())
 }
