@@ -1,6 +1,7 @@
 //! A [`CheckpointStore`] over any [`Store`]: the opposite of [`EmbeddedStore`](crate::EmbeddedStore). Each id has a
 //! log of its own, of which the newest entry counts; what lies before it is folded away now and then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -86,6 +87,7 @@ impl LogCheckpointStore {
             updated_at: at,
             parent: None,
             folder: None,
+            labels: BTreeSet::new(),
         };
         let commit = Commit {
             hash: self.hash(&run, seq, parent, &entry, &pack),

@@ -151,6 +151,7 @@ pub async fn fork_into(
         status: RunStatus::Queued,
         parent: Some(at.clone()),
         folder: fork.folder.or(summary.folder),
+        labels: summary.labels,
         body: created(now, input, Some(&origin))?,
         parts,
         fence: Fence(0),

@@ -4,6 +4,7 @@
 //! of the log; the others look again and find the run held. A crash after any of the commits in here
 //! leaves a run that can be opened again.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct OpenRun {
     pub kind: RunKind,
     /// The working directory that a new run belongs to.
     pub folder: Option<String>,
+    /// What a new run is found by beside its name.
+    pub labels: BTreeSet<String>,
     /// The document and inputs of a new run.
     pub body: Value,
     /// What acknowledged writes survive.
@@ -195,6 +198,7 @@ async fn create(context: &Context, id: &RunId, open: &OpenRun, purpose: &Purpose
         kind: open.kind,
         status: RunStatus::Queued,
         folder: open.folder.clone(),
+        labels: open.labels.clone(),
         body: created(at, open.body.clone(), origin.as_ref())?,
         fence: Fence(0),
         durability: open.durability,

@@ -1,8 +1,8 @@
 //! Appending inside a transaction: what is checked, and the rows that it writes.
 
 use piton_store::{Commit, Head, StoreError};
-use piton_types::{EntryHash, Fence, RunId, RunSummary, Seq};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use piton_types::{EntryHash, Fence, RunId, RunSummary, Seq, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use crate::blobs;
 use crate::index::{kind_number, status_number};
@@ -33,10 +33,13 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
     let number = match (number, &commit.index) {
         (Some(number), index) => {
             match index {
-                Some(index) => update_row(conn, number, index, commit)?,
+                Some(index) => update_row(conn, number, index, commit.at)?,
                 None => {
-                    conn.prepare_cached("UPDATE run SET updated_at = ?2 WHERE no = ?1")?
-                        .execute([number, commit.at.as_millis()])?;
+                    for sql in
+                        ["UPDATE run SET updated_at = ?2 WHERE no = ?1", "UPDATE label SET at = ?2 WHERE run = ?1"]
+                    {
+                        conn.prepare_cached(sql)?.execute([number, commit.at.as_millis()])?;
+                    }
                 }
             }
             // A run that moved last already stays so: that it moved on is said by its newest entry.
@@ -64,40 +67,54 @@ pub(crate) fn append(conn: &Connection, commit: &Commit) -> Result<(), Failure> 
 const LAST: &str =
     "(SELECT max((SELECT value FROM meta WHERE key = 'moved'), (SELECT coalesce(max(moved), 0) FROM run)))";
 
-fn update_row(conn: &Connection, number: i64, index: &RunSummary, commit: &Commit) -> rusqlite::Result<()> {
-    conn.prepare_cached(
-        "UPDATE run SET status = ?2, updated_at = ?3, created_at = ?4, kind = ?5, name = ?6, parent = ?7, folder = ?8
-         WHERE no = ?1",
-    )?
-    .execute(params![
-        number,
-        status_number(index.status),
-        commit.at.as_millis(),
-        index.created_at.as_millis(),
-        kind_number(index.kind),
-        index.name,
-        index.parent.as_ref().map(ToString::to_string),
-        index.folder,
-    ])
-    .map(drop)
+fn update_row(conn: &Connection, number: i64, index: &RunSummary, at: Timestamp) -> rusqlite::Result<()> {
+    let sql = "UPDATE run SET (status, updated_at, created_at, kind, name, parent, folder, labels)
+               = (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) WHERE no = ?1";
+    write_row(conn, sql, &number, index, at)?;
+    set_labels(conn, number, index, at)
+}
+
+/// Executes a statement that writes a run's row; `key` is its first parameter.
+fn write_row(conn: &Connection, sql: &str, key: &dyn ToSql, index: &RunSummary, at: Timestamp) -> rusqlite::Result<()> {
+    let has_labels = !index.labels.is_empty();
+    let labels = has_labels.then(|| serde_json::to_string(&index.labels).expect("texts are written to memory"));
+    conn.prepare_cached(sql)?
+        .execute(params![
+            key,
+            status_number(index.status),
+            at.as_millis(),
+            index.created_at.as_millis(),
+            kind_number(index.kind),
+            index.name,
+            index.parent.as_ref().map(ToString::to_string),
+            index.folder,
+            labels,
+        ])
+        .map(drop)
+}
+
+/// Lists a run by its labels, and by no others.
+fn set_labels(conn: &Connection, number: i64, index: &RunSummary, at: Timestamp) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM label WHERE run = ?1")?.execute([number])?;
+    for label in &index.labels {
+        conn.prepare_cached("INSERT INTO label(run, label, at, run_id) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+            number,
+            label,
+            at.as_millis(),
+            index.id.as_str()
+        ])?;
+    }
+    Ok(())
 }
 
 fn insert_row(conn: &Connection, index: &RunSummary) -> Result<i64, Failure> {
-    conn.prepare_cached(&format!(
-        "INSERT INTO run(id, status, updated_at, created_at, kind, name, parent, folder, moved)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, {LAST} + 1)",
-    ))?
-    .execute(params![
-        index.id.as_str(),
-        status_number(index.status),
-        index.updated_at.as_millis(),
-        index.created_at.as_millis(),
-        kind_number(index.kind),
-        index.name,
-        index.parent.as_ref().map(ToString::to_string),
-        index.folder,
-    ])?;
+    let sql = format!(
+        "INSERT INTO run(id, status, updated_at, created_at, kind, name, parent, folder, labels, moved)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, {LAST} + 1)",
+    );
+    write_row(conn, &sql, &index.id.as_str(), index, index.updated_at)?;
     let number = conn.last_insert_rowid();
+    set_labels(conn, number, index, index.updated_at)?;
     if number > MAX_RUN {
         let (size, limit) = (number.cast_unsigned(), MAX_RUN.cast_unsigned());
         return Err(StoreError::TooLarge { what: "the number of runs".to_owned(), size, limit }.into());

@@ -128,13 +128,14 @@ impl<'a> Gathering<'a> {
                     Text(name),
                     parent,
                     folder,
+                    labels,
                     Integer(moved),
                 ],
             ) => put(
                 // Where the map of pages is damaged, an older form of it may be found too, on a page that isn't in use.
-                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO UPDATE
+                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO UPDATE
                  SET status = excluded.status, updated_at = excluded.updated_at WHERE excluded.updated_at > updated_at",
-                &[id, status, updated, created, kind, name, parent, folder, moved],
+                &[id, status, updated, created, kind, name, parent, folder, labels, moved],
             )?,
             (Some(_), [Null]) => put("INSERT OR IGNORE INTO removed VALUES (?1)", &[])?,
             (None, [Integer(status), Integer(updated), Text(id), Integer(number)]) => {
@@ -160,7 +161,10 @@ impl<'a> Gathering<'a> {
         for (number, id, status, updated) in &self.listed {
             run.execute(params![number, id, status, updated])?;
         }
-        self.conn.execute_batch("COMMIT")?;
+        self.conn.execute_batch(
+            "INSERT OR IGNORE INTO label SELECT no, value, updated_at, run.id FROM run, json_each(labels) WHERE json_valid(labels);
+             COMMIT",
+        )?;
         Ok(self.rows)
     }
 }

@@ -1,5 +1,7 @@
 //! The index of runs, and their leases.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use piton_store::{Lease, Leases, RunIndex, RunQuery, StoreError};
 use piton_types::{Durability, Fence, Holder, RunId, RunKind, RunStatus, RunSummary, Timestamp};
@@ -54,7 +56,7 @@ impl Leases for SqliteStore {
 }
 
 /// The columns of a run that [`summary_of`] reads.
-pub(crate) const COLUMNS: &str = "id, status, updated_at, created_at, kind, name, parent, folder";
+pub(crate) const COLUMNS: &str = "id, status, updated_at, created_at, kind, name, parent, folder, labels";
 
 fn summary(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<RunSummary>> {
     let look = |how| {
@@ -85,6 +87,11 @@ pub(crate) fn summary_of(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
             _ => Some(parse(row, 6)?),
         },
         folder: row.get(7)?,
+        labels: match row.get_ref(8)? {
+            ValueRef::Null => BTreeSet::new(),
+            labels => serde_json::from_str(labels.as_str()?)
+                .map_err(|error| rusqlite::Error::FromSqlConversionFailure(8, Type::Text, Box::new(error)))?,
+        },
     })
 }
 

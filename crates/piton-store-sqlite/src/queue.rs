@@ -11,7 +11,7 @@ use crate::append::run_number;
 use crate::index::parse;
 
 /// In the order in which they are taken.
-const WAITING: &str = "SELECT run.id, labels, priority, due, run.no FROM queue JOIN run ON run.no = queue.run";
+const WAITING: &str = "SELECT run.id, queue.labels, priority, due, run.no FROM queue JOIN run ON run.no = queue.run";
 
 #[async_trait]
 impl Queue for SqliteStore {

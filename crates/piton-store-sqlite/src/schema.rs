@@ -23,6 +23,9 @@ pub(crate) const MAX_ROW: u64 = 1_000_000_000 - 4096;
 /// `run.moved` is the order in which runs last moved: one that is committed to and isn't the last becomes it. In `meta`
 /// stands the highest that a removed run had.
 ///
+/// `run.labels` is a JSON array, or nothing if there are none. `label` is made from it and lists runs by label; `at` and
+/// `run_id` are those of the run's row.
+///
 /// `removed` has the numbers of runs that were taken out of `run` and whose entries and segments are still to be
 /// deleted. Numbers of runs are never used again, so an old one that a process remembers leads nowhere.
 const TABLES: &str = "
@@ -37,10 +40,19 @@ const TABLES: &str = "
         name TEXT NOT NULL,
         parent TEXT,
         folder TEXT,
+        labels TEXT,
         moved INTEGER NOT NULL);
     CREATE INDEX run_moved ON run(moved);
-    CREATE INDEX run_listing ON run(status, updated_at, id);
-    CREATE INDEX run_folder ON run(folder);
+    CREATE INDEX run_listing ON run(updated_at, id);
+    CREATE INDEX run_status ON run(status, updated_at, id);
+    CREATE INDEX run_folder ON run(folder, updated_at, id) WHERE folder IS NOT NULL;
+    CREATE TABLE label(
+        run INTEGER NOT NULL,
+        label TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        run_id TEXT NOT NULL,
+        PRIMARY KEY(run, label)) WITHOUT ROWID;
+    CREATE INDEX label_listing ON label(label, at, run_id);
     CREATE TABLE entry(
         key INTEGER PRIMARY KEY,
         at INTEGER NOT NULL,

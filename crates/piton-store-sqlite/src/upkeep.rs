@@ -228,6 +228,7 @@ fn remove(conn: &Connection, run: &RunId, head: Head) -> Result<(), Failure> {
     for sql in [
         "UPDATE meta SET value = max(value, (SELECT moved FROM run WHERE no = ?1)) WHERE key = 'moved'",
         "DELETE FROM run WHERE no = ?1",
+        "DELETE FROM label WHERE run = ?1",
         "DELETE FROM lease WHERE run = ?1",
         "DELETE FROM queue WHERE run = ?1",
         "INSERT INTO removed(run) VALUES (?1)",

@@ -5,6 +5,7 @@
 //! by accessors: [`Fold`], [`Leases`], [`Upkeep`], [`Changes`], [`Queue`]. All are dyn-safe, and a decorator (encryption, metrics) is
 //! itself a store, which offers what the store below it does.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
@@ -209,14 +210,16 @@ pub trait Log: Send + Sync {
 /// Logs whose older entries can be folded into segments, which take less space and are read faster.
 #[async_trait]
 pub trait Fold: Send + Sync {
-    /// What the run's segments cover, in ascending order.
+    /// What the run's segments cover, in ascending order. Logs are folded into segments of some 2,000 entries, so there are
+    /// few of them even for a long run.
     async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError>;
 
     /// One section of a segment. `NotFound` if it has been folded into a larger one meanwhile.
     async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError>;
 
     /// Adds `segment`, then removes the entries and the smaller segments that it covers; readers prefer the segment and
-    /// ignore what it covers, so the two need not be one change. `Conflict` if what it covers isn't exactly that any more;
+    /// ignore what it covers, so the two may be one change but need not be. At every moment each entry is in a segment, or is
+    /// [read](Log::read) by itself, or both: a reader that lists the entries and then the segments misses none. `Conflict` if what it covers isn't exactly that any more;
     /// the newest entry is never covered. A segment may take the place of one of the same extent.
     ///
     /// Durability comes with the next durable commit: until then a crash may bring the old form back.
@@ -463,8 +466,12 @@ pub struct RunQuery {
     pub kinds: Vec<RunKind>,
     /// Only runs whose name or id has this in it, whatever the case of ASCII letters; empty for all.
     pub text: String,
+    /// Only runs that have all of these labels.
+    pub labels: BTreeSet<String>,
     /// Only runs whose log last grew at or after this.
     pub since: Option<Timestamp>,
+    /// Only runs whose log last grew before this.
+    pub until: Option<Timestamp>,
     /// Only runs that come after this one in the list.
     pub after: Option<(Timestamp, RunId)>,
     /// At most so many; `None` for all.
@@ -485,7 +492,9 @@ impl RunQuery {
             && (self.folders.is_empty() || run.folder.as_ref().is_some_and(|folder| self.folders.contains(folder)))
             && (self.kinds.is_empty() || self.kinds.contains(&run.kind))
             && (has(&run.name, &self.text) || has(run.id.as_str(), &self.text))
+            && self.labels.is_subset(&run.labels)
             && self.since.is_none_or(|since| run.updated_at >= since)
+            && self.until.is_none_or(|until| run.updated_at < until)
     }
 }
 
@@ -507,7 +516,9 @@ pub trait RunIndex: Send + Sync {
     /// One run's row.
     async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError>;
 
-    /// Runs by `updated_at`, newest first, ties by id, largest first.
+    /// Runs by `updated_at`, newest first, ties by id, largest first. The filters and the page are the store's work. In SQLite
+    /// a page costs what the runs cost that are passed until it is full, along an index of states, folders or labels; in an
+    /// object store every run whose id is admitted is looked at.
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError>;
 }
 

@@ -50,6 +50,7 @@ impl Line {
             updated_at: at,
             parent: None,
             folder: Some("/a/folder".into()),
+            labels: ["a label".into()].into(),
         };
         Commit {
             run: self.run.clone(),

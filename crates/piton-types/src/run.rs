@@ -1,5 +1,7 @@
 //! The states of a run and the moves between them (R1, R2).
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{CheckpointRef, RunId, RunKind, Timestamp, Value};
@@ -264,6 +266,9 @@ pub struct RunSummary {
     pub parent: Option<CheckpointRef>,
     /// The working directory it belongs to, if any.
     pub folder: Option<String>,
+    /// What it is found by beside its name.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<String>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Folding: 128 entries become a segment, 4 segments one larger one, 4 of those a large one. It goes on
-//! in the background; a crash in it changes nothing, because the old form is replaced in one commit.
+//! in the background; a crash in it loses nothing, because a store adds a segment before it removes what that covers.
 //!
 //! 128 and not fewer, because a fold is a transaction that other commits may have to wait for: at one in
 //! 128 it stays out of the slowest hundredth of them.

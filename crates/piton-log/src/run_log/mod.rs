@@ -12,7 +12,7 @@ mod fold;
 mod load;
 mod removed;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use async_recursion::async_recursion as boxed;
@@ -72,6 +72,8 @@ pub struct NewRun {
     pub parent: Option<CheckpointRef>,
     /// The working directory it belongs to.
     pub folder: Option<String>,
+    /// What it is found by beside its name.
+    pub labels: BTreeSet<String>,
     /// The document and the inputs.
     pub body: Value,
     /// The state that it begins with, if any: then entry 0 is a checkpoint.
@@ -107,6 +109,7 @@ impl NewRun {
             status: RunStatus::InProgress,
             parent: None,
             folder: None,
+            labels: BTreeSet::new(),
             body: Value::Null,
             parts: BTreeMap::new(),
             staged: Vec::new(),
@@ -121,58 +124,57 @@ impl RunLog {
     /// Creates a run. `Conflict` if there is one of that id.
     #[boxed]
     pub async fn create(store: Arc<dyn Store>, new: NewRun) -> Result<Self, StoreError> {
+        let shown = |text: &String| match store.redaction() {
+            Some(redaction) => redaction.shown(text).into_owned(),
+            None => text.clone(),
+        };
         let summary = RunSummary {
             id: new.id.clone(),
-            name: match store.redaction() {
-                Some(redaction) => redaction.shown(&new.name).into_owned(),
-                None => new.name.clone(),
-            },
+            name: shown(&new.name),
             kind: new.kind,
             status: new.status,
             created_at: new.at,
             updated_at: new.at,
             parent: new.parent.clone(),
             folder: new.folder.clone(),
+            labels: new.labels.iter().map(shown).collect(),
         };
-        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), new.id.clone()));
-        let first = append::first(&store, &summary, &new).await?;
-        Ok(Self {
+        let blobs = RunBlobs::new(Arc::clone(&store), new.id.clone());
+        let head = append::first(&store, &summary, &new).await?;
+        Ok(Self::with(store, new.id, blobs, head, new.at))
+    }
+
+    /// A log that ends so, of which nothing else is known.
+    fn with(store: Arc<dyn Store>, run: RunId, blobs: RunBlobs, head: Head, at: Timestamp) -> Self {
+        Self {
             store,
-            run: new.id,
-            head: first,
-            at: new.at,
+            run,
+            head,
+            at,
             newest: None,
             parts: Parts::new(),
             submitted: Mutex::default(),
-            blobs,
+            blobs: Arc::new(blobs),
             known: HashMap::new(),
             folder: fold::Folder::default(),
             background: None,
             removals: 0,
-        })
+        }
     }
 
     /// Opens the log of a run that exists.
     #[boxed]
     pub async fn open(store: Arc<dyn Store>, run: &RunId) -> Result<Self, StoreError> {
-        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), run.clone()));
+        let blobs = RunBlobs::new(Arc::clone(&store), run.clone());
         let Some(newest) = blobs.read_newest().await? else {
             return Err(StoreError::corrupt(format!("run {run}"), "its newest entry is missing"));
         };
         let entry = sealed::open(store.hashing(), run, &newest)?;
+        let head = Head { seq: entry.seq, hash: entry.hash, fence: entry.fence };
         Ok(Self {
-            head: Head { seq: entry.seq, hash: entry.hash, fence: entry.fence },
             at: entry.at,
             newest: Some(entry),
-            parts: Parts::new(),
-            submitted: Mutex::default(),
-            store,
-            run: run.clone(),
-            blobs,
-            known: HashMap::new(),
-            folder: fold::Folder::default(),
-            background: None,
-            removals: 0,
+            ..Self::with(store, run.clone(), blobs, head, Timestamp::default())
         })
     }
 
@@ -181,21 +183,9 @@ impl RunLog {
     /// still.
     #[boxed]
     pub async fn open_at(store: Arc<dyn Store>, run: &RunId, seq: Seq) -> Result<Self, StoreError> {
-        let blobs = Arc::new(RunBlobs::up_to(Arc::clone(&store), run.clone(), seq));
-        let mut log = Self {
-            head: Head { seq, hash: EntryHash::ROOT, fence: Fence(0) },
-            at: Timestamp::default(),
-            newest: None,
-            parts: Parts::new(),
-            submitted: Mutex::default(),
-            store,
-            run: run.clone(),
-            blobs,
-            known: HashMap::new(),
-            folder: fold::Folder::default(),
-            background: None,
-            removals: 0,
-        };
+        let blobs = RunBlobs::up_to(Arc::clone(&store), run.clone(), seq);
+        let head = Head { seq, hash: EntryHash::ROOT, fence: Fence(0) };
+        let mut log = Self::with(store, run.clone(), blobs, head, Timestamp::default());
         let entry = log.entry(seq).await?;
         log.head = Head { seq, hash: entry.hash, fence: entry.fence };
         log.at = entry.at;

@@ -143,7 +143,8 @@ async fn summary_at(from: &Arc<dyn Store>, log: &RunLog, entries: &[SealedEntry]
         (false, None) => RunKind::Steps,
     };
     let created_at = first.map_or(updated_at, |first| first.at);
-    Ok(RunSummary { id: run.clone(), name, kind, status, created_at, updated_at, parent: None, folder: None })
+    let (parent, folder, labels) = (None, None, BTreeSet::new());
+    Ok(RunSummary { id: run.clone(), name, kind, status, created_at, updated_at, parent, folder, labels })
 }
 
 /// Makes a run of its own of checkpoints whose run can't be taken over that far. It is named by the newest.

@@ -96,6 +96,7 @@ pub(super) async fn transcribe_log(
                     status: summary.status,
                     parent: summary.parent.clone(),
                     folder: summary.folder.clone(),
+                    labels: summary.labels.clone(),
                     body,
                     parts: values,
                     staged,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like the tests themselves")]
 
 mod folder;
+mod listing;
 mod objects;
 mod races;
 mod stores;

@@ -40,6 +40,7 @@ fn new_run(run: &str, kind: RunKind) -> NewRun {
         status: RunStatus::InProgress,
         parent: None,
         folder: Some("/a/folder".to_owned()),
+        labels: ["nightly".to_owned()].into(),
         parts: Default::default(),
         staged: Vec::new(),
         body: Value::map([("document", Value::from("…")), ("input", Value::from(1))]),

@@ -123,6 +123,52 @@ pub async fn runs_are_listed_by_kind_text_and_time(fixture: &dyn Fixture) {
     assert_eq!(list(RunQuery { since, id_prefix: "k0".to_owned(), ..of(&[], "build") }).await, ["k08", "k07"]);
 }
 
+/// Filters by labels, all of which a run must have, and by a time with both ends; what labels a run has may change.
+pub async fn runs_are_listed_by_label_and_between_times(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    for n in 0..12_i64 {
+        let run = run_id(&format!("l{n:02}"));
+        let mut row = summary(&run, if n % 2 == 0 { RunStatus::InProgress } else { RunStatus::Failed }, n);
+        let labels = [("night", 2), ("it's \"100%\"", 3), ("", 6)];
+        row.labels = labels.into_iter().filter(|(_, each)| n % each == 0).map(|(label, _)| label.to_owned()).collect();
+        let mut commit = next(&run, None, n);
+        commit.index = Some(row.clone());
+        store.append(vec![commit]).await.unwrap();
+        assert_eq!(store.summary(&run).await.unwrap(), Some(row));
+    }
+    let list = async |labels: &[&str], query: RunQuery| {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        let found = store.list(RunQuery { labels, ..query }).await.unwrap();
+        found.iter().map(|run| run.id.to_string()).collect::<Vec<_>>()
+    };
+    let all = RunQuery::default;
+    assert_eq!(list(&["night"], all()).await, ["l10", "l08", "l06", "l04", "l02", "l00"]);
+    assert_eq!(list(&["night", "it's \"100%\""], all()).await, ["l06", "l00"]);
+    assert_eq!(list(&[""], all()).await, ["l06", "l00"]);
+    assert!(list(&["nigh"], all()).await.is_empty() && list(&["NIGHT"], all()).await.is_empty());
+    let failed = RunQuery { status: vec![RunStatus::Failed], ..all() };
+    assert_eq!(list(&["it's \"100%\""], failed).await, ["l09", "l03"]);
+    assert_eq!(list(&["night"], RunQuery { id_prefix: "l0".into(), limit: Some(2), ..all() }).await, ["l08", "l06"]);
+    let after = Some((Timestamp::from_millis(8), run_id("l08")));
+    assert_eq!(list(&["night"], RunQuery { after, limit: Some(2), ..all() }).await, ["l06", "l04"]);
+    let (since, until) = (Some(Timestamp::from_millis(4)), Some(Timestamp::from_millis(8)));
+    assert_eq!(list(&[], RunQuery { since, until, ..all() }).await, ["l07", "l06", "l05", "l04"]);
+    assert_eq!(list(&["night"], RunQuery { since, until, ..all() }).await, ["l06", "l04"]);
+    let folders = vec!["/some/folder".to_owned()];
+    assert_eq!(list(&["night"], RunQuery { until: since, folders, ..all() }).await, ["l02", "l00"]);
+
+    // An entry that leaves the row alone moves the run in these lists too; one that changes it may take labels away.
+    let moved = next(&run_id("l02"), store.head(&run_id("l02")).await.unwrap(), 20);
+    store.append(vec![moved]).await.unwrap();
+    let mut changed = next(&run_id("l04"), store.head(&run_id("l04")).await.unwrap(), 21);
+    let mut row = summary(&run_id("l04"), RunStatus::Failed, 21);
+    row.labels = ["day".to_owned()].into();
+    changed.index = Some(row);
+    store.append(vec![changed]).await.unwrap();
+    assert_eq!(list(&["night"], RunQuery { limit: Some(3), ..all() }).await, ["l02", "l10", "l08"]);
+    assert_eq!(list(&["day"], all()).await, ["l04"]);
+}
+
 /// Pages cover everything once, whatever their size.
 pub async fn runs_are_listed_in_pages(fixture: &dyn Fixture) {
     let store = fixture.open().await;
@@ -179,12 +225,16 @@ pub async fn hostile_texts_are_only_texts(fixture: &dyn Fixture) {
         let mut row = summary(&run, RunStatus::InProgress, 1);
         row.name = text.to_owned();
         row.folder = Some(text.to_owned());
+        row.labels = [text.to_owned()].into();
         commit.index = Some(row.clone());
         head = Some(Head { seq: commit.seq, hash: commit.hash, fence: commit.fence });
         store.append(vec![commit]).await.unwrap();
         assert_eq!(store.summary(&run).await.unwrap(), Some(row));
         let found = store.list(RunQuery { id_prefix: text.to_owned(), ..RunQuery::default() }).await.unwrap();
         assert_eq!(found.len(), usize::from(text.is_empty()), "{text:?} as a prefix");
+        let labels = [text.to_owned()].into();
+        let found = store.list(RunQuery { labels, text: text.to_owned(), ..RunQuery::default() }).await.unwrap();
+        assert_eq!(found.len(), 1, "{text:?} as a label and in a name");
     }
     assert_eq!(store.list(RunQuery::default()).await.unwrap().len(), 1);
 }

@@ -113,6 +113,7 @@ macro_rules! conformance {
             runs_are_listed_by_status
             runs_are_listed_by_folder
             runs_are_listed_by_kind_text_and_time
+            runs_are_listed_by_label_and_between_times
             runs_are_listed_in_pages
             hostile_texts_are_only_texts
             staged_packs_are_found
@@ -128,6 +129,7 @@ macro_rules! conformance {
         $crate::conformance_each!([$crate::conformance] $fixture;
             folding_keeps_every_byte
             folding_refuses_what_does_not_fit
+            a_reader_sees_every_entry_during_a_fold
             segments_merge
         );
     };
@@ -198,6 +200,7 @@ fn summary(run: &RunId, status: RunStatus, at: i64) -> RunSummary {
         updated_at: Timestamp::from_millis(at),
         parent: Some(CheckpointRef { run: run_id("parent"), seq: Seq(3) }),
         folder: Some("/some/folder".into()),
+        labels: ["some".into(), "such".into()].into(),
     }
 }
 

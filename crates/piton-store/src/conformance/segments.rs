@@ -1,5 +1,7 @@
 //! Folding, and the typed log on top of any store.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use piton_types::Seq;
 
@@ -65,6 +67,35 @@ pub async fn folding_refuses_what_does_not_fit(fixture: &dyn Fixture) {
     assert!(matches!(unknown, Err(StoreError::NotFound { .. })), "{unknown:?}");
     assert_eq!(store.read(&run, Span::ALL).await.unwrap().len(), 7);
     assert_eq!(store.segments(&run).await.unwrap(), [piece(2, 4).info]);
+}
+
+/// A reader that lists entries before segments sees every entry at every moment of a fold, in one or in both.
+pub async fn a_reader_sees_every_entry_during_a_fold(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let run = run_id("watched");
+    let head = grow(&*store, &run, 40).await;
+    let reader = {
+        let (store, run) = (fixture.open().await, run.clone());
+        tokio::spawn(async move {
+            loop {
+                let mut seen: BTreeSet<u32> =
+                    store.read(&run, Span::ALL).await.unwrap().iter().map(|record| record.seq.0).collect();
+                let segments = store.segments(&run).await.unwrap();
+                segments.iter().for_each(|info| seen.extend(info.first.0..=info.last.0));
+                assert!(seen.into_iter().eq(0..=head.seq.0));
+                if segments == [piece(0, 31).info] {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    for size in [4, 16, 32] {
+        for first in (0..32).step_by(size) {
+            store.fold(&run, piece(first, first + u32::try_from(size).unwrap() - 1)).await.unwrap();
+        }
+    }
+    reader.await.unwrap();
 }
 
 /// Segments and the entries around them become one larger segment.

@@ -35,6 +35,7 @@ pub(crate) enum Place<'a> {
     Staged(PackId),
     Name(&'a RunId),
     Folder(&'a RunId),
+    Label(&'a RunId),
     Note(&'a str),
     Checkpoint(&'a str),
 }
@@ -48,6 +49,7 @@ impl Place<'_> {
             Self::Staged(pack) => format!("staged pack {pack}"),
             Self::Name(run) => format!("the name of run {run}"),
             Self::Folder(run) => format!("the folder of run {run}"),
+            Self::Label(run) => format!("a label of run {run}"),
             Self::Note(key) => format!("the note {key:?}"),
             Self::Checkpoint(id) => format!("the checkpoint of {id:?}"),
         }
@@ -101,6 +103,7 @@ impl Cipher {
                 bound.push(9);
                 bound.extend_from_slice(id.as_bytes());
             }
+            Place::Label(run) => add(10, run, &[]),
         }
         bound
     }

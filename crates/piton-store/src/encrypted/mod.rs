@@ -1,6 +1,6 @@
 //! Encryption at rest, for every store: a decorator that seals what goes down and opens what comes up.
 //!
-//! Sealed are entries, packs, segments, and the names and folders of runs. In clear stay what a store needs to do
+//! Sealed are entries, packs, segments, and the names, folders and labels of runs. In clear stay what a store needs to do
 //! its work and what sizes give away anyway: ids, states, kinds and times of runs, numbers and fences of entries,
 //! who holds a lease, how many records there are and how long each is. Names of blobs, hashes of entries and the
 //! places where values are cut depend on the key, so that an attacker can't tell by them whether a known content is
@@ -15,6 +15,7 @@ mod cipher;
 mod key;
 mod ring;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -123,13 +124,16 @@ impl EncryptedStore {
     fn seal_row(&self, row: RunSummary) -> RunSummary {
         let name = self.seal_text(Place::Name(&row.id), &row.name);
         let folder = row.folder.as_ref().map(|folder| self.seal_text(Place::Folder(&row.id), folder));
-        RunSummary { name, folder, ..row }
+        let labels = row.labels.iter().map(|label| self.seal_text(Place::Label(&row.id), label)).collect();
+        RunSummary { name, folder, labels, ..row }
     }
 
     fn open_row(&self, row: RunSummary) -> Result<RunSummary, StoreError> {
         let name = self.open_text(Place::Name(&row.id), &row.name)?;
         let folder = row.folder.as_ref().map(|folder| self.open_text(Place::Folder(&row.id), folder)).transpose()?;
-        Ok(RunSummary { name, folder, ..row })
+        let labels =
+            row.labels.iter().map(|label| self.open_text(Place::Label(&row.id), label)).collect::<Result<_, _>>()?;
+        Ok(RunSummary { name, folder, labels, ..row })
     }
 
     /// A commit as the store below gets it.
@@ -260,11 +264,12 @@ impl RunIndex for EncryptedStore {
     }
 
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
-        // The store below can't read names and the names of folders. One more than wanted, in case the ring is among them.
+        // The store below can't read names, labels and the names of folders. One more than wanted, in case the ring is among them.
         let wanted = query.clone();
-        let is_plain = query.folders.is_empty() && query.text.is_empty();
+        let is_plain = query.folders.is_empty() && query.labels.is_empty() && query.text.is_empty();
         let below = query.limit.filter(|_| is_plain).map(|limit| limit.saturating_add(1));
-        let query = RunQuery { limit: below, folders: Vec::new(), text: String::new(), ..query };
+        let query =
+            RunQuery { limit: below, folders: Vec::new(), labels: BTreeSet::new(), text: String::new(), ..query };
         let rows = self.inner.list(query).await?;
         let own = rows.into_iter().filter(|row| Self::check(&row.id).is_ok()).map(|row| self.open_row(row));
         own.filter(|row| row.as_ref().map_or(true, |row| wanted.admits(row)))

@@ -3,6 +3,8 @@
 //!
 //! The newest entry counts. Those before it, which an earlier key opens, are folded away at once.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use piton_types::{Durability, EntryHash, Fence, Random, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -135,6 +137,7 @@ async fn append(store: &dyn Store, head: Option<Head>, id: &[u8; 16], key: Wrapp
         updated_at: at,
         parent: None,
         folder: None,
+        labels: BTreeSet::new(),
     };
     let commit = Commit {
         run: run(),

@@ -32,6 +32,7 @@ async fn sing(store: &Arc<dyn Store>, run: &str) {
     let new = NewRun {
         name: CANARY.into(),
         folder: Some(format!("/home/{CANARY}")),
+        labels: [CANARY.into()].into(),
         body: Value::map([("input", text.clone())]),
         ..NewRun::new(id(run), Timestamp::from_millis(1))
     };

@@ -39,6 +39,7 @@ fn commit(seq: Seq, parent: EntryHash, payload: u32) -> Commit {
         updated_at: at,
         parent: None,
         folder: None,
+        labels: std::collections::BTreeSet::new(),
     };
     Commit {
         run: run_id(),
