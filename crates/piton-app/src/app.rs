@@ -217,8 +217,8 @@ impl App {
     async fn open_own(&self, place: &Place, access: Access) -> Result<Arc<dyn Store>, Failure> {
         let store = self.open(place, access).await?;
         let residence = match access {
-            Access::Look => self.surroundings.residence(place),
-            Access::Change | Access::Create => self.surroundings.settle(place)?,
+            Access::Look => self.surroundings.residence(place, store.hashing()),
+            Access::Change | Access::Create => self.surroundings.settle(place, store.hashing())?,
         };
         self.residence.get_or_init(|| residence);
         Ok(store)
@@ -246,10 +246,27 @@ impl App {
         if self.surroundings.keys.option.is_some() && !piton_store::is_encrypted(&*below).await? {
             self.warn(UNUSED_KEY);
         }
-        let store = self.unlock(below, &self.surroundings.keys).await?;
-        let redaction = Redaction::new(&no_secrets())
-            .map_err(|error| Failure::internal("a policy without secrets is refused").because(&error))?;
-        Ok(Arc::new(RedactedStore::new(store, Arc::new(redaction))))
+        redacted(self.unlock(below, &self.surroundings.keys).await?)
+    }
+
+    /// Opens one of many stores to look at it. Of an encrypted one that the given key doesn't open, only that is said,
+    /// unless the user named it.
+    pub async fn open_if_unlocked(&self, place: &Place) -> Result<Option<Arc<dyn Store>>, Failure> {
+        let below = self.open_below(place, Access::Look).await?;
+        let keys = &self.surroundings.keys;
+        let is_encrypted = piton_store::is_encrypted(&*below).await?;
+        let is_named = matches!(place.origin, Origin::Option | Origin::Variable);
+        let why = if is_encrypted && keys.is_empty() && !is_named {
+            "no key was given"
+        } else {
+            let key = if is_encrypted { Some(keys.key(&*self.shell)?) } else { None };
+            match self.unlock_with(below, key.as_ref()).await {
+                Err(StoreError::Locked { .. }) if !is_named => "this key doesn't open it",
+                store => return redacted(store?).map(Some),
+            }
+        };
+        self.warn(&format!("{} is encrypted, and {why}: its runs aren't listed", place.url));
+        Ok(None)
     }
 
     /// The same store as its user sees it: with its key if it is encrypted, and measured.
@@ -258,11 +275,11 @@ impl App {
             true => Some(keys.key(&*self.shell)?),
             false => None,
         };
-        self.unlock_with(store, key.as_ref()).await
+        Ok(self.unlock_with(store, key.as_ref()).await?)
     }
 
     /// The same with its key, if it has one.
-    pub async fn unlock_with(&self, store: Arc<dyn Store>, key: Option<&Key>) -> Result<Arc<dyn Store>, Failure> {
+    pub async fn unlock_with(&self, store: Arc<dyn Store>, key: Option<&Key>) -> Result<Arc<dyn Store>, StoreError> {
         let store = match key {
             Some(key) => Arc::new(EncryptedStore::open(store, key, Arc::new(SystemRandom)).await?),
             None => store,
@@ -320,6 +337,13 @@ impl App {
     pub fn no_store(&self) -> Failure {
         no_store(&self.surroundings.folder)
     }
+}
+
+/// The store under a policy without secrets, so that a text can't ask for one.
+fn redacted(store: Arc<dyn Store>) -> Result<Arc<dyn Store>, Failure> {
+    let redaction = Redaction::new(&no_secrets())
+        .map_err(|error| Failure::internal("a policy without secrets is refused").because(&error))?;
+    Ok(Arc::new(RedactedStore::new(store, Arc::new(redaction))))
 }
 
 fn no_store(folder: &Path) -> Failure {

@@ -146,14 +146,16 @@ impl Workspace {
         &self.0.store
     }
 
-    /// The run that has the checkpoints of this folder which belong to no other run.
+    /// The run that has the checkpoints of this folder which belong to no other run. In an encrypted store its id has
+    /// nothing of the folder's name: ids are in clear.
     pub fn run(&self) -> RunId {
         let known_as = self.0.options.known_as.as_ref().unwrap_or(&self.0.root);
-        let name = known_as.file_name().map_or(&b"root"[..], |name| name.as_bytes());
+        let hashing = self.0.store.hashing();
+        let name = known_as.file_name().filter(|_| !hashing.is_keyed()).map_or(&b"files"[..], |name| name.as_bytes());
         let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let name: String = name.iter().filter(|byte| allowed(byte)).take(32).map(|byte| char::from(*byte)).collect();
         let name = name.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
-        let hash = blake3::hash(known_as.as_os_str().as_bytes()).to_hex();
+        let hash = hashing.blob(known_as.as_os_str().as_bytes()).to_string();
         let id = format!("{}-{}", if name.is_empty() { "files" } else { name }, &hash[..8]);
         id.parse().expect("letters and digits, a dash and hex")
     }

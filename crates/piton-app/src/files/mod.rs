@@ -88,7 +88,7 @@ fn workspace(app: &App, store: &Arc<dyn Store>, capture: Capture, looks: bool) -
             let mut beside = absolute.into_os_string();
             beside.push("-files");
             PathBuf::from(beside)
-                .join(&blake3::hash(residence.known_as().as_os_str().as_encoded_bytes()).to_hex()[..16])
+                .join(&store.hashing().blob(residence.known_as().as_os_str().as_encoded_bytes()).to_string()[..16])
         }
         None => {
             return Err(Failure::fixable(format!("{url} has no place for what belongs to the files beside it"))

@@ -14,7 +14,7 @@ mod residence;
 
 use std::path::{Path, PathBuf};
 
-use piton_store::SecretFiles;
+use piton_store::{Hashing, SecretFiles};
 
 use crate::failure::Failure;
 use crate::place::keys::KeySources;
@@ -158,16 +158,16 @@ impl Surroundings {
 
     /// Closes a store of the folder's own to other users, and records where the folder is now if it was moved. As well as
     /// can be: on a read-only disk the store is found all the same.
-    pub fn settle(&self, place: &Place) -> Result<Residence, Failure> {
+    pub fn settle(&self, place: &Place, hashing: &Hashing) -> Result<Residence, Failure> {
         if let Some(folder) = place.folder() {
             private::close(folder)?;
         }
         if place.origin == Origin::State {
             Records::read(&self.state()?)?.settle(&self.folder);
         }
-        let (beside, residence) = self.residence_beside(place);
+        let (beside, residence) = self.residence_beside(place, hashing);
         if let Some(beside) = beside {
-            residence.keep(&beside);
+            residence.keep(&beside, hashing);
         }
         Ok(residence)
     }
@@ -240,12 +240,12 @@ impl Surroundings {
 
     /// Where the working folder has been, as the store at `place` knows it. A store that several folders share by name
     /// says nothing of that.
-    pub fn residence(&self, place: &Place) -> Residence {
-        self.residence_beside(place).1
+    pub fn residence(&self, place: &Place, hashing: &Hashing) -> Residence {
+        self.residence_beside(place, hashing).1
     }
 
     /// The same, and beside which store that is kept.
-    fn residence_beside(&self, place: &Place) -> (Option<PathBuf>, Residence) {
+    fn residence_beside(&self, place: &Place, hashing: &Hashing) -> (Option<PathBuf>, Residence) {
         let own = match place.origin {
             Origin::Here | Origin::State => Some(place.clone()),
             // It may be the folder's own all the same.
@@ -263,7 +263,9 @@ impl Surroundings {
             _ => Some(&*self.folder),
         };
         match (beside, owner) {
-            (Some(beside), Some(owner)) => (Some(beside.to_owned()), Residence::find(beside, owner, &self.folder)),
+            (Some(beside), Some(owner)) => {
+                (Some(beside.to_owned()), Residence::find(beside, hashing, owner, &self.folder))
+            }
             _ => (None, Residence::only(&self.folder)),
         }
     }
@@ -358,7 +360,7 @@ mod tests {
         let mut around = world.at("a");
         let place = around.find_or_create("now").unwrap();
         assert_eq!(place.origin, Origin::State);
-        assert!(place.url.contains("/home/.local/state/piton/a-"), "{}", place.url);
+        assert!(place.url.contains("/home/.local/state/piton/"), "{}", place.url);
         assert_eq!(url(&around), Some(place.url.clone()));
         assert_eq!(around.find_or_create("later").unwrap(), place);
         assert_eq!(std::fs::read_dir(&around.folder).unwrap().count(), 0);

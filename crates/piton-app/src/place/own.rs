@@ -44,8 +44,8 @@ impl Own {
         SystemRandom.fill(&mut bytes);
         let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         private::create(&self.known)?;
-        // For people who wonder what it is; only its name counts.
-        let about = json!({ "format": 1, "path": folder.to_string_lossy(), "created_at": now }).to_string();
+        // For people who wonder what it is; only its name counts. Where the store lies isn't said: it may be encrypted.
+        let about = json!({ "format": 1, "created_at": now }).to_string();
         // The record first: an id without one is a store of another user's.
         for (path, text) in [(self.known.join(&id), &about), (folder.join(ID), &id)] {
             private::write(&path, text.as_bytes()).map_err(|error| private::cant_write(&path, &error))?;

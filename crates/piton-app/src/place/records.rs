@@ -4,12 +4,15 @@
 //! A folder is found by its identity first, then by its path. So a moved folder keeps its store, and so
 //! does one that was deleted and made again at the same place (`rm -rf` must not take the safety net
 //! away). At most one record has a given path.
+//!
+//! Of the path only a digest is kept, and the subfolder is named by one, too: the store may be encrypted, and the name
+//! of the folder is the user's.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::identity::{Identity, StoredPath};
+use super::identity::Identity;
 use super::private;
 use crate::failure::Failure;
 
@@ -21,8 +24,8 @@ const RECORD: &str = "folder.json";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Record {
     format: u32,
-    /// Where the folder was last seen; `None` once another folder has taken its place.
-    path: Option<StoredPath>,
+    /// The digest of where the folder was last seen; `None` once another folder has taken its place.
+    path: Option<String>,
     #[serde(flatten)]
     identity: Identity,
     created_at: String,
@@ -73,22 +76,31 @@ impl Records {
     }
 
     fn place(&self, path: &Path, identity: &Identity) -> Option<usize> {
-        let stored = StoredPath::from(path);
         let same = self.found.iter().position(|(_, record)| record.identity.proves(identity));
-        same.or_else(|| self.found.iter().position(|(_, record)| record.path.as_ref() == Some(&stored)))
+        same.or_else(|| self.found.iter().position(|(subfolder, record)| record.path == digest(subfolder, path)))
     }
 
-    /// Records where the working folder `path` (canonical) is now, if it has a subfolder and was moved.
+    /// Records where the working folder `path` (canonical) is now, if it has a subfolder and was moved, and takes the path
+    /// away from all others.
+    ///
+    /// Done as well as can be: on a read-only disk the store is found all the same, just not recorded.
     pub(super) fn settle(&mut self, path: &Path) {
         let Some(identity) = Identity::at(path) else { return };
         let Some(place) = self.place(path, &identity) else { return };
-        let (stored, record) = (StoredPath::from(path), self.found[place].1.clone());
-        // The same folder can be reached at two paths (a bind mount): then the recorded one stays.
-        let elsewhere = record.path.as_ref().and_then(|path| Identity::at(&PathBuf::from(path)));
-        let changed = record.identity != identity
-            || record.path.as_ref() != Some(&stored) && elsewhere.is_none_or(|other| other != identity);
-        if changed {
-            self.claim(place, Record { path: Some(stored), identity, ..record });
+        for (other, (subfolder, record)) in self.found.iter_mut().enumerate() {
+            let here = digest(subfolder, path);
+            let new = match other == place {
+                true => Record { path: here, identity, ..record.clone() },
+                false if record.path == here => Record { path: None, ..record.clone() },
+                false => continue,
+            };
+            if new == *record {
+                continue;
+            }
+            if let Ok(text) = serde_json::to_vec_pretty(&new) {
+                let _ = private::write(&subfolder.join(RECORD), &text);
+            }
+            *record = new;
         }
     }
 
@@ -104,23 +116,6 @@ impl Records {
         path.ancestors().skip(1).find(|ancestor| self.find(ancestor).is_some()).map(Path::to_owned)
     }
 
-    /// Records `record` at `place` and takes its path away from all others.
-    ///
-    /// Done as well as can be: on a read-only disk the store is found all the same, just not recorded.
-    fn claim(&mut self, place: usize, record: Record) {
-        for (other, (subfolder, old)) in self.found.iter_mut().enumerate() {
-            let new = match other == place {
-                true => record.clone(),
-                false if old.path == record.path => Record { path: None, ..old.clone() },
-                false => continue,
-            };
-            if let Ok(text) = serde_json::to_vec_pretty(&new) {
-                let _ = private::write(&subfolder.join(RECORD), &text);
-            }
-            *old = new;
-        }
-    }
-
     /// Makes the subfolder of the working folder `path` (canonical). If another process was faster, its
     /// subfolder it is.
     pub(super) fn create(&mut self, path: &Path, created_at: String) -> Result<PathBuf, Failure> {
@@ -128,13 +123,13 @@ impl Records {
             .metadata()
             .map_err(|error| Failure::fixable(format!("can't look at {}", path.display())).because(&error))?;
         let identity = Identity::of(&metadata);
-        let record = Record { format: FORMAT, path: Some(path.into()), identity, created_at };
+        let name = subfolder_name(path, &identity);
+        let target = self.root.join(&name);
+        let record = Record { format: FORMAT, path: digest(&target, path), identity, created_at };
         let text = serde_json::to_vec_pretty(&record)
             .map_err(|error| Failure::internal("a record has no JSON form").because(&error))?;
 
         private::create(&self.root)?;
-        let name = subfolder_name(path, &identity);
-        let target = self.root.join(&name);
         let beside = self.root.join(format!(".{name}.{}.new", std::process::id()));
         private::create(&beside)?;
         let made = private::write(&beside.join(RECORD), &text)
@@ -151,21 +146,21 @@ impl Records {
     }
 }
 
-/// A name that people recognise, and that no other folder gets.
+/// What stands for a path in the record of a subfolder. The name of the subfolder is the salt.
+fn digest(subfolder: &Path, path: &Path) -> Option<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(subfolder.file_name()?.as_encoded_bytes()).update(b"/").update(path.as_os_str().as_encoded_bytes());
+    Some(hasher.finalize().to_hex().to_string())
+}
+
+/// A name that no other folder gets.
 fn subfolder_name(path: &Path, identity: &Identity) -> String {
-    let last = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut name: String =
-        last.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(32).collect();
-    if !name.is_empty() {
-        name.push('-');
-    }
     let mut hasher = blake3::Hasher::new();
     hasher.update(path.as_os_str().as_encoded_bytes());
     for number in [identity.device, identity.inode, identity.born.unwrap_or(0)] {
         hasher.update(&number.to_le_bytes());
     }
-    name.push_str(&hasher.finalize().to_hex()[..16]);
-    name
+    hasher.finalize().to_hex()[..16].to_owned()
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 //!
 //! `places.json` beside a folder's own store lists the paths at which the store was found to be that folder's. Whether
 //! a new path is the same folder is decided once, when it is first seen there: by its identity, or because nothing is
-//! left at the old paths. So neither a copy of the folder nor a run of another machine is taken for its past.
+//! left at the old paths. So neither a copy of the folder nor a run of another machine is taken for its past. Beside an
+//! encrypted store the list is sealed.
 
 use std::path::{Path, PathBuf};
 
+use piton_store::Hashing;
 use serde::{Deserialize, Serialize};
 
 use super::identity::{Identity, StoredPath};
@@ -49,9 +51,9 @@ impl Residence {
     }
 
     /// The places of `folder`, which is `owner` or inside it; the store beside which they are kept is the owner's.
-    pub(super) fn find(beside: &Path, owner: &Path, folder: &Path) -> Self {
+    pub(super) fn find(beside: &Path, hashing: &Hashing, owner: &Path, folder: &Path) -> Self {
         let Some(identity) = Identity::at(owner) else { return Self::only(folder) };
-        let old = read(beside);
+        let old = read(beside, hashing);
         let new = settled(old.clone(), owner, identity);
         let below = folder.strip_prefix(owner).unwrap_or(Path::new(""));
         let places = new.iter().map(|seen| PathBuf::from(&seen.path)).filter(|place| place != owner);
@@ -61,13 +63,14 @@ impl Residence {
     }
 
     /// Records the owner's place if it is a new one.
-    pub(super) fn keep(&self, beside: &Path) {
+    pub(super) fn keep(&self, beside: &Path, hashing: &Hashing) {
         if self.new.is_empty() {
             return;
         }
         if let Ok(text) = serde_json::to_vec_pretty(&Places { format: FORMAT, places: self.new.clone() }) {
             // On a read-only disk the places are known all the same, just not recorded.
-            let _ = private::write(&beside.join(RECORD), &text);
+            let sealed = hashing.seal_beside(RECORD, &[&text]);
+            let _ = private::write(&beside.join(RECORD), sealed.as_deref().unwrap_or(&text));
         }
     }
 
@@ -88,8 +91,12 @@ impl Residence {
     }
 }
 
-fn read(beside: &Path) -> Vec<Seen> {
+fn read(beside: &Path, hashing: &Hashing) -> Vec<Seen> {
     let text = std::fs::read(beside.join(RECORD)).ok();
+    let text = match hashing.is_keyed() {
+        true => text.and_then(|sealed| hashing.open_beside(RECORD, sealed.into())).map(Vec::from),
+        false => text,
+    };
     let places = text.and_then(|text| serde_json::from_slice::<Places>(&text).ok());
     places.filter(|places| places.format <= FORMAT).map(|places| places.places).unwrap_or_default()
 }
@@ -132,8 +139,8 @@ mod tests {
 
         /// As a verb does that changes something.
         fn find(&self, folder: &Path) -> Residence {
-            let found = Residence::find(&self.folder("store"), folder, folder);
-            found.keep(&self.folder("store"));
+            let found = Residence::find(&self.folder("store"), &Hashing::PLAIN, folder, folder);
+            found.keep(&self.folder("store"), &Hashing::PLAIN);
             Residence { new: Vec::new(), ..found }
         }
     }
@@ -148,7 +155,7 @@ mod tests {
         let moved = world.find(&b);
         assert_eq!((moved.known_as(), moved.before()), (a.as_path(), std::slice::from_ref(&a)));
         assert!(moved.has(a.to_str()) && moved.has(b.to_str()) && !moved.has(None));
-        let sub = Residence::find(&world.folder("store"), &b, &b.join("sub"));
+        let sub = Residence::find(&world.folder("store"), &Hashing::PLAIN, &b, &b.join("sub"));
         assert_eq!(sub.before(), [a.join("sub")]);
     }
 

@@ -11,7 +11,7 @@ use piton_runtime::{Context, History, LeaseOptions, LeaseWatch};
 use piton_store::{RunQuery, Store};
 use piton_types::{RunId, RunState, RunStatus};
 
-use crate::app::{Access, App};
+use crate::app::App;
 use crate::failure::Failure;
 use crate::runs::usage;
 use crate::views::run::{ListedRun, QuestionView, lasted};
@@ -45,7 +45,7 @@ pub async fn list(app: &App, wanted: ListRuns) -> Result<Vec<ListedRun>, Failure
     let mut listed = Vec::new();
     if wanted.everywhere {
         for place in app.surroundings.find_all()? {
-            let store = app.open(&place, Access::Look).await?;
+            let Some(store) = app.open_if_unlocked(&place).await? else { continue };
             listed.extend(of_store(app, &store, wanted).await?);
             store.close().await?;
         }

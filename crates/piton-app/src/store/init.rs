@@ -49,7 +49,7 @@ pub async fn init(app: &App, wanted: MakeStore) -> Result<InitView, Failure> {
         Some(store) => store,
         None => app.open(&place, Access::Create).await?,
     };
-    surroundings.settle(&place)?;
+    surroundings.settle(&place, store.hashing())?;
     let usage = store.usage().await?;
     let view = InitView {
         store: store.url(),

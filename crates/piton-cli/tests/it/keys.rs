@@ -111,6 +111,30 @@ fn a_key_that_is_not_used_is_told_of() {
     assert!(!world.piton(["log"]).stderr.contains("encrypted"), "nobody gave one");
 }
 
+/// `ls --all` says of a store that it can't open no more than that it is encrypted, and lists the others.
+#[test]
+fn all_folders_are_listed_though_one_is_encrypted() {
+    let world = World::with_run();
+    let secret = world.root().join("Vermeer-heist");
+    std::fs::create_dir(&secret).unwrap();
+    let piton = |arguments: &[&str]| world.piton_in(&secret, arguments);
+    assert_eq!(piton(&["init", "--encrypt", "--key-file", "../key"]).code, Some(0));
+    assert_eq!(piton(&["save", "--key-file", "../key"]).code, Some(0));
+    assert_eq!(piton(&["init", "--encrypt", "--store", "sqlite:../s.db", "--key-file", "../other"]).code, Some(0));
+    for (key, why) in [(&[][..], "no key was given"), (&["--key-file", "../other"][..], "this key doesn't open it")] {
+        let listed = world.piton([&["ls", "--all", "--json"], key].concat());
+        assert_eq!((listed.code, &listed.json()["id"]), (Some(0), &"first".into()), "{}", listed.stderr);
+        assert!(
+            listed.stderr.contains(&format!("is encrypted, and {why}: its runs aren't listed")),
+            "{}",
+            listed.stderr
+        );
+        assert!(!listed.stderr.contains("Vermeer"), "{}", listed.stderr);
+    }
+    let listed = world.piton(["ls", "--all", "--json", "--key-file", "../key"]);
+    assert_eq!(listed.stdout.lines().count(), 2, "{}", listed.stderr);
+}
+
 /// Passphrases from a variable and a program, in bytes of any encoding.
 #[test]
 fn a_passphrase_may_be_any_bytes_and_come_from_a_program() {
@@ -214,4 +238,64 @@ fn a_store_is_not_rotated_to_the_key_that_it_has() {
     let (code, said) = with(&["key", "rotate", "--new-passphrase"], &both);
     assert_eq!(code, Some(0), "as the hint says: {said}");
     assert_eq!(with(&["log"], &[("PITON_PASSPHRASE", "new")]).0, Some(0));
+}
+
+/// Promise 26 for what the folder itself is called: neither the store nor what is kept beside it, in names or contents,
+/// tells whose store it is. Beside a plain store the same search finds it.
+#[test]
+fn the_folder_of_an_encrypted_store_is_named_nowhere() {
+    for encrypted in [true, false] {
+        for here in [false, true] {
+            let world = World::new();
+            let folder = world.root().join("Vermeer-heist");
+            std::fs::create_dir(&folder).unwrap();
+            let upstream = world.root().join("upstream");
+            for line in [
+                format!(
+                    "git init -q -b main {0} && cd {0} && git config user.email a@b.c && git config user.name a",
+                    upstream.display()
+                ),
+                format!("cd {} && git commit -q --allow-empty -m one", upstream.display()),
+                format!("git clone -q {} {}", upstream.display(), folder.display()),
+            ] {
+                assert!(world.program("sh", ["-c", &line]).status().unwrap().success(), "{line}");
+            }
+            std::fs::write(folder.join("flow.yml"), THREE_NODES).unwrap();
+            let piton = |arguments: &[&str]| {
+                let mut command = world.command(arguments);
+                command.current_dir(&folder);
+                if encrypted {
+                    command.env("PITON_KEY_FILE", world.root().join("key"));
+                }
+                let output = command.output().unwrap();
+                assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            };
+            let mut init = vec!["init"];
+            init.extend(encrypted.then_some("--encrypt"));
+            init.extend(here.then_some("--here"));
+            piton(&init);
+            piton(&["save", "-m", "first"]);
+            piton(&["run", "flow.yml", "-i", "name=Ada", "--files"]);
+            piton(&["guard", "--", "sh", "-c", "echo new > made"]);
+            piton(&["lease", "take", "made"]);
+            piton(&["drift"]);
+            piton(&["undo", "--yes"]);
+            piton(&["gc", "--yes"]);
+            let mut kept = files(&world.state());
+            if here {
+                kept.extend(files(&folder.join(".piton")));
+            }
+            let named: Vec<_> = kept
+                .iter()
+                .filter(|(path, bytes)| {
+                    // Where the user has put it is in its path, of course.
+                    let path = path.strip_prefix(&folder).unwrap_or(path);
+                    mentions(&[(path.to_owned(), bytes.clone())], "Vermeer")
+                        || path.to_string_lossy().contains("Vermeer")
+                })
+                .map(|(path, _)| path)
+                .collect();
+            assert_eq!(named.is_empty(), encrypted, "here: {here}, {named:?} of {}", kept.len());
+        }
+    }
 }

@@ -22,14 +22,14 @@ fn init_says_where_the_store_is_and_can_be_repeated() {
     let world = World::new();
     insta::assert_snapshot!(world.piton(["init"]).whole(), @r"
     --- stdout
-    store  sqlite:[ROOT]/home/.local/state/piton/work-[HASH]/store.db
+    store  sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db
     size   94 KB
     runs   0
     --- exit 0
     ");
     insta::assert_snapshot!(world.piton(["init", "--json"]).whole(), @r#"
     --- stdout
-    {"bytes":94208,"encrypted":false,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/work-[HASH]/store.db"}
+    {"bytes":94208,"encrypted":false,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db"}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["log"]).whole(), @r"
@@ -148,7 +148,10 @@ fn options_and_variables_name_a_store() {
     let said = world.command(["show", "first"]).env("PITON_STORE", &other).output().unwrap();
     assert_eq!(said.status.code(), Some(1));
     let said = world.command(["init", "--json"]).env("XDG_STATE_HOME", world.root().join("xdg")).output().unwrap();
-    assert!(String::from_utf8(said.stdout).unwrap().contains("/xdg/piton/work-"));
+    assert!(
+        String::from_utf8(said.stdout).unwrap().contains(":/")
+            && std::fs::read_dir(world.root().join("xdg/piton")).unwrap().count() == 1
+    );
     let said = world.command(["init"]).env_remove("HOME").output().unwrap();
     assert_eq!(said.status.code(), Some(1));
 }

@@ -498,7 +498,7 @@ fn a_damaged_log_is_not_gone_on_with() {
     error: run r doesn't go on by itself
       caused by: no checkpoint of the run is whole: ignore, abort?
       caused by: no whole checkpoint: 1 checks
-      caused by: warning: integrity: the end of the log was passed over: [ROOT]/home/.local/state/piton/work-[HASH]/store.db: a page doesn't match its checksum
+      caused by: warning: integrity: the end of the log was passed over: [ROOT]/home/.local/state/piton/[HASH]/store.db: a page doesn't match its checksum
       caused by: error: integrity: no checkpoint of the run is whole
 
     hint: nothing was done. Make a copy of the store before anything else; `piton check` says what is damaged, `piton check --repair` keeps what is whole.

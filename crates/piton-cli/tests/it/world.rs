@@ -150,7 +150,7 @@ type Filter = (&'static str, fn(char) -> bool, &'static str);
 const TOOK: &str = "\"duration_ms\":";
 
 const FILTERS: &[Filter] = &[
-    ("work-", |c| c.is_ascii_hexdigit(), "[HASH]"),
+    ("state/piton/", |c| c.is_ascii_hexdigit(), "[HASH]"),
     ("202", |c| c.is_ascii_digit() || matches!(c, '-' | ':' | '.' | 'T' | 'Z'), "[TIME]"),
 ];
 

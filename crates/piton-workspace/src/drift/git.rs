@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -128,6 +129,18 @@ impl Git {
     pub(super) fn with(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.environment.push((name, value.into()));
         self
+    }
+
+    /// With the objects of another repository.
+    pub(super) fn borrowing(self, objects: &Path) -> Self {
+        // In quotes, as git reads them: a colon would end the path.
+        let mut quoted = b"\"".to_vec();
+        for byte in objects.as_os_str().as_bytes() {
+            quoted.extend(matches!(byte, b'"' | b'\\').then_some(b'\\'));
+            quoted.push(*byte);
+        }
+        quoted.push(b'"');
+        self.with("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsString::from_vec(quoted))
     }
 
     /// Asks something that must have an answer.

@@ -239,10 +239,10 @@ impl Workspace {
     #[boxed]
     pub async fn check_drift(&self, known: Option<&Known>, options: DriftOptions) -> Result<DriftReport, DriftError> {
         let (root, state) = (self.root().to_owned(), self.0.options.state.clone());
-        let known = known.cloned();
+        let (known, hashing) = (known.cloned(), self.store().hashing().clone());
         work(move |stop| {
             let repository = Repository::find(&root, stop)?;
-            let mirror = Mirror::open(&state, &repository)?;
+            let mirror = Mirror::open(&state, &hashing, &repository)?;
             check(&repository, &mirror, known.as_ref(), options)
         })
         .await

@@ -53,11 +53,12 @@ impl Workspace {
     pub async fn rebase(&self, options: DriftOptions, test: Option<String>) -> Result<Rebased, DriftError> {
         let lock = self.lock(&Arc::default()).await?;
         let (root, state) = (self.root().to_owned(), self.0.options.state.clone());
+        let hashing = self.store().hashing().clone();
         work(move |_| {
             let _lock = lock;
             // Once begun it is carried out, whether the caller waits for it or not.
             let repository = Repository::find(&root, &Stop::default())?;
-            let mirror = Mirror::open(&state, &repository)?;
+            let mirror = Mirror::open(&state, &hashing, &repository)?;
             let report = check(&repository, &mirror, None, options)?;
             let rebase = Rebase::prepare(&repository, &mirror, &report)?;
             rebase.carry_out(&state.join(KEPT), test.as_deref())
@@ -173,7 +174,7 @@ impl<'a> Rebase<'a> {
         }
         self.keep(kept)?;
         let pack = repository.common.join("objects/pack/pack");
-        let borrowed = git.clone().with("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.mirror.directory.join("objects"));
+        let borrowed = git.clone().borrowing(&self.mirror.directory.join("objects"));
         let wanted = format!("{}\n^{}\n", self.new, self.old);
         let limit = std::time::Duration::from_secs(600);
         let arguments = ["pack-objects".as_ref(), "--quiet".as_ref(), "--revs".as_ref(), pack.as_os_str()];

@@ -1,8 +1,11 @@
 //! The user's repository, only looked at; and a private one beside the store that borrows its objects and takes what
-//! is fetched. The user's own gets neither objects nor refs.
+//! is fetched. The user's own gets neither objects nor refs. Where that one lies is written down nowhere: the store may be
+//! encrypted.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use piton_store::Hashing;
 
 use super::DriftError;
 use super::git::{Git, Stop};
@@ -118,9 +121,9 @@ pub(super) struct Mirror {
 
 impl Mirror {
     /// Opens it, and makes it if there is none.
-    pub(super) fn open(state: &Path, repository: &Repository) -> Result<Self, DriftError> {
-        let name = format!("git-{}", &blake3::hash(repository.common.as_os_str().as_encoded_bytes()).to_hex()[..16]);
-        let directory = state.join(name);
+    pub(super) fn open(state: &Path, hashing: &Hashing, repository: &Repository) -> Result<Self, DriftError> {
+        let hash = hashing.blob(repository.common.as_os_str().as_encoded_bytes()).to_string();
+        let directory = state.join(format!("git-{}", &hash[..16]));
         if !directory.join("HEAD").exists() {
             let format = format!("--object-format={}", repository.format);
             let made = repository.git.ask([
@@ -133,22 +136,18 @@ impl Mirror {
             ]);
             made?;
         }
-        let write = |name: &str, text: &[u8]| {
-            let path = directory.join(name);
-            std::fs::create_dir_all(path.parent().unwrap_or(&directory))
-                .and_then(|()| std::fs::write(&path, text))
-                .map_err(|error| DriftError::File { path, source: error })
-        };
-        // The user's objects are borrowed, and where its history ends early, so does this one's.
-        let objects = repository.common.join("objects");
-        write("objects/info/alternates", &[objects.as_os_str().as_encoded_bytes(), b"\n"].concat())?;
+        // Where the history of the user's ends early, so does this one's.
+        let shallow = directory.join("shallow");
         match std::fs::read(repository.common.join("shallow")) {
-            Ok(shallow) => write("shallow", &shallow)?,
+            Ok(ends) => {
+                std::fs::write(&shallow, ends).map_err(|source| DriftError::File { path: shallow, source })?;
+            }
             Err(_) => {
-                let _ = std::fs::remove_file(directory.join("shallow"));
+                let _ = std::fs::remove_file(shallow);
             }
         }
-        Ok(Self { git: repository.git.on(&directory), directory })
+        let git = repository.git.on(&directory).borrowing(&repository.common.join("objects"));
+        Ok(Self { git, directory })
     }
 
     /// Fetches a branch of another repository.
