@@ -25,6 +25,9 @@ use crate::node::Effect;
 use crate::selector::{CONVERSATION, SYSTEM};
 use crate::value::to_text;
 
+/// What stands before the nodes of the error handler in the log.
+pub(crate) const HANDLER: &str = "error-handler";
+
 /// What a workflow is given, by name.
 pub type Inputs = BTreeMap<String, Value>;
 
@@ -327,8 +330,8 @@ async fn handle(flow: &Flow, handler: &Handler, broken: Broken, frame: Frame<'_>
     pool.set_inputs(Inputs::new());
     // What handled an earlier failure of the run is no answer to this one.
     let prefix = match frame.host.facts().retries {
-        0 => "error-handler/".to_owned(),
-        before => format!("error-handler#{}/", before + 1),
+        0 => format!("{HANDLER}/"),
+        before => format!("{HANDLER}#{}/", before + 1),
     };
     let ended = dispatch::drive(&handler.graph, pool, Frame { prefix: &prefix, ..frame }).await;
     match ended {

@@ -10,7 +10,7 @@ use piton_types::{Clock, Event, RunId, StepPath};
 
 use crate::body::FlowBody;
 use crate::document::Document;
-use crate::engine::{Inputs, Limits};
+use crate::engine::{HANDLER, Inputs, Limits};
 use crate::error::FlowError;
 use crate::fingerprint::{
     ChangeSeverity, ContextFingerprint, Impact, ResumeDiagnostic, diff_fingerprints, schema_hash,
@@ -152,7 +152,7 @@ fn has_node(document: &Document, step: &StepPath) -> bool {
     let mut graph = document;
     let mut words = step.as_str().split('/').map(|word| word.split('#').next().unwrap_or_default());
     while let Some(word) = words.next() {
-        if word == "error-handler"
+        if word == HANDLER
             && let Some(handler) = &graph.error_handler
         {
             graph = &handler.graph;

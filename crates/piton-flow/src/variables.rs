@@ -10,12 +10,14 @@ use piton_log::{Content, DraftPart};
 use piton_runtime::{RunError, Turn};
 use piton_types::{PartName, Path, Seq, StepPath, Value};
 
+use crate::engine::HANDLER;
 use crate::record;
 use crate::runner::updates;
 use crate::selector::Selector;
 
 /// The shape of the part: a map of what every finished node gave, by its id, and of what assigners and
-/// people have set, by scope.
+/// people have set, by scope. Of a node inside a container it is what the newest round gave, so that the part is as large
+/// as the document, however many rounds there were.
 const SCHEMA: &str = "piton.variables";
 const VERSION: u32 = 1;
 
@@ -84,7 +86,7 @@ async fn take(state: &mut State, step: &StepPath, record: &Value) -> Result<(), 
 /// What a node gave.
 #[derive(Debug)]
 pub(crate) struct Gave {
-    step: StepPath,
+    node: String,
     variables: Value,
     /// What it set of others.
     assignments: Vec<(Selector, Value)>,
@@ -96,21 +98,33 @@ impl Gave {
         // A container repeats what the nodes inside it have set.
         let is_inside = step.as_str().contains('/');
         let assignments = if is_inside { Vec::new() } else { record::assignments(record) };
-        Self { step: step.clone(), variables, assignments }
+        Self { node: node_of(step), variables, assignments }
     }
 
     async fn put(&self, state: &mut State) -> Result<(), RunError> {
         // Only what is new is merged, so that nothing stays of what is replaced.
-        let own = Path::root().key(self.step.as_str());
+        let own = Path::root().key(self.node.as_str());
         if state.len(&own).await?.is_some() {
             state.remove(&own).await?;
         }
-        state.merge(&Path::root(), &[(self.step.as_str(), &self.variables)]).await?;
+        state.merge(&Path::root(), &[(self.node.as_str(), &self.variables)]).await?;
         for (selector, value) in self.assignments.clone() {
             assign(state, selector, value).await?;
         }
         Ok(())
     }
+}
+
+/// The node of a step, without the rounds in which it ran: `loop/node` for `loop/3/node`.
+fn node_of(step: &StepPath) -> String {
+    let (handler, path) = match step.as_str().split_once('/') {
+        Some((first, inside)) if first.starts_with(HANDLER) => (Some(first), inside),
+        _ => (None, step.as_str()),
+    };
+    // A node and a round in turn. The parts of a node's own work are no numbers.
+    let is_round = |place: usize, word: &str| place % 2 == 1 && word.bytes().all(|byte| byte.is_ascii_digit());
+    let words = path.split('/').enumerate().filter(|(place, word)| !is_round(*place, word)).map(|(_, word)| word);
+    handler.into_iter().chain(words).collect::<Vec<_>>().join("/")
 }
 
 /// Sets a variable, and makes what is around it.
@@ -127,4 +141,25 @@ async fn assign(state: &mut State, selector: Selector, value: Value) -> Result<(
     }
     state.set(&place.key(last.clone()), value).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_one_place_whatever_the_round() {
+        for (step, node) in [
+            ("a", "a"),
+            ("17", "17"),
+            ("loop/3/node", "loop/node"),
+            ("17/3/18", "17/18"),
+            ("loop/3/inner/12/node", "loop/inner/node"),
+            ("loop/3/agent/turn-2", "loop/agent/turn-2"),
+            ("error-handler/17", "error-handler/17"),
+            ("error-handler#2/loop/3/17", "error-handler#2/loop/17"),
+        ] {
+            assert_eq!(node_of(&step.parse().unwrap()), node);
+        }
+    }
 }

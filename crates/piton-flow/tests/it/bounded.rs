@@ -8,7 +8,7 @@ use piton_flow::{
     run_durable,
 };
 use piton_log::RunLog;
-use piton_runtime::{ForkRun, WholeHistory, fork};
+use piton_runtime::{ForkRun, History, WholeHistory, fork};
 use piton_store::{Call, MeteredStore, Store};
 use piton_store_objects::{FolderObjects, FolderOptions, MemoryObjects, ObjectStore, Objects};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
@@ -217,6 +217,48 @@ async fn what_a_workflow_reads_at_resume_is_bounded_in_memory() {
 async fn what_a_workflow_reads_at_resume_is_bounded_in_a_folder() {
     let make = async |path: &Path| over(FolderObjects::open(path, &FolderOptions::default()).unwrap()).await;
     compare(make, Container::Loop, [250, by_level(500, 1_250, 25_000)]).await;
+}
+
+/// What the checkpoints of a run wrote, by round, and how large what the newest one holds is.
+async fn checkpoint_costs(make: impl AsyncFn(&Path) -> Arc<dyn Store>, rounds: [usize; 2]) -> [(u64, usize); 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let mut seen = [(0, 0); 2];
+    for (rounds, seen) in rounds.into_iter().zip(&mut seen) {
+        let metered = MeteredStore::new(make(&folder.path().join(rounds.to_string())).await);
+        let metrics = metered.metrics();
+        let store: Arc<dyn Store> = Arc::new(metered);
+        let mut start = start(Container::Loop, rounds);
+        start.document = start.document.replace("{id: deed, data: {", "{id: deed, data: {checkpoint: true, ");
+        let outcome = run_durable(&process(&store), start).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Waiting, "{outcome:?}");
+        let log = RunLog::open(Arc::clone(&store), &id()).await.unwrap();
+        let history = History::read(&log).await.unwrap();
+        // One after each round, and one before the question.
+        assert_eq!(history.totals.checkpoints, rounds as u64 + 1);
+        let part = history.checkpoint.unwrap().1[&"variables".into()].clone();
+        let held = piton_types::to_json(&log.load(&part).await.unwrap()).unwrap().to_string();
+        assert!(held.contains("work/deed"), "{held}");
+        let written = [Call::Commit, Call::RelaxedCommit, Call::Stage].map(|call| metrics.of(call).bytes);
+        *seen = (written.iter().sum::<u64>() / rounds as u64, held.len());
+    }
+    seen
+}
+
+/// A checkpoint in a long loop costs and holds what one in a short loop does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_checkpoint_holds_does_not_grow_with_the_rounds() {
+    let options = SqliteOptions::default();
+    let sqlite = async |path: &Path| {
+        Arc::new(SqliteStore::open(path.with_extension("db"), options.clone()).unwrap()) as Arc<dyn Store>
+    };
+    let many = by_level(500, 1_250, 10_000);
+    for [few, many] in [
+        checkpoint_costs(sqlite, [100, many]).await,
+        checkpoint_costs(async |_| over(MemoryObjects::new()).await, [100, many]).await,
+    ] {
+        assert!(few.0 > 0 && many.0 < few.0 * 5 / 4, "bytes for each checkpoint: {} and {}", few.0, many.0);
+        assert!(many.1 < few.1 * 5 / 4, "bytes that the newest holds: {} and {}", few.1, many.1);
+    }
 }
 
 /// A container that keeps nothing of its rounds goes through all of them again, and the comparison shows it.
