@@ -51,7 +51,7 @@
 //! # }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -60,10 +60,10 @@ use std::time::Duration;
 
 use piton_log::{Content, DraftPart, RunLog, SealedEntry};
 use piton_runtime::{
-    Context, History, OpenRun, Outcome, RetryPolicy, RolledBack, Run, RunError, StartAt, StepDone, StepOptions,
-    StepRecord, WholeHistory, roll_back,
+    Context, History, OpenRun, Outcome, Pager, PastEntry, RetryPolicy, RolledBack, Run, RunError, StartAt, StepDone,
+    StepOptions, StepRecord, WholeHistory, roll_back,
 };
-use piton_store::{Span, StoreError};
+use piton_store::StoreError;
 use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, EntryKind, Outcome as CheckpointStatus, PartName, RunId,
     RunStatus, Seq, StepPath, StepRef, Timestamp, Trigger, Value, from_value,
@@ -140,14 +140,12 @@ pub async fn execute_with_checkpoints(
 
 async fn execute(context: &Context, id: RunId, open: OpenRun, steps: &[NamedStep]) -> Result<Execution, RunError> {
     let outcome = Run::drive(context, open, async |mut run| {
-        let before = WholeHistory::of(run.context(), run.id()).await?;
-        let saved = |step: &NamedStep| before.checkpoints.iter().any(|saved| !saved.undone && saved.label == step.name);
+        let before = Before::of(&run).await?;
         let mut state = run.input().clone();
         for (index, step) in steps.iter().enumerate() {
             let options = StepOptions { retry: step.retry.clone(), ..StepOptions::default() };
             state = run.step_with(&step.name, options, state, async |state| (step.work)(state).await).await?;
-            // A crash between the step and its checkpoint leaves the checkpoint to be made.
-            if !saved(step) {
+            if !before.has_checkpoint(&step.name).await? {
                 let new = NewCheckpoint { state: state.clone(), ..NewCheckpoint::after(&step.name, index)? };
                 CheckpointManager::new(run.context()).create_checkpoint(&run, new).await?;
             }
@@ -156,6 +154,41 @@ async fn execute(context: &Context, id: RunId, open: OpenRun, steps: &[NamedStep
     })
     .await?;
     Ok(Execution { id, outcome })
+}
+
+/// What earlier processes have done.
+struct Before {
+    history: History,
+    /// A crash between a step and its checkpoint leaves the checkpoint to be made.
+    unsaved: Option<StepPath>,
+}
+
+impl Before {
+    async fn of(run: &Run) -> Result<Self, RunError> {
+        let log = RunLog::open(Arc::clone(&run.context().store), run.id()).await?;
+        let history = History::read(&log).await?;
+        let mut unsaved = history.last_finished.clone();
+        if let Some(step) = &history.last_finished {
+            let ended = history.step_entry(step).await?;
+            let mut pager = Pager::new(&log);
+            // Behind the step's entry there is its checkpoint, and little else.
+            while unsaved.is_some() && pager.cursor().is_some_and(|cursor| Some(cursor.next) > ended) {
+                let is_its_own = |past: &PastEntry| {
+                    !past.undone && !past.entry.parts.is_empty() && past.entry.label == step.as_str()
+                };
+                if pager.entries(PAGE).await?.iter().any(is_its_own) {
+                    unsaved = None;
+                }
+            }
+        }
+        Ok(Self { history, unsaved })
+    }
+
+    async fn has_checkpoint(&self, step: &str) -> Result<bool, RunError> {
+        let step: StepPath = step.parse()?;
+        let is_finished = self.history.step(&step).await?.is_some_and(|record| record.is_finished());
+        Ok(is_finished && self.unsaved != Some(step))
+    }
 }
 
 /// A checkpoint to be made.
@@ -216,6 +249,8 @@ pub struct Checkpoint {
 
 /// The part that a checkpoint's `context` is.
 const CONTEXT: &str = "context";
+/// How many entries are read at a time.
+const PAGE: usize = 256;
 /// How often a lost race for the next entry is run again.
 const RACES: usize = 16;
 
@@ -256,7 +291,7 @@ impl CheckpointManager {
     pub async fn load_checkpoint(&self, id: &CheckpointRef) -> Result<Checkpoint, RunError> {
         let log = RunLog::open(Arc::clone(&self.context.store), &id.run).await?;
         let missing = || StoreError::NotFound { what: format!("checkpoint {id}") };
-        if id.seq > log.head().seq || log.removed().await?.checkpoints.contains(&id.seq) {
+        if id.seq > log.head().seq || is_removed(&log, id.seq).await? {
             return Err(missing().into());
         }
         let entry = log.entry(id.seq).await?;
@@ -269,14 +304,15 @@ impl CheckpointManager {
     /// The checkpoints of a run, oldest first, without those that were deleted.
     pub async fn list_checkpoints(&self, execution_id: &RunId) -> Result<Vec<Checkpoint>, RunError> {
         let log = RunLog::open(Arc::clone(&self.context.store), execution_id).await?;
-        let entries = log.entries(Span::ALL).await?;
-        let removed = log.removed_in(&entries).await?.checkpoints;
-        let mut checkpoints = Vec::new();
-        for entry in entries {
-            if !entry.parts.is_empty() && !removed.contains(&entry.seq) {
-                checkpoints.push(load(&log, &entry).await?);
+        let (mut pager, mut checkpoints, mut removed) = (Pager::new(&log), Vec::new(), BTreeSet::new());
+        while pager.cursor().is_some() {
+            let page: Vec<_> = pager.entries(PAGE).await?.into_iter().map(|past| past.entry).collect();
+            removed.extend(log.removed_in(&page).await?.checkpoints);
+            for entry in page.iter().filter(|entry| !entry.parts.is_empty() && !removed.contains(&entry.seq)) {
+                checkpoints.push(load(&log, entry).await?);
             }
         }
+        checkpoints.reverse();
         Ok(checkpoints)
     }
 
@@ -286,7 +322,7 @@ impl CheckpointManager {
     pub async fn delete_checkpoint(&self, id: &CheckpointRef) -> Result<(), RunError> {
         let mut log = RunLog::open(Arc::clone(&self.context.store), &id.run).await?;
         for _ in 0..RACES {
-            if id.seq > log.head().seq || log.removed().await?.checkpoints.contains(&id.seq) {
+            if id.seq > log.head().seq || is_removed(&log, id.seq).await? {
                 return Ok(());
             }
             match log.remove_checkpoints(&[id.seq].into(), "deleted").await {
@@ -298,6 +334,18 @@ impl CheckpointManager {
         }
         Err(StoreError::Unavailable { detail: "others write to the run all the time".to_owned() }.into())
     }
+}
+
+/// Whether an entry behind a checkpoint removes it.
+async fn is_removed(log: &RunLog, checkpoint: Seq) -> Result<bool, StoreError> {
+    let mut pager = Pager::new(log);
+    while pager.cursor().is_some_and(|cursor| cursor.next > checkpoint) {
+        let page: Vec<_> = pager.entries(PAGE).await?.into_iter().map(|past| past.entry).collect();
+        if log.removed_in(&page).await?.checkpoints.contains(&checkpoint) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 async fn load(log: &RunLog, entry: &SealedEntry) -> Result<Checkpoint, RunError> {
@@ -468,7 +516,8 @@ impl ExecutionTracker {
         Ok(run.record(done, Vec::new()).await?.seq)
     }
 
-    /// What happened, whether or not the process that did it still exists.
+    /// What happened, whether or not the process that did it still exists: all of it, so it takes as much memory as the
+    /// log has. [`History`] is bounded.
     pub async fn get_execution_history(&self, execution_id: &RunId) -> Result<ExecutionHistory, RunError> {
         let history = WholeHistory::of(&self.context, execution_id).await?;
         let named = |seq: &Seq| CheckpointRef { run: execution_id.clone(), seq: *seq };

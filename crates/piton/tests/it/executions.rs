@@ -7,8 +7,9 @@ use piton::executions::{
     CheckpointManager, ExecutionRecovery, ExecutionTracker, NamedStep, NewCheckpoint, execute_with_checkpoints,
 };
 use piton_runtime::{Context, OpenRun, Outcome, RetryPolicy, Run, RunError};
-use piton_store::StoreError;
+use piton_store::{Store, StoreError};
 use piton_store_objects::ObjectStore;
+use piton_testing::{CrashStore, Fault};
 use piton_types::{RunId, RunStatus, Value};
 
 /// What ran, in order, outside of any run.
@@ -69,6 +70,27 @@ async fn a_failed_flow_goes_on_from_its_last_checkpoint() {
     // Once more: it is over, and nothing runs.
     let again = execute_with_checkpoints(&context, Some(&id()), "".into(), &steps(&ran, None)).await.unwrap();
     assert_eq!((again.outcome, take(&ran).len()), (Outcome::Completed("abc".into()), 0));
+}
+
+/// Dead at any call, also between a step and its checkpoint: each step has one checkpoint in the end.
+#[tokio::test]
+async fn each_step_has_its_checkpoint_wherever_the_process_died() {
+    let run = async |store: Arc<dyn Store>| {
+        execute_with_checkpoints(&Context::system(store), Some(&id()), "".into(), &steps(&Ran::default(), None)).await
+    };
+    let counting = Arc::new(CrashStore::new(Arc::new(ObjectStore::in_memory()), Fault::None));
+    run(Arc::clone(&counting) as _).await.unwrap();
+    for at in 1..=counting.calls() {
+        for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
+            let below: Arc<dyn Store> = Arc::new(ObjectStore::in_memory());
+            let _ = run(Arc::new(CrashStore::new(Arc::clone(&below), fault))).await;
+            let done = run(Arc::clone(&below)).await.unwrap();
+            assert_eq!(done.outcome, Outcome::Completed("abc".into()), "{fault:?}");
+            let listed = CheckpointManager::new(&Context::system(below)).list_checkpoints(&id()).await.unwrap();
+            let shown: Vec<_> = listed.iter().filter_map(|checkpoint| checkpoint.step_name.as_deref()).collect();
+            assert_eq!(shown, ["a", "b", "c"], "{fault:?}");
+        }
+    }
 }
 
 #[tokio::test]
