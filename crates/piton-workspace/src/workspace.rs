@@ -239,7 +239,17 @@ impl Workspace {
         Ok(self.read_mark()?.is_some())
     }
 
-    /// Fails if a restore was cut short: what is on disk is neither the old nor the new.
+    /// Waits for a restore that another process is in the middle of; fails if one was cut short.
+    pub(crate) async fn settled(&self, progress: &Arc<Progress>) -> Result<(), WorkspaceError> {
+        if self.is_unfinished()? {
+            let _lock = self.lock(progress).await?;
+            self.refuse_unfinished()?;
+        }
+        Ok(())
+    }
+
+    /// Fails if a restore was cut short: what is on disk is neither the old nor the new. The caller has the lock, or
+    /// another process may be in the middle of one.
     pub(crate) fn refuse_unfinished(&self) -> Result<(), WorkspaceError> {
         match self.read_mark()? {
             Some(_) => Err(WorkspaceError::Unfinished { root: self.0.root.clone() }),

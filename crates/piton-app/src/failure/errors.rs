@@ -210,7 +210,9 @@ impl From<WorkspaceError> for Failure {
             | WorkspaceError::NoFiles { .. }
             | WorkspaceError::OtherFolder { .. }
             | WorkspaceError::Removed { .. } => failure(FailureKind::Fixable),
-            WorkspaceError::Busy { .. } => failure(FailureKind::Fixable).hint("try again when it is done."),
+            WorkspaceError::Unfinished { .. } => failure(FailureKind::Fixable)
+                .hint("nothing was written by this command, and no byte is lost: `piton save` finishes it."),
+            WorkspaceError::Busy { .. } | WorkspaceError::Waited { .. } => failure(FailureKind::Fixable).hint("try again when it is done."),
             WorkspaceError::Store(_) => match error {
                 WorkspaceError::Store(error) => error.into(),
                 _ => failure(FailureKind::Internal),

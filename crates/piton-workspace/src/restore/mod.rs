@@ -255,7 +255,7 @@ impl Workspace {
         options: &RestoreOptions,
         progress: &Arc<Progress>,
     ) -> Result<RestorePlan, WorkspaceError> {
-        self.refuse_unfinished()?;
+        self.settled(progress).await?;
         let route = Arc::new(self.route(timeline, goal, options).await?);
         let mut forced = HashSet::new();
         loop {

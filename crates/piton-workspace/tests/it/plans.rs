@@ -100,3 +100,35 @@ async fn what_is_hidden_and_would_be_overwritten_is_kept_and_compared() {
     world.undo().await.unwrap();
     assert_eq!(world.read("kept/secret"), "later", "the backup has it");
 }
+
+/// A plan that meets the restore of another process waits for it. A mark without a process that holds the lock is a restore
+/// that was cut short, and is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_waits_for_a_restore_that_is_under_way() {
+    let world = World::new();
+    world.write("file", "0");
+    let goal = Goal::Checkpoint(world.save("").await.checkpoint);
+    let mark = world.options.state.join("restoring");
+    let lock = std::fs::File::options().write(true).open(world.options.state.join("lock")).unwrap();
+    lock.lock().unwrap();
+    std::fs::write(&mark, "restoring 9 nowhere").unwrap();
+    let progress = Arc::new(piton_workspace::Progress::default());
+    let workspace = world.workspace();
+    let timeline = workspace.timeline().await.unwrap();
+    let planning = {
+        let progress = Arc::clone(&progress);
+        tokio::spawn(async move {
+            workspace.plan_restore(&timeline, &goal, &RestoreOptions::default(), &progress).await.map(|_| ())
+        })
+    };
+    while !progress.waiting.load(std::sync::atomic::Ordering::Relaxed) && !planning.is_finished() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    std::fs::remove_file(&mark).unwrap();
+    lock.unlock().unwrap();
+    planning.await.unwrap().unwrap();
+
+    std::fs::write(&mark, "restoring 9 nowhere").unwrap();
+    let refused = world.plan(Goal::Undo(None), RestoreOptions::default()).await.map(|_| ());
+    assert!(matches!(refused, Err(WorkspaceError::Unfinished { .. })), "{refused:?}");
+}
