@@ -3,6 +3,7 @@
 
 mod blocks;
 mod book;
+mod campaign;
 mod cases;
 mod damage;
 mod errors;

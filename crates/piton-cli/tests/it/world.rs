@@ -41,7 +41,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    pub(crate) fn new_in(folder: &Path) -> Self {
+        let root = tempfile::tempdir_in(folder).unwrap();
         std::fs::create_dir(root.path().join("work")).unwrap();
         Self { root }
     }
@@ -56,6 +60,11 @@ impl World {
 
     pub(crate) fn root(&self) -> PathBuf {
         self.root.path().canonicalize().unwrap()
+    }
+
+    /// Leaves everything where it is, to be looked at.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.root.keep()
     }
 
     pub(crate) fn work(&self) -> PathBuf {
