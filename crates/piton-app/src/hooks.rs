@@ -19,7 +19,6 @@ use crate::files::{Capture, open};
 use crate::plan::Plan;
 use crate::store::keeping;
 use crate::views::files::{HooksChanged, HooksView};
-use crate::words::clean;
 
 /// The largest event that is worth reading.
 pub const MAX_EVENT: u64 = 64 << 20;
@@ -65,7 +64,7 @@ pub fn install(app: &App, agent: Agent, local: bool, program: &str) -> Result<Ho
     let after = agent.installed(before.as_deref().unwrap_or("{}\n"), &command).map_err(|why| unreadable(file, &why))?;
     let mut plan = Plan::new(format!("add hooks for {} to {file}", agent.name()));
     plan.line(format!("on {}", agent.events().join(", ")));
-    plan.line(format!("run {}", clean(&command)));
+    plan.line(format!("run {command}"));
     let edits = if before.as_deref() == Some(&after) { vec![] } else { vec![(path, before, Some(after))] };
     let changed = HooksChanged { agent: agent.name(), files: vec![file], command: Some(command), changed: false };
     Ok(HookChange { plan, edits, changed })
@@ -109,7 +108,7 @@ pub fn show(app: &App, agent: Agent) -> Result<Vec<HooksView>, Failure> {
 pub async fn called(app: &App, agent: Agent, event: &str) -> Result<(), Failure> {
     let report = agent.report(event).map_err(|error| Failure::fixable(error.to_string()).causes_of(&error))?;
     if let Happening::Other { name } = &report.happening {
-        app.detail(&format!("{} is no event that matters", clean(name)));
+        app.detail(&format!("{name} is no event that matters"));
     }
     if !report.needs_checkpoint(&Classifier::default()) {
         return Ok(());

@@ -21,7 +21,7 @@ impl Plan {
         Self { what: what.into(), lines: Vec::new(), done: false }
     }
 
-    /// Adds one thing that it entails. It must be [`clean`](crate::words::clean).
+    /// Adds one thing that it entails.
     pub fn line(&mut self, line: impl Into<String>) {
         self.lines.push(line.into());
     }

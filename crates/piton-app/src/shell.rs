@@ -19,7 +19,7 @@ pub enum Level {
 
 /// What a shell gives to the app. The defaults are those of a shell without a person.
 pub trait Shell: Send + Sync {
-    /// Says something beside the result. Lines are free of control characters.
+    /// Says something beside the result, on one line. Names and texts of others in it are as they are.
     fn tell(&self, level: Level, text: &str);
 
     /// Asks a person for a passphrase that isn't shown; `None` if no person can be asked.

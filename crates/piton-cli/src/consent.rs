@@ -5,12 +5,13 @@ use piton_app::Plan;
 
 use crate::arguments::Consent;
 use crate::failure::Failure;
+use crate::output::clean;
 use crate::session::Session;
 use crate::terminal::answer;
 
 /// Shows the plan, and says whether to go on.
 pub(crate) fn agreed(plan: &Plan, session: &Session, consent: Consent) -> Result<bool, Failure> {
-    let text = std::iter::once(&plan.what).chain(&plan.lines).map(String::as_str).collect::<Vec<_>>().join("\n  ");
+    let text = text(plan);
     if consent.dry_run {
         if session.output.is_json() {
             session.output.view(plan)?;
@@ -33,4 +34,9 @@ pub(crate) fn agreed(plan: &Plan, session: &Session, consent: Consent) -> Result
         None => Err(Failure::refused("no person can be asked here, and nothing was done")
             .hint("`--yes` goes on without asking, `--dry-run` shows what would be done.")),
     }
+}
+
+/// The plan as a person reads it.
+pub(crate) fn text(plan: &Plan) -> String {
+    std::iter::once(&plan.what).chain(&plan.lines).map(|line| clean(line)).collect::<Vec<_>>().join("\n  ")
 }

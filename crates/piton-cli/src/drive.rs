@@ -22,7 +22,7 @@ pub(crate) async fn drive(session: &Session, prepared: Prepared) -> Result<Exit,
     let events = {
         let output = Arc::clone(&session.output);
         Listener::new(move |event| match (event, &notice) {
-            (Event::RunStarted { resumed: true, .. }, Some(notice)) => output.note(notice),
+            (Event::RunStarted { resumed: true, .. }, Some(notice)) => output.note(&clean(notice)),
             _ => tell(&output, event),
         })
     };

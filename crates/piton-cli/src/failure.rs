@@ -7,6 +7,8 @@ use serde_json::Value as Json;
 
 pub(crate) use piton_app::{Failure, FailureKind};
 
+use crate::output::clean;
+
 /// How the program ends. The numbers are promised in the help and to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -71,15 +73,18 @@ pub(crate) fn json(failure: &Failure, exit: Exit) -> Json {
     object
 }
 
-/// The failure as a person reads it, without a line feed at the end. `paint` is given the words `error:` and `hint:`.
+/// The failure as a person reads it, without a line feed at the end and safe for a terminal. `paint` is given the words
+/// `error:` and `hint:`.
 pub(crate) fn render(failure: &Failure, paint: impl Fn(&str) -> String) -> String {
-    let mut text = format!("{} {}", paint("error:"), failure.title());
+    let mut text = format!("{} {}", paint("error:"), clean(failure.title()));
     for cause in failure.causes() {
         text.push_str("\n  caused by: ");
-        text.push_str(cause);
+        text.push_str(&clean(cause));
     }
     if let Some(hint) = failure.advice() {
-        text.push_str(&format!("\n\n{} {hint}", paint("hint:")));
+        // A hint may have several lines.
+        let lines: Vec<_> = hint.to_string().split('\n').map(clean).collect();
+        text.push_str(&format!("\n\n{} {}", paint("hint:"), lines.join("\n")));
     }
     text
 }

@@ -6,7 +6,6 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use piton_app::words::clean;
 use piton_app::{Level, Shell};
 use piton_types::Event;
 use serde::Serialize;
@@ -207,10 +206,11 @@ impl Output {
 
 impl Shell for Output {
     fn tell(&self, level: Level, text: &str) {
+        let text = clean(text);
         match level {
-            Level::Detail => self.detail(text),
-            Level::Note => self.note(text),
-            Level::Warning => self.warn(text),
+            Level::Detail => self.detail(&text),
+            Level::Note => self.note(&text),
+            Level::Warning => self.warn(&text),
         }
     }
 
@@ -235,4 +235,26 @@ fn terminal_width() -> Option<usize> {
     }
     let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// Text of others, safe for a terminal: control characters (and those that turn the direction of
+/// writing) become visible escapes.
+pub(crate) fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || turns { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_never_reach_the_terminal() {
+        assert_eq!(clean("a\x1b[31mb\r\n\u{9b}c\u{202e}d"), r"a\u{1b}[31mb\r\n\u{9b}c\u{202e}d");
+        assert_eq!(clean("Über 日本"), "Über 日本");
+    }
 }

@@ -20,7 +20,6 @@ use crate::documents::notices::Notices;
 use crate::documents::texts::{document_format, read_text};
 use crate::failure::Failure;
 use crate::place::keys::KEY_VARIABLES;
-use crate::words::clean;
 
 /// What the file may say. The reference and the schema are made from this, comments included.
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
@@ -65,7 +64,7 @@ pub fn services(app: &App, file: Option<&Path>) -> Result<Services, Failure> {
     let mut outside = OutsideConfig::at(config.level);
     for address in &config.reachable {
         if !address.starts_with("http://") && !address.starts_with("https://") {
-            return Err(Failure::fixable(format!("reachable: {:?} isn't the beginning of a URL", clean(address)))
+            return Err(Failure::fixable(format!("reachable: {address:?} isn't the beginning of a URL"))
                 .hint("write it as in http://127.0.0.1:8080."));
         }
         outside.network = outside.network.trusting_url(address);
@@ -175,7 +174,7 @@ pub fn chosen_model(app: &App, path: &Path, model: Option<&str>) -> Result<(Prov
     };
     match config.providers.remove(&name) {
         Some(provider) => Ok((provider, model)),
-        None => Err(Failure::usage(format!("{} has no provider {}", path.display(), clean(&name)))),
+        None => Err(Failure::usage(format!("{} has no provider {}", path.display(), name))),
     }
 }
 
@@ -187,7 +186,7 @@ pub fn policies(path: &Path) -> Result<ChangePolicies, Failure> {
 fn read(path: &Path) -> Result<Config, Failure> {
     let wrong = |cause: String| {
         Failure::fixable(format!("{} is not a configuration", path.display()))
-            .cause(clean(&cause))
+            .cause(cause)
             .hint("nothing was run. `piton reference configuration` lists every option.")
     };
     let (text, format) = (read_text(path)?, document_format(path)?);

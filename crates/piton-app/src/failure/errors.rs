@@ -8,7 +8,6 @@ use piton_types::RunStatus;
 use piton_workspace::{DriftError, ReservationError, RestoreKind, WorkspaceError};
 
 use super::{Failure, FailureKind, REPORT};
-use crate::words::clean;
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
@@ -80,13 +79,13 @@ impl From<FlowError> for Failure {
             FlowError::Document(problems) => problems
                 .iter()
                 .fold(Self::fixable("the document is not valid"), |failure, problem| {
-                    failure.cause(clean(&problem.to_string()))
+                    failure.cause(problem.to_string())
                 })
                 .hint("nothing was run. `piton validate FILE` says how to put it right."),
             FlowError::Inputs(problems) => problems
                 .iter()
                 .fold(Self::fixable("the inputs are not valid"), |failure, problem| {
-                    failure.cause(clean(&problem.to_string()))
+                    failure.cause(problem.to_string())
                 })
                 .hint("nothing was run. Inputs are given with `-i NAME=TEXT` or `--inputs FILE`."),
             FlowError::Run(error) => error.into(),
@@ -98,18 +97,18 @@ impl From<FlowError> for Failure {
                 .changes
                 .iter()
                 .fold(Self::refused(format!("run {run} was begun in other surroundings")), |failure, change| {
-                    failure.cause(clean(&format!("{}: {}: {}", change.severity, change.component, change.description)))
+                    failure.cause(format!("{}: {}: {}", change.severity, change.component, change.description))
                 })
                 .hint("nothing was changed. The same command with `--force` goes on all the same."),
             FlowError::PendingNodesGone { ref run, .. } => Self::refused(error.to_string()).hint(format!(
                 "nothing was changed. `piton fork RUN@N --document FILE` branches off before them; `piton log {run}` shows where."
             )),
             FlowError::NotNext { ref at, ref step, .. } => {
-                Self::fixable(clean(&error.to_string())).hint(format!(
+                Self::fixable(error.to_string()).hint(format!(
                     "nothing was run. `piton log {0}` shows its entries; `piton fork {0}@N --only {1}` tries the step on one \
                      from which it is next.",
                     at.run,
-                    clean(step.as_str())
+                    step.as_str()
                 ))
             }
             FlowError::NotAWorkflow { ref run } => Self::fixable(error.to_string())
@@ -131,12 +130,12 @@ impl From<RunError> for Failure {
                 Self::fixable(error.to_string()).hint(hint)
             }
             RunError::NotAsked { ref run, .. } => {
-                Self::fixable(clean(&error.to_string())).hint(format!("`piton show {run}` shows how it stands."))
+                Self::fixable(error.to_string()).hint(format!("`piton show {run}` shows how it stands."))
             }
             RunError::WhichQuestion { .. } => {
-                Self::fixable(clean(&error.to_string())).hint("say which one with `--node STEP`, or by its token.")
+                Self::fixable(error.to_string()).hint("say which one with `--node STEP`, or by its token.")
             }
-            RunError::NoSuchStep { ref run, .. } => Self::fixable(clean(&error.to_string()))
+            RunError::NoSuchStep { ref run, .. } => Self::fixable(error.to_string())
                 .hint(format!("nothing was changed. `piton show {run} --steps` shows its steps.")),
             RunError::Illegal { ref run, cause } => {
                 let hint = match cause.from {
@@ -173,7 +172,7 @@ impl From<WorkspaceError> for Failure {
             WorkspaceError::Conflicts { conflicts } => {
                 let mut text = failure(FailureKind::Refused);
                 for conflict in conflicts.iter().take(20) {
-                    text = text.cause(format!("{}: {}", clean(&conflict.path.to_string()), conflict.reason));
+                    text = text.cause(format!("{}: {}", conflict.path, conflict.reason));
                 }
                 text.hint(
                     "nothing was written. `--conflict checkpoint` takes the checkpoint's version, `current` leaves \
@@ -183,9 +182,9 @@ impl From<WorkspaceError> for Failure {
             WorkspaceError::Incomplete { failed, restore, rescued, .. } => {
                 let mut text = failure(FailureKind::Fixable);
                 for (path, why) in failed.iter().take(20) {
-                    text = text.cause(format!("{}: {why}", clean(&path.to_string())));
+                    text = text.cause(format!("{path}: {why}"));
                 }
-                text = rescued.iter().fold(text, |text, one| text.cause(clean(&one.to_string())));
+                text = rescued.iter().fold(text, |text, one| text.cause(one.to_string()));
                 let (again, back) = match restore {
                     RestoreKind::To { checkpoint } => (format!("piton restore {checkpoint}"), "piton undo"),
                     RestoreKind::Undo { operation, .. } => (format!("piton undo {operation}"), "piton redo"),
@@ -224,7 +223,7 @@ impl From<WorkspaceError> for Failure {
 
 impl From<DriftError> for Failure {
     fn from(error: DriftError) -> Self {
-        let text = clean(&error.to_string());
+        let text = error.to_string();
         match error {
             DriftError::Workspace(error) => error.into(),
             DriftError::Refused { .. } => Self::refused(text).hint("nothing was changed."),
@@ -243,9 +242,9 @@ impl From<RecoveryError> for Failure {
         match error {
             RecoveryError::Stopped(stopped) => {
                 let report = stopped.to_string();
-                let mut lines = report.lines().map(clean);
+                let mut lines = report.lines();
                 let first = lines.next().unwrap_or_default();
-                lines.fold(Self::refused(first), Self::cause).hint(match report.contains("integrity:") {
+                lines.fold(Self::refused(first), Failure::cause).hint(match report.contains("integrity:") {
                     true => {
                         "nothing was done. Make a copy of the store before anything else; `piton check` says what is \
                          damaged, `piton check --repair` keeps what is whole."
@@ -265,11 +264,11 @@ impl From<AnswerError> for Failure {
     fn from(error: AnswerError) -> Self {
         match error {
             AnswerError::Run(RunError::Unanswered { step }) => {
-                Self::refused(format!("the time for an answer to {} is over", clean(step.as_str())))
+                Self::refused(format!("the time for an answer to {} is over", step.as_str()))
                     .hint("nothing was changed. `piton resume RUN` does what the document says for that.")
             }
             AnswerError::Run(error) => error.into(),
-            error => Self::fixable(clean(&error.to_string())).hint("nothing was changed; the question is still open."),
+            error => Self::fixable(error.to_string()).hint("nothing was changed; the question is still open."),
         }
     }
 }
@@ -280,12 +279,12 @@ impl From<ReservationError> for Failure {
             ReservationError::Workspace(error) => error.into(),
             ReservationError::Held { ref held } => {
                 let until = held.iter().map(|held| held.expires_at).max().map(|at| at.to_string()).unwrap_or_default();
-                Self::refused(clean(&error.to_string()))
+                Self::refused(error.to_string())
                     .hint(format!("it ends at {until} unless it is renewed; `--wait SECONDS` waits for it."))
             }
-            ReservationError::OutOfOrder { .. } => Self::refused(clean(&error.to_string()))
+            ReservationError::OutOfOrder { .. } => Self::refused(error.to_string())
                 .hint("take all at once, or drop what you have first; without `--wait` it is only tried."),
-            error => Self::refused(clean(&error.to_string())),
+            error => Self::refused(error.to_string()),
         }
     }
 }

@@ -13,7 +13,6 @@ use crate::files::{Capture, unrecovered};
 use crate::plan::Plan;
 use crate::references::run_id;
 use crate::views::files::DriftView;
-use crate::words::clean;
 
 /// A folder whose repository may have moved.
 pub struct Drifting {
@@ -75,10 +74,10 @@ impl Drifting {
     pub async fn plan_rebase(&self, options: DriftOptions, test: Option<String>) -> Result<Rebasing, Failure> {
         let report = self.workspace.check_drift(None, options).await?;
         let branch = report.branch.clone().unwrap_or_else(|| "no branch".to_owned());
-        let mut plan = Plan::new(format!("{} commits of {} are moved onto upstream", report.ahead, clean(&branch)));
+        let mut plan = Plan::new(format!("{} commits of {} are moved onto upstream", report.ahead, branch));
         plan.line("your git is written: new commits, the branch, the index");
         plan.line(match &test {
-            Some(test) => format!("{} must succeed, or all of it is taken back", clean(test)),
+            Some(test) => format!("{test} must succeed, or all of it is taken back"),
             None => "no test command is given, so nothing checks what comes out".to_owned(),
         });
         plan.line("`piton drift --undo-rebase` takes it back");

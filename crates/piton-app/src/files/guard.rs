@@ -22,7 +22,6 @@ use crate::files::{Capture, open, watched};
 use crate::runs::drive::DriftWatch;
 use crate::store::keeping;
 use crate::views::files::{ChangeView, GuardedView};
-use crate::words::clean;
 
 /// How long a program may take to end when its run is given up for good.
 const GRACE: Duration = Duration::from_secs(5);
@@ -128,7 +127,7 @@ impl Guarding {
             .await
             .map_err(|failure| not_saved(&failure, &opened))?;
         if let Some(problem) = &self.problem {
-            app.warn(&format!("a checkpoint in between could not be made: {}", clean(&problem.to_string())));
+            app.warn(&format!("a checkpoint in between could not be made: {problem}"));
         }
         if let Some(collapsed) = end.collapsed {
             app.warn(&format!("{collapsed}. `piton undo {run}` brings them back"));
@@ -198,7 +197,7 @@ fn not_saved(failure: &Failure, opened: &CheckpointRef) -> Failure {
 
 /// The program moved the folder in which it ran.
 fn moved(workspace: &Workspace, opened: &CheckpointRef) -> Failure {
-    let root = clean(&workspace.root().to_string_lossy());
+    let root = workspace.root().to_string_lossy();
     Failure::fixable(format!("the program moved {root}, the folder that it ran in"))
         .cause("so there is no checkpoint of how it left it")
         .hint(format!(
@@ -208,7 +207,7 @@ fn moved(workspace: &Workspace, opened: &CheckpointRef) -> Failure {
 
 /// The program deleted the folder in which it ran.
 fn deleted(workspace: &Workspace, store: &str, opened: &CheckpointRef, code: u8) -> Failure {
-    let root = clean(&workspace.root().to_string_lossy());
+    let root = workspace.root().to_string_lossy();
     let hint = match is_there(store) {
         true => format!(
             "`mkdir -p {root}` and `piton -C {root} restore {opened}` bring back what was in it when the program began."

@@ -23,7 +23,6 @@ use crate::app::App;
 use crate::failure::Failure;
 use crate::files::ignored::outer_rules;
 use crate::words;
-use crate::words::clean;
 
 pub use restore::inside;
 
@@ -51,9 +50,9 @@ pub async fn open(app: &App, store: &Arc<dyn Store>, capture: Capture) -> Result
     if let Some(recovered) = watched(app, async |progress| workspace.recover(&progress).await).await? {
         app.warn(&format!("a restore that was cut short has been finished: {}", recovered.restore));
         for (path, why) in &recovered.left {
-            app.warn(&format!("{} was left as it is: {why}", clean(&path.to_string())));
+            app.warn(&format!("{path} was left as it is: {why}"));
         }
-        recovered.rescued.iter().for_each(|one| app.warn(&clean(&one.to_string())));
+        recovered.rescued.iter().for_each(|one| app.warn(&one.to_string()));
     }
     Ok(workspace)
 }

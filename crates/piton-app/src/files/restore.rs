@@ -19,7 +19,6 @@ use crate::files::{self, Capture, watched};
 use crate::references::{Reference, resolve_checkpoint};
 use crate::store::keeping;
 use crate::views::files::{PlannedView, RestorePlanView, RestoredView};
-use crate::words::clean;
 
 /// How to go about paths that two sides changed.
 pub struct Conflicts {
@@ -119,7 +118,7 @@ impl Restoring {
                 let is_known = root.join(path.as_path()).symlink_metadata().is_ok()
                     || workspace.has(snapshot, path.clone()).await.unwrap_or(true);
                 if !is_known {
-                    let shown = clean(&path.to_string());
+                    let shown = path.to_string();
                     let hint = "nothing was changed. `piton log PATH` shows the checkpoints that changed it.";
                     return Err(Failure::fixable(format!("neither {checkpoint} nor the folder has {shown}"))
                         .hint(hint.replace("PATH", &shown)));
@@ -142,7 +141,7 @@ impl Restoring {
         let store = app.store().await?;
         let workspace = files::open(app, &store, Capture::default()).await?;
         let timeline = workspace.timeline().await?;
-        let found = timeline.find_short(id).map_err(|error| Failure::fixable(clean(&error.to_string())))?.clone();
+        let found = timeline.find_short(id).map_err(|error| Failure::fixable(error.to_string()))?.clone();
         let options = RestoreOptions { resolution: ConflictResolution::Merge, ..RestoreOptions::files_only() };
         Ok(Self::new(store, workspace, timeline, Goal::Checkpoint(found), options))
     }

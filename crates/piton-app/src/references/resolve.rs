@@ -10,7 +10,6 @@ use piton_types::{BlobId, RunId, RunSummary, Seq, StepPath, Value};
 use super::{Reference, Runs};
 use crate::app::App;
 use crate::failure::Failure;
-use crate::words::clean;
 
 /// How many entries are read at a time when looking back for one.
 const PAGE: usize = 64;
@@ -104,7 +103,12 @@ pub async fn run_id(store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunId, Fai
         more => {
             let mut hint = format!("write more of the id. {prefix} may be:");
             for run in found.iter().take(CANDIDATES) {
-                hint.push_str(&format!("\n  {}  {}  {}", run.id, run.status, clean(&run.name)));
+                hint.push_str(&format!(
+                    "\n  {}  {}  {}",
+                    run.id,
+                    run.status,
+                    run.name.lines().next().unwrap_or_default()
+                ));
             }
             if more > CANDIDATES {
                 hint.push_str("\n  …");
@@ -136,7 +140,7 @@ async fn newest_run(app: &App, store: &Arc<dyn Store>) -> Result<RunLog, Failure
     let mut runs = Runs::newest_first(Arc::clone(store));
     while let Some(run) = runs.next().await? {
         if run.folder.is_some() && !here.has(run.folder.as_deref()) {
-            let folder = clean(&app.surroundings.folder.to_string_lossy());
+            let folder = app.surroundings.folder.to_string_lossy();
             return Err(Failure::fixable(format!("there are no checkpoints of {folder} yet"))
                 .hint("`piton log --checkpoints` shows those of the other folders in this store; RUN@7 names one."));
         }
@@ -220,7 +224,7 @@ async fn back(
 async fn find_step(log: &RunLog, step: &StepPath) -> Result<SealedEntry, Failure> {
     match History::read(log).await?.step_entry(step).await? {
         Some(seq) => Ok(log.entry(seq).await?),
-        None => Err(Failure::fixable(format!("run {} has no finished step {}", log.run(), clean(step.as_str())))
+        None => Err(Failure::fixable(format!("run {} has no finished step {}", log.run(), step.as_str()))
             .hint(format!("`piton show {} --steps` shows its steps.", log.run()))),
     }
 }

@@ -10,7 +10,6 @@ use piton_types::{IllegalMove, RunId, RunStatus, Seq};
 
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::words::clean;
 
 /// How many steps a plan names.
 const NAMED: usize = 20;
@@ -18,7 +17,7 @@ const NAMED: usize = 20;
 /// Adds what trying a failed run again means: what is done again, and what isn't.
 pub async fn tries_again(plan: &mut Plan, history: &History) -> Result<(), Failure> {
     for step in history.failed().await? {
-        plan.line(format!("step {} is tried again", clean(step.as_str())));
+        plan.line(format!("step {} is tried again", step.as_str()));
     }
     match history.finished {
         0 => {}
@@ -42,8 +41,7 @@ pub async fn entails(plan: &mut Plan, context: &Context, run: &RunId, at: &Start
     }
     // A step that was tried several times is one all the same.
     let mut seen = BTreeSet::new();
-    let undone =
-        behind.iter().rev().map(|past| clean(past.step.path.as_str())).filter(|path| seen.insert(path.clone()));
+    let undone = behind.iter().rev().map(|past| past.step.path.to_string()).filter(|path| seen.insert(path.clone()));
     let undone: Vec<String> = undone.collect();
     match undone.len() {
         0 => plan.line("no step is done again"),
@@ -52,7 +50,7 @@ pub async fn entails(plan: &mut Plan, context: &Context, run: &RunId, at: &Start
         many => plan.line(format!("{many} steps are done again: {}", undone.join(", "))),
     }
     for left in undone_effects(context, run, at).await? {
-        plan.line(format!("what {} did in the world stays", clean(left.effect.intent.path.as_str())));
+        plan.line(format!("what {} did in the world stays", left.effect.intent.path.as_str()));
     }
     Ok(())
 }

@@ -23,7 +23,6 @@ use crate::documents::notices::{Notices, Telling};
 use crate::documents::outside::Secrecy;
 use crate::failure::Failure;
 use crate::store::keeping;
-use crate::words::clean;
 
 /// How the repository is watched while a run whose files are checkpointed is driven.
 #[derive(Debug, Clone, Copy)]
@@ -206,7 +205,7 @@ impl Driving {
 
     async fn warn(&mut self, app: &App) {
         if let Some(problem) = self.files.take().and_then(|files| files.problem()) {
-            app.warn(&format!("a checkpoint of the files could not be made: {}", clean(&problem.to_string())));
+            app.warn(&format!("a checkpoint of the files could not be made: {problem}"));
         }
         if let Some(telling) = self.telling.take() {
             telling.finish(app).await;
@@ -231,13 +230,13 @@ pub fn failure_of(outcome: &RunOutcome) -> Failure {
     };
     let mut failure = Failure::fixable(format!("run {run} {what}"));
     if let Some(error) = &outcome.error {
-        failure = failure.cause(clean(error));
+        failure = failure.cause(error);
     }
     for cut in outcome.stopped.iter().flat_map(|stopped| &stopped.interrupted) {
-        failure = failure.cause(clean(&format!("{cut} was cut short and runs again")));
+        failure = failure.cause(format!("{cut} was cut short and runs again"));
     }
     for (step, error) in outcome.stopped.iter().flat_map(|stopped| &stopped.failed) {
-        failure = failure.cause(clean(&format!("{step} failed meanwhile: {error}")));
+        failure = failure.cause(format!("{step} failed meanwhile: {error}"));
     }
     match status {
         RunStatus::Cancelled => failure,

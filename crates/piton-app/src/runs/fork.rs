@@ -26,7 +26,6 @@ use crate::shell::Silent;
 use crate::views::entry::entry_id;
 use crate::views::run::{ForkedFolder, ForkedView, TriedView};
 use crate::views::value_json;
-use crate::words::clean;
 
 /// What a fork is asked for.
 #[derive(Debug, Clone)]
@@ -141,7 +140,7 @@ async fn with_document(
     // What an earlier document replaced isn't the fork's.
     fork.without.extend("#document".parse::<StepPath>());
     for node in &impact.outdated {
-        let step: StepPath = node.parse().map_err(|_| Failure::fixable(format!("{} is no step", clean(node))))?;
+        let step: StepPath = node.parse().map_err(|_| Failure::fixable(format!("{node} is no step")))?;
         // A start node that is done again gives out the new inputs by itself.
         if start_of(&document).is_some_and(|start| start.id.as_str() == node) {
             fork.outputs.remove(&step);
@@ -278,7 +277,7 @@ async fn changes_by(
             (known, changed_variables) = (true, true);
         }
         if !known {
-            return Err(Failure::fixable(format!("run {} has no input or variable {}", log.run(), clean(&name))).hint(
+            return Err(Failure::fixable(format!("run {} has no input or variable {}", log.run(), name)).hint(
                 format!(
                     "`piton show {} --steps` shows what its steps gave: STEP.NAME changes a field of that.",
                     log.run()

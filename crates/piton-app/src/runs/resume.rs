@@ -25,7 +25,6 @@ use crate::files::{self, Capture};
 use crate::references::run_id;
 use crate::runs::drive::{Along, DriftWatch, Prepared, Work};
 use crate::views::run::ExplainedView;
-use crate::words::clean;
 
 /// What is done about changes that a recovery finds, where it differs from the configuration.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +80,7 @@ pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Pre
     }
     let services = services(app, wanted.config.as_deref())?;
     let policy = if wanted.force { ResumePolicy::Force } else { ResumePolicy::Normal };
-    let notice = clean(&examined.notice.to_string());
+    let notice = examined.notice.to_string();
     let along = along(app, &store, &run, wanted.drift).await?;
     let document = match &wanted.document {
         Some(path) => {
@@ -95,7 +94,7 @@ pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Pre
 
 fn unreadable(run: &RunId, examined: &Examined) -> Failure {
     let failure = Failure::refused(format!("the log of run {run} is damaged behind its newest whole checkpoint"))
-        .cause(clean(&examined.notice.to_string()));
+        .cause(examined.notice.to_string());
     match &examined.search.whole {
         Some(whole) => failure.hint(format!(
             "nothing was changed. `piton fork {}` makes a new run that goes on from there.",
@@ -154,7 +153,7 @@ async fn examine(
     let recovery = Recovery { context: &context, environment: &environment, changes: &changes, policies, ask };
     let examined = recovery.examine(run).await?;
     for finding in examined.report.findings.iter().filter(|finding| finding.severity > Severity::Info) {
-        app.warn(&clean(&finding.message));
+        app.warn(&finding.message);
     }
     Ok(examined)
 }
@@ -230,7 +229,7 @@ pub async fn wait_for(app: &App, store: &Arc<dyn Store>, run: &RunId, seconds: O
         ..OpenRun::default()
     };
     match Run::open(&context, open(None)).await {
-        Err(held @ RunError::Held { .. }) => app.note(&format!("waiting: {}", clean(&held.to_string()))),
+        Err(held @ RunError::Held { .. }) => app.note(&format!("waiting: {held}")),
         // Ours, or over, or something that is told when it is driven.
         _ => return Ok(()),
     }

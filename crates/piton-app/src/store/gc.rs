@@ -14,7 +14,7 @@ use crate::files::{self, Capture};
 use crate::plan::Plan;
 use crate::store::keeping::{disk_of_is_full, with_keeper};
 use crate::views::store::CollectedView;
-use crate::words::{age, clean, size, span, took};
+use crate::words::{age, size, span, took};
 
 /// How many of a kind are named.
 const NAMED: usize = 20;
@@ -129,7 +129,7 @@ fn planned(retained: &Retained, grace: Duration, over: bool) -> Plan {
             Why::Abandoned => "no process has been at work since",
             Why::Space => "ended, for space,",
         };
-        plan.line(format!("run {}  {}  {why} {}", removal.run.id, clean(&removal.run.name), age(removal.age)));
+        plan.line(format!("run {}  {}  {why} {}", removal.run.id, removal.run.name, age(removal.age)));
     }
     if retained.removals.len() > NAMED {
         plan.line(format!("… and {} more runs", retained.removals.len() - NAMED));

@@ -13,7 +13,7 @@ use crate::place::keys::read_or_make;
 use crate::place::{Found, Origin, Place};
 use crate::plan::Plan;
 use crate::views::store::{InitView, RotatedView};
-use crate::words::{clean, count, size};
+use crate::words::{count, size};
 
 /// How many runs of a store that is to be adopted are named.
 const SHOWN: usize = 10;
@@ -90,7 +90,7 @@ impl Adopting {
             let log = RunLog::open(Arc::clone(&store), &run.id).await?;
             let checkpoints = usize::try_from(History::read(&log).await?.totals.checkpoints).unwrap_or(usize::MAX);
             let checkpoints = count(checkpoints, "checkpoint");
-            plan.line(clean(&format!("run {} ({}): {}, {checkpoints}", run.id, run.name, run.status)));
+            plan.line(format!("run {} ({}): {}, {checkpoints}", run.id, run.name, run.status));
         }
         match app.surroundings.unfinished(&place).len() {
             0 => plan.line("no restore is unfinished"),

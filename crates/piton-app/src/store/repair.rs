@@ -21,7 +21,6 @@ use crate::failure::Failure;
 use crate::place::Found;
 use crate::plan::Plan;
 use crate::views::store::{CheckedView, DefectView};
-use crate::words::clean;
 
 /// A stage of a repair that the shell must agree to.
 pub enum Stage<'a> {
@@ -265,7 +264,7 @@ impl DamagedLog {
         let (before, behind) = (self.before, self.behind);
         let mut plan = Plan::new("give up what is behind the damage in the log");
         plan.line(format!("{before} commits before the damage are kept, {behind} behind it are given up"));
-        let path = clean(&self.path.to_string_lossy());
+        let path = self.path.to_string_lossy();
         plan.line(format!("{path} is cut there, and kept as it is beside it as .damaged-N"));
         plan.line("what else is damaged shows then, and is asked about");
         plan

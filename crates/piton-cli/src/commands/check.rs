@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::Consent;
 use crate::arguments::store::Check;
-use crate::consent::agreed;
+use crate::consent::{self, agreed};
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
@@ -88,7 +88,7 @@ async fn repair_store(session: &Session, arguments: &Check) -> Result<Exit, Fail
         Repaired::Declined => return Ok(if consent.dry_run { Exit::UserFixable } else { Exit::Done }),
         Repaired::Done(done, _) if output.is_json() => output.view(&done)?,
         Repaired::Done(done, found) => {
-            let mut lines = done.notes;
+            let mut lines: Vec<_> = done.notes.iter().map(|note| clean(note)).collect();
             lines.extend(done.set_aside.map(|aside| format!("the damaged store is kept as {aside}")));
             output.data(&lines.join("\n"))?;
             found.iter().try_for_each(|found| show(session, found))?;
@@ -140,7 +140,7 @@ fn tell_log(session: &Session, log: &DamagedLog, plan: &Plan) -> Result<(), Fail
         object["defects"] = json!([log.defect()]);
         output.object(&object)?;
     } else {
-        output.data(&format!("{}\n{}\n  {}", log_line(log), plan.what, plan.lines.join("\n  ")))?;
+        output.data(&format!("{}\n{}", log_line(log), consent::text(plan)))?;
     }
     output.note("nothing was done");
     Ok(())

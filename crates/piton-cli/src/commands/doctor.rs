@@ -15,7 +15,7 @@ pub(crate) async fn execute(session: &Session) -> Result<Exit, Failure> {
         let mut lines = Vec::new();
         for FindingView { check, status, detail, fix } in &found.findings {
             lines.push(format!("{:<8} {check:<9} {}", status.as_str(), clean(detail)));
-            lines.extend(fix.as_ref().map(|fix| format!("{:18} fix: {fix}", "")));
+            lines.extend(fix.as_ref().map(|fix| format!("{:18} fix: {}", "", clean(fix))));
         }
         session.output.data(&lines.join("\n"))?;
     }

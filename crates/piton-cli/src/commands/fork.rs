@@ -41,7 +41,7 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
             }
             output.note(&format!("step {step} was tried on {}; nothing was recorded", tried.parent));
             if let Some(error) = &tried.error {
-                return Err(Failure::fixable(format!("step {step} failed")).cause(clean(error)));
+                return Err(Failure::fixable(format!("step {step} failed")).cause(error));
             }
         }
         Forked::Run(_) | Forked::Folder(_) => {}

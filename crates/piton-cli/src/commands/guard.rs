@@ -18,7 +18,6 @@ use tokio::sync::watch::Sender;
 use crate::arguments::files::Guard;
 use crate::commands::status::change_line;
 use crate::failure::{Exit, Failure};
-use crate::output::clean;
 use crate::session::Session;
 use crate::table::count;
 
@@ -75,7 +74,7 @@ async fn run_program(arguments: &Guard, run: &RunId, tell_pid: &Sender<Option<Pi
         .stderr(Stdio::inherit())
         .spawn()
         .map_err(|error| {
-            Failure::fixable(format!("can't start {}", clean(&program.to_string_lossy())))
+            Failure::fixable(format!("can't start {}", program.to_string_lossy()))
                 .because(&error)
                 .hint("is it installed, and in the PATH? Nothing was changed.")
         })?;

@@ -386,3 +386,27 @@ fn every_document_is_reported() {
     assert!(objects[0]["errors"][0]["message"].as_str().unwrap().starts_with("can't read gone.yml"));
     assert_eq!(world.piton(["validate", "good.yml", "gone.txt"]).code, Some(2), "that is no name of a document");
 }
+
+/// Texts of others are escaped for the terminal only: a program that reads along gets them as they are.
+#[test]
+fn programs_get_texts_as_they_are() {
+    let world = World::with_run();
+    let odd = "a\u{1b}[2J\nb";
+    assert_eq!(world.piton(["save"]).code, Some(0));
+    let failed = world.piton(["restore", "@", odd, "--json"]);
+    assert_eq!(failed.code, Some(1), "{}", failed.stdout);
+    assert!(failed.json()["error"].as_str().unwrap().ends_with(odd), "{}", failed.stdout);
+    assert!(failed.json()["hint"].as_str().unwrap().contains(odd), "{}", failed.stdout);
+    assert!(failed.stderr.contains(r"a\u{1b}[2J\nb") && !failed.stderr.contains('\u{1b}'), "{}", failed.stderr);
+    let name = format!("{odd}.yml");
+    world.write(&name, THREE_NODES);
+    assert_eq!(world.piton(["run", &name, "-i", "name=Ada", "--id", "odd"]).code, Some(0));
+    let plan = |more: &[&str]| world.piton([&["gc", "--completed", "0s", "--dry-run"], more].concat());
+    let planned = plan(&["--json"]).json();
+    assert!(
+        planned["entails"].as_array().unwrap().iter().any(|line| line.as_str().unwrap().contains(odd)),
+        "{planned}"
+    );
+    let shown = plan(&[]);
+    assert!(shown.stdout.contains(r"a\u{1b}[2J\nb") && !shown.stdout.contains('\u{1b}'), "{}", shown.stdout);
+}
