@@ -40,7 +40,7 @@ pub async fn run_alone(
         Host { folder: body.folder.as_deref().map(Path::new), services, ..Host::new(&journal, &*context.clock, &ids) };
     // It ends in an error: everything after that node is refused.
     let mut refused = None;
-    match engine::run(&flow, body.inputs, &host).await {
+    match engine::run(&flow, body.given(), &host).await {
         Err(FlowError::Journal(error)) => match error.downcast::<RunError>() {
             Ok(error) => match *error {
                 RunError::Alone { step, .. } => refused = Some(step),

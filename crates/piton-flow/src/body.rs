@@ -2,6 +2,8 @@
 //! it goes on with since, if it was replaced. A replaced document is a step of the log (`#document/N`), so a process that
 //! goes on with the run finds it, and going back to before it brings the old one back.
 
+use std::collections::BTreeMap;
+
 use piton_runtime::{History, Run, RunError, StepDone};
 use piton_types::{RunId, StepPath, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::Inputs;
 use crate::error::FlowError;
 use crate::fingerprint::ContextFingerprint;
+use crate::flow::Given;
 use crate::format::Format;
 
 /// No node can have this name.
@@ -20,6 +23,9 @@ pub(crate) struct FlowBody {
     pub(crate) document: String,
     pub(crate) format: Format,
     pub(crate) inputs: Inputs,
+    /// The system variables that it began with.
+    #[serde(default)]
+    pub(crate) system: BTreeMap<String, Value>,
     #[serde(default)]
     pub(crate) folder: Option<String>,
     /// What it was begun with; null in a run of before there were fingerprints.
@@ -64,6 +70,11 @@ impl FlowBody {
         let Replaced { document, format, fingerprint } = from_value(replaced).map_err(not_a_workflow)?;
         (self.document, self.format, self.fingerprint) = (document, format, fingerprint);
         Ok(())
+    }
+
+    /// What the run was given.
+    pub(crate) fn given(&self) -> Given {
+        Given { inputs: self.inputs.clone(), system: self.system.clone(), ..Given::default() }
     }
 
     /// What it was begun with.

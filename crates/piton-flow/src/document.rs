@@ -48,6 +48,8 @@ pub struct Document {
     pub name: Option<String>,
     /// The id of the first node, where the document says so.
     pub start: Option<String>,
+    /// Whether it is a chat: each run answers what the user says, `sys.query`.
+    pub is_chat: bool,
     /// Whether it was written by hand, so that what is unfinished is a mistake.
     pub(crate) is_strict: bool,
     /// Where it stands in the text.

@@ -69,7 +69,21 @@ pub enum FlowError {
     #[error("{0:?} can't be the id of a run")]
     Id(String),
 
+    /// What is called before a workflow keeps it from running. Nothing was written.
+    #[error("{run} isn't run: {reason}")]
+    Hook {
+        /// The run.
+        run: piton_types::RunId,
+        /// Why.
+        reason: String,
+    },
+
+    /// The way to models and the network can't be set up. Nothing was run.
+    #[error("what the workflow reaches can't be set up")]
+    Outside(#[source] piton_model::net::NetError),
+
     /// A plugin can't be used. Nothing was run.
+    #[cfg(feature = "plugin-system")]
     #[error("the plugin {plugin:?} can't be used: {error}")]
     Plugin {
         /// Its name.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use piton_types::Value;
+use piton_types::{RunId, Timestamp, Value};
 
 use crate::document::Document;
 use crate::engine::Inputs;
@@ -45,6 +45,27 @@ pub struct Given {
     pub conversation: BTreeMap<String, Value>,
     /// Inputs that aren't as they should be are taken as they are, and so are those that the workflow doesn't ask for.
     pub lenient: bool,
+}
+
+impl Given {
+    /// The same with the system variables that every run has, where they aren't given.
+    #[must_use]
+    pub fn with_system(mut self, document: &Document, run: &RunId, now: Timestamp) -> Self {
+        let every: [(&str, Value); 8] = [
+            ("query", "".into()),
+            ("files", Value::List(Vec::new())),
+            ("conversation_id", run.as_str().into()),
+            ("user_id", "".into()),
+            ("workflow_id", document.name.as_deref().unwrap_or("workflow").into()),
+            ("workflow_run_id", run.as_str().into()),
+            ("dialogue_count", 0.into()),
+            ("timestamp", (now.as_millis() / 1000).into()),
+        ];
+        for (name, value) in every {
+            self.system.entry(name.to_owned()).or_insert(value);
+        }
+        self
+    }
 }
 
 impl From<Inputs> for Given {

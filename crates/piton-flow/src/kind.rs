@@ -11,6 +11,7 @@ use crate::document::{Document, NodeSpec};
 use crate::graph::{Graph, Scope};
 use crate::node::Node;
 use crate::problem::Problem;
+use crate::template::Functions;
 
 /// A kind of nodes: makes a node from its data, or says everything that is wrong with them.
 ///
@@ -65,6 +66,11 @@ impl Build<'_> {
     /// Whether what is unfinished counts as wrong. An export may have been saved in the middle of the work.
     pub const fn is_strict(&self) -> bool {
         self.document.is_strict
+    }
+
+    /// The functions that templates may call.
+    pub(crate) const fn functions(&self) -> &Functions {
+        &self.kinds.functions
     }
 
     /// That a text which is the point of the node isn't empty.
@@ -171,7 +177,7 @@ impl Faults {
     }
 }
 
-/// The kinds that an engine has.
+/// The kinds of nodes that an engine has, and the functions that their templates may call beside Jinja's own.
 ///
 /// ```
 /// use piton_flow::{Build, Built, Faults, Kinds};
@@ -184,7 +190,10 @@ impl Faults {
 /// assert!(kinds.names().any(|name| name == "my-company.echo"));
 /// ```
 #[derive(Clone, Default)]
-pub struct Kinds(Arc<BTreeMap<String, Arc<dyn Kind>>>);
+pub struct Kinds {
+    kinds: Arc<BTreeMap<String, Arc<dyn Kind>>>,
+    pub(crate) functions: Functions,
+}
 
 impl Kinds {
     /// The kinds of the engine itself.
@@ -197,22 +206,34 @@ impl Kinds {
     /// These and one more, in the place of one of the same name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, kind: impl Kind + 'static) -> Self {
-        Arc::make_mut(&mut self.0).insert(name.into(), Arc::new(kind));
+        Arc::make_mut(&mut self.kinds).insert(name.into(), Arc::new(kind));
+        self
+    }
+
+    /// These, whose templates may also call a function, as `{{ name(value) }}` or `{{ value|name }}`. It must give the
+    /// same for the same values: a template may be rendered again after a crash.
+    #[must_use]
+    pub fn with_function(
+        mut self,
+        name: impl Into<String>,
+        function: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.add(name.into(), Arc::new(function));
         self
     }
 
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.kinds.keys().map(String::as_str)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&dyn Kind> {
-        self.0.get(name).map(|kind| &**kind)
+        self.kinds.get(name).map(|kind| &**kind)
     }
 }
 
 impl fmt::Debug for Kinds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.kinds.keys()).finish()
     }
 }

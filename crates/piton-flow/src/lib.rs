@@ -33,6 +33,7 @@ mod flow;
 mod format;
 mod graph;
 mod guard;
+mod hooks;
 mod id;
 mod inbox;
 mod journal;
@@ -42,6 +43,7 @@ mod need;
 mod node;
 pub mod nodes;
 mod outside;
+#[cfg(feature = "plugin-system")]
 mod plugin;
 mod pool;
 #[cfg(feature = "checkpoint")]
@@ -84,6 +86,7 @@ pub use fingerprint::{
 pub use flow::{Flow, Given, Report};
 pub use format::Format;
 pub use graph::Graph;
+pub use hooks::WorkflowHooks;
 pub use id::{InvalidNodeId, NodeId};
 pub use inbox::{Answered, Field, Form, Inbox, Question, Waiting, yes_or_no};
 pub use journal::{
@@ -97,6 +100,7 @@ pub use outside::{
     Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, Outside, OutsideConfig,
     Programs, Quotas, SecurityLevel, ToolServer, ToolServers, Used,
 };
+#[cfg(feature = "plugin-system")]
 pub use plugin::{Plugin, PluginContext, PluginError, PluginMetadata, PluginPhase};
 pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
@@ -113,4 +117,3 @@ pub use runner::{
     WorkflowRunnerBuilder,
 };
 pub use selector::{Mapping, Selector};
-pub use template::Template;

@@ -1,11 +1,16 @@
-//! Plugins: kinds of nodes, services and stores that come together, from a crate of their own.
+//! Plugins: kinds of nodes, models, template functions, hooks, services and stores that come together, from a crate of
+//! their own.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use piton_model::chat::Model;
+use piton_types::Value;
 
 use crate::error::FlowError;
+use crate::hooks::WorkflowHooks;
 use crate::kind::{Build, Built, Kinds};
 use crate::need::{Need, Services};
 
@@ -49,7 +54,7 @@ pub enum PluginPhase {
 #[error("{0}")]
 pub struct PluginError(pub String);
 
-/// Something that brings kinds of nodes, services or a store.
+/// Something that brings kinds of nodes, models, template functions, hooks, services or a store.
 ///
 /// ```
 /// # use piton_flow::{Document, ExecutionStatus, Format, WorkflowRunner};
@@ -109,17 +114,36 @@ pub trait Plugin: Send + Sync {
 }
 
 /// What plugins add to.
-#[derive(Debug)]
 pub struct PluginContext {
     phase: PluginPhase,
+    /// What the program named itself, which beats what plugins bring.
+    named: (Kinds, Services),
     kinds: Kinds,
     services: Services,
+    models: BTreeMap<String, Arc<dyn Model>>,
+    hooks: Vec<Arc<dyn WorkflowHooks>>,
     provided: BTreeSet<&'static str>,
+}
+
+/// What plugins brought, with what was there.
+pub(crate) struct Brought {
+    pub(crate) kinds: Kinds,
+    pub(crate) services: Services,
+    pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
+    pub(crate) hooks: Vec<Arc<dyn WorkflowHooks>>,
+}
+
+impl std::fmt::Debug for PluginContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PluginContext").field("phase", &self.phase).field("kinds", &self.kinds).finish_non_exhaustive()
+    }
 }
 
 impl PluginContext {
     pub(crate) fn new(kinds: Kinds, services: Services) -> Self {
-        Self { phase: PluginPhase::Bootstrap, kinds, services, provided: BTreeSet::new() }
+        let (phase, provided) = (PluginPhase::Bootstrap, BTreeSet::new());
+        let named = (kinds.clone(), services.clone());
+        Self { phase, named, kinds, services, models: BTreeMap::new(), hooks: Vec::new(), provided }
     }
 
     /// The phase that is being registered.
@@ -128,7 +152,7 @@ impl PluginContext {
     }
 
     /// Adds a service, which nodes and later plugins find by its type. A store is one too: an
-    /// `Arc<dyn CheckpointStore>` or an `Arc<dyn Store>` keeps the run, unless another was named.
+    /// `Arc<dyn CheckpointStore>` or an `Arc<dyn Store>` keeps the run. What the program named itself beats it.
     ///
     /// # Errors
     ///
@@ -137,6 +161,9 @@ impl PluginContext {
         let name = std::any::type_name::<T>();
         if !self.provided.insert(name) {
             return Err(PluginError(format!("there is a service {name} already")));
+        }
+        if self.named.1.get::<T>().is_some() {
+            return Ok(());
         }
         self.services = std::mem::take(&mut self.services).with(service);
         Ok(())
@@ -147,21 +174,63 @@ impl PluginContext {
         self.services.get()
     }
 
-    /// Adds a kind of nodes.
+    /// Adds a kind of nodes. One that the program named itself beats it.
     ///
     /// # Errors
     ///
-    /// If there is one of that name.
+    /// If the engine or another plugin has one of that name.
     pub fn provide_kind(
         &mut self,
         name: &str,
         build: impl Fn(&Build<'_>) -> Built + Send + Sync + 'static,
     ) -> Result<(), PluginError> {
+        let is_builtin = Kinds::builtin().get(name).is_some();
+        if self.named.0.get(name).is_some() && !is_builtin {
+            return Ok(());
+        }
         if self.kinds.get(name).is_some() {
             return Err(PluginError(format!("there is a node kind {name:?} already")));
         }
         self.kinds = std::mem::take(&mut self.kinds).with(name, build);
         Ok(())
+    }
+
+    /// Adds a model provider. One that the program named itself beats it.
+    ///
+    /// # Errors
+    ///
+    /// If another plugin has provided one of that name.
+    pub fn provide_model(&mut self, name: &str, model: Arc<dyn Model>) -> Result<(), PluginError> {
+        match self.models.insert(name.to_owned(), model) {
+            Some(_) => Err(PluginError(format!("there is a model provider {name:?} already"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a function that templates may call; see
+    /// [`template_function`](crate::WorkflowRunnerBuilder::template_function). One that the program named itself beats it.
+    ///
+    /// # Errors
+    ///
+    /// If there is one of that name from another plugin.
+    pub fn provide_function(
+        &mut self,
+        name: &str,
+        function: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static,
+    ) -> Result<(), PluginError> {
+        if self.named.0.functions.has(name) {
+            return Ok(());
+        }
+        if self.kinds.functions.has(name) {
+            return Err(PluginError(format!("there is a template function {name:?} already")));
+        }
+        self.kinds = std::mem::take(&mut self.kinds).with_function(name, function);
+        Ok(())
+    }
+
+    /// Adds what is called before and after the workflow, behind the program's own.
+    pub fn provide_hooks(&mut self, hooks: Arc<dyn WorkflowHooks>) {
+        self.hooks.push(hooks);
     }
 
     /// Says which needs of documents are met, and of the others nothing.
@@ -187,9 +256,7 @@ impl PluginContext {
 
     /// The store that a plugin brought.
     #[cfg(feature = "checkpoint")]
-    pub(crate) fn store(&self) -> Option<std::sync::Arc<dyn piton_store::Store>> {
-        use std::sync::Arc;
-
+    pub(crate) fn store(&self) -> Option<Arc<dyn piton_store::Store>> {
         use piton_log::EmbeddedStore;
         use piton_store::{CheckpointStore, Store};
         let own = self.query_service::<Arc<dyn CheckpointStore>>().map(Arc::clone);
@@ -197,7 +264,7 @@ impl PluginContext {
         self.query_service::<Arc<dyn Store>>().map(Arc::clone).or(own)
     }
 
-    pub(crate) fn into_parts(self) -> (Kinds, Services) {
-        (self.kinds, self.services)
+    pub(crate) fn into_parts(self) -> Brought {
+        Brought { kinds: self.kinds, services: self.services, models: self.models, hooks: self.hooks }
     }
 }

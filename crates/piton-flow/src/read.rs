@@ -58,7 +58,9 @@ fn export(value: &Value, workflow: &Value, problems: &mut Problems) -> Document 
     let mut document = graph(inner, &at.clone().key("graph"), problems);
     loosen(&mut document);
     variables_of(workflow, &at, &mut document, problems);
-    document.name = value.field("app").and_then(|app| text(app, "name"));
+    let app = value.field("app");
+    document.name = app.and_then(|app| text(app, "name"));
+    document.is_chat = app.and_then(|app| text(app, "mode")).as_deref() == Some("advanced-chat");
     document
 }
 
@@ -322,6 +324,7 @@ impl Document {
             mcp_servers: Value::Null,
             name: None,
             start: None,
+            is_chat: false,
             is_strict: true,
             place,
             source: None,

@@ -10,12 +10,12 @@ use piton_types::{Clock, Event, RunId, StepPath};
 
 use crate::body::FlowBody;
 use crate::document::Document;
-use crate::engine::{HANDLER, Inputs, Limits};
+use crate::engine::{HANDLER, Limits};
 use crate::error::FlowError;
 use crate::fingerprint::{
     ChangeSeverity, ContextFingerprint, Impact, ResumeDiagnostic, diff_fingerprints, schema_hash,
 };
-use crate::flow::Flow;
+use crate::flow::{Flow, Given};
 use crate::format::Format;
 use crate::kind::Kinds;
 use crate::need::Services;
@@ -189,8 +189,8 @@ pub(crate) struct Gate {
     pub(crate) clock: Arc<dyn Clock>,
     /// The document to go on with, if it isn't said to be the run's own.
     pub(crate) document: Option<(String, Format)>,
-    /// The inputs that it must have, if the caller says which.
-    pub(crate) inputs: Option<Inputs>,
+    /// What it must have been given, if the caller says so.
+    pub(crate) given: Option<Given>,
 }
 
 /// What a gate has let through.
@@ -214,16 +214,14 @@ impl Gate {
 
     async fn pass(&self, history: &History) -> Result<Admitted, FlowError> {
         let mut body = FlowBody::of_history(&self.run, history).await?;
-        if self.inputs.as_ref().is_some_and(|inputs| *inputs != body.inputs) {
-            return Err(FlowError::Differs { run: self.run.clone(), what: "inputs" });
-        }
+        self.given_as(&body)?;
         let parse = |text: &str, format| Document::parse(text, format).map_err(FlowError::Document);
         let own = parse(&body.document, body.format)?;
         let differs = self.document.as_ref().filter(|(text, format)| *text != body.document || *format != body.format);
         let other = differs.map(|(text, format)| parse(text, *format)).transpose()?;
         let setting = Setting { kinds: &self.kinds, services: &self.services, limits: &self.limits };
         let Examined { said, flow, replaces } = examine(history, &body, &own, other.as_ref(), setting).await?;
-        flow.accept(body.inputs.clone().into(), &self.services)?;
+        flow.accept(body.given(), &self.services)?;
         let lost = said.impact.as_ref().map(|impact| impact.lost.clone()).unwrap_or_default();
         if replaces && !lost.is_empty() {
             return Err(FlowError::PendingNodesGone { run: self.run.clone(), nodes: lost });
@@ -235,13 +233,23 @@ impl Gate {
         Ok(Admitted { body, flow, replaces, audited })
     }
 
+    /// That the run was given what the caller says, where the caller says it.
+    fn given_as(&self, body: &FlowBody) -> Result<(), FlowError> {
+        let what = match &self.given {
+            Some(given) if given.inputs != body.inputs => "inputs",
+            Some(given) if given.system.get("query").is_some_and(|said| Some(said) != body.system.get("query")) => {
+                "a question"
+            }
+            _ => return Ok(()),
+        };
+        Err(FlowError::Differs { run: self.run.clone(), what })
+    }
+
     /// That a completed run is the one that is meant.
     pub(crate) async fn same(&self, run: &Run) -> Result<FlowBody, FlowError> {
         let body = FlowBody::of_run(run).await?;
+        self.given_as(&body)?;
         let differs = |what| Err(FlowError::Differs { run: self.run.clone(), what });
-        if self.inputs.as_ref().is_some_and(|inputs| *inputs != body.inputs) {
-            return differs("inputs");
-        }
         match &self.document {
             Some((text, format)) if *text != body.document || *format != body.format => {
                 let document = Document::parse(text, *format).map_err(FlowError::Document)?;

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Value as JinjaValue;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use minijinja::value::{Rest, Value as JinjaValue, ValueKind};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 use piton_types::Value;
 
 use crate::guard;
@@ -25,7 +25,7 @@ const REFERENCES: &str = "__references";
 
 /// A template that was checked. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct Template {
+pub(crate) struct Template {
     environment: Arc<Environment<'static>>,
     references: Arc<[Selector]>,
     /// The names that it uses and doesn't make itself, if it isn't plain text.
@@ -49,29 +49,66 @@ static BASE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment
 });
 
+/// A function that templates may call.
+pub(crate) type TemplateFunction = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
+
+/// Functions that templates may call, by name.
+#[derive(Clone, Default)]
+pub(crate) struct Functions(Arc<BTreeMap<String, Arc<TemplateFunction>>>);
+
+impl Functions {
+    pub(crate) fn add(&mut self, name: String, function: Arc<TemplateFunction>) {
+        Arc::make_mut(&mut self.0).insert(name, function);
+    }
+
+    #[cfg(feature = "plugin-system")]
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    fn install(&self, environment: &mut Environment<'_>) {
+        for (name, function) in &*self.0 {
+            let function = Arc::clone(function);
+            let call = move |arguments: Rest<JinjaValue>| {
+                let failed = |message| minijinja::Error::new(ErrorKind::InvalidOperation, message);
+                let arguments: Result<Vec<_>, _> = arguments.iter().map(plain).collect();
+                guard::pay(jinja(&function(&arguments?).map_err(failed)?))
+            };
+            environment.add_filter(name.clone(), call.clone());
+            environment.add_function(name.clone(), call);
+        }
+    }
+}
+
 impl Template {
     /// A template of Jinja alone, in which a variable that isn't there is empty.
-    pub fn jinja(source: &str) -> Result<Self, String> {
-        Self::compile(source.to_owned(), Vec::new(), UndefinedBehavior::Lenient)
+    pub(crate) fn jinja(source: &str, functions: &Functions) -> Result<Self, String> {
+        Self::compile(source.to_owned(), Vec::new(), UndefinedBehavior::Lenient, functions)
     }
 
     /// A template that may also say `{{#node.variable#}}`, and in which a variable that isn't there is
     /// an error.
-    pub fn with_references(source: &str) -> Result<Self, String> {
+    pub(crate) fn with_references(source: &str, functions: &Functions) -> Result<Self, String> {
         let (source, references) = resolve(source)?;
-        Self::compile(source, references, UndefinedBehavior::Strict)
+        Self::compile(source, references, UndefinedBehavior::Strict, functions)
     }
 
     /// A text for people or models: `{{#node.variable#}}` and Jinja, in which what isn't there is empty.
-    pub fn prompt(source: &str) -> Result<Self, String> {
+    pub(crate) fn prompt(source: &str, functions: &Functions) -> Result<Self, String> {
         let (source, references) = resolve(source)?;
-        Self::compile(source, references, UndefinedBehavior::Lenient)
+        Self::compile(source, references, UndefinedBehavior::Lenient, functions)
     }
 
-    fn compile(source: String, references: Vec<Selector>, undefined: UndefinedBehavior) -> Result<Self, String> {
+    fn compile(
+        source: String,
+        references: Vec<Selector>,
+        undefined: UndefinedBehavior,
+        functions: &Functions,
+    ) -> Result<Self, String> {
         let is_lenient = matches!(undefined, UndefinedBehavior::Lenient);
         let mut environment = BASE.clone();
         environment.set_undefined_behavior(undefined);
+        functions.install(&mut environment);
         let guarded = guard::guard(&source).map_err(|error| describe(&error))?;
         environment.add_template_owned(NAME, guarded).map_err(|error| describe(&error))?;
         let names = environment.get_template(NAME).map_err(|error| describe(&error))?.undeclared_variables(false);
@@ -80,17 +117,17 @@ impl Template {
     }
 
     /// The variables that it names by reference.
-    pub fn references(&self) -> &[Selector] {
+    pub(crate) fn references(&self) -> &[Selector] {
         &self.references
     }
 
     /// Renders with these variables.
-    pub fn render(&self, variables: &BTreeMap<String, Value>) -> Result<String, String> {
+    pub(crate) fn render(&self, variables: &BTreeMap<String, Value>) -> Result<String, String> {
         self.render_value(jinja_map(variables))
     }
 
     /// Renders with the variables of a pool: by reference, and by the ids of nodes.
-    pub fn render_pool(&self, pool: &VariablePool) -> Result<String, String> {
+    pub(crate) fn render_pool(&self, pool: &VariablePool) -> Result<String, String> {
         // Only what it names: a pool may be large.
         let mut variables: BTreeMap<String, JinjaValue> = BTreeMap::new();
         for name in &*self.names {
@@ -162,6 +199,28 @@ fn jinja(value: &Value) -> JinjaValue {
     }
 }
 
+/// A value of a template as others see it.
+fn plain(value: &JinjaValue) -> Result<Value, minijinja::Error> {
+    Ok(match value.kind() {
+        ValueKind::Undefined | ValueKind::None => Value::Null,
+        ValueKind::Bool => value.is_true().into(),
+        ValueKind::Number => match (value.as_i64(), f64::try_from(value.clone())) {
+            (Some(whole), _) if value.is_integer() => whole.into(),
+            (_, Ok(number)) => number.into(),
+            (_, Err(error)) => return Err(error),
+        },
+        ValueKind::Bytes => Value::Bytes(value.as_bytes().unwrap_or_default().to_vec()),
+        ValueKind::Seq | ValueKind::Iterable => {
+            Value::List(value.try_iter()?.map(|item| plain(&item)).collect::<Result<_, _>>()?)
+        }
+        ValueKind::Map => {
+            let entry = |key: JinjaValue| Ok((key.to_string(), plain(&value.get_item(&key)?)?));
+            Value::Map(value.try_iter()?.map(entry).collect::<Result<_, minijinja::Error>>()?)
+        }
+        _ => value.to_string().into(),
+    })
+}
+
 fn jinja_map(entries: &BTreeMap<String, Value>) -> BTreeMap<String, JinjaValue> {
     entries.iter().map(|(key, value)| (key.clone(), jinja(value))).collect()
 }
@@ -203,16 +262,21 @@ mod tests {
 
     #[test]
     fn references_and_jinja_see_the_same() {
-        let render = |source: &str| Template::with_references(source).unwrap().render_pool(&pool()).unwrap();
+        let render = |source: &str| {
+            Template::with_references(source, &Functions::default()).unwrap().render_pool(&pool()).unwrap()
+        };
         assert_eq!(render("{{#a.text#}}|{{ a.text }}"), "{{ 7 * 6 }} <b>|{{ 7 * 6 }} <b>", "rendered once, unescaped");
         assert_eq!(render("{{#a.list.1#}}{{# odd \"id\".x #}}\n"), "21\n");
     }
 
     #[test]
     fn what_is_not_there_is_an_error_in_a_reference() {
-        let missing = Template::with_references("{{#a.gone#}}").unwrap();
+        let missing = Template::with_references("{{#a.gone#}}", &Functions::default()).unwrap();
         assert!(missing.render_pool(&pool()).is_err());
-        assert_eq!(Template::jinja("[{{ gone }}]").unwrap().render(&BTreeMap::new()).unwrap(), "[]");
+        assert_eq!(
+            Template::jinja("[{{ gone }}]", &Functions::default()).unwrap().render(&BTreeMap::new()).unwrap(),
+            "[]"
+        );
     }
 
     /// What makes values is made to pay for them, and gives the same as before.
@@ -248,7 +312,7 @@ mod tests {
                 "",
             ),
         ] {
-            match Template::jinja(source).and_then(|template| template.render(&names)) {
+            match Template::jinja(source, &Functions::default()).and_then(|template| template.render(&names)) {
                 Ok(found) => assert_eq!(found, expected, "{source}"),
                 // The last calls a macro before it is there, with or without a guard.
                 Err(error) => assert!(expected.is_empty() && error.contains("f2"), "{source}: {error}"),
@@ -281,7 +345,7 @@ mod tests {
             format!("{{% macro f(x) %}}{{{{ x }}}}{{{{ x }}}}{{% endmacro %}}{{{{ {}'ab'{} }}}}", "f(".repeat(40), ")".repeat(40)),
         ] {
             let shown: String = evil.chars().take(90).collect();
-            let error = Template::jinja(&evil).unwrap().render(&BTreeMap::new()).unwrap_err();
+            let error = Template::jinja(&evil, &Functions::default()).unwrap().render(&BTreeMap::new()).unwrap_err();
             let bounded = ["on the way", "came out", "too large", "fuel"].iter().any(|word| error.contains(word));
             assert!(bounded, "{shown}: {error}");
         }
@@ -324,7 +388,8 @@ mod tests {
         let all = || {
             for depth in [5, 20, 30, 40, 48, 60, 90, 100, 190, 390, 1000, 10_000] {
                 for template in deep(depth) {
-                    let rendered = Template::jinja(&template).and_then(|template| template.render(&BTreeMap::new()));
+                    let rendered = Template::jinja(&template, &Functions::default())
+                        .and_then(|template| template.render(&BTreeMap::new()));
                     let error = rendered.err().unwrap_or_default();
                     let shown: String = template.chars().take(60).collect();
                     let bounded =
@@ -332,7 +397,9 @@ mod tests {
                     assert_eq!(bounded, depth >= 1000 || bounded && depth > 20, "{depth}: {shown}: {error}");
                 }
             }
-            assert!(Template::jinja(&"x".repeat(2 << 20)).unwrap_err().contains("at most 1048576"));
+            assert!(
+                Template::jinja(&"x".repeat(2 << 20), &Functions::default()).unwrap_err().contains("at most 1048576")
+            );
         };
         std::thread::Builder::new().stack_size(2 << 20).spawn(all).unwrap().join().unwrap();
     }
@@ -366,23 +433,23 @@ mod tests {
             (format!("{{{{\n{long} ' "), false),
             (format!("{{{{ a }}}}{}", "x\n".repeat(70_000)), true),
         ] {
-            assert_eq!(Template::jinja(&template).is_ok(), is_allowed, "{:?}", &template[..8]);
+            assert_eq!(Template::jinja(&template, &Functions::default()).is_ok(), is_allowed, "{:?}", &template[..8]);
         }
     }
 
     #[test]
     fn malformed_templates_are_refused_when_checked() {
         for bad in ["{{#a.b", "{{#a#}}", "{{#.#}}", "{{#a.{{b}}#}}", "{% if %}", "{{ x", "{% nothing %}"] {
-            assert!(Template::with_references(bad).is_err(), "{bad:?}");
+            assert!(Template::with_references(bad, &Functions::default()).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn a_template_that_does_not_end_runs_out() {
         let forever = "{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}";
-        let error = Template::jinja(forever).unwrap().render(&BTreeMap::new()).unwrap_err();
+        let error = Template::jinja(forever, &Functions::default()).unwrap().render(&BTreeMap::new()).unwrap_err();
         assert!(error.contains("fuel"), "{error}");
         let flood = "{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}";
-        assert!(Template::jinja(flood).unwrap().render(&BTreeMap::new()).is_err());
+        assert!(Template::jinja(flood, &Functions::default()).unwrap().render(&BTreeMap::new()).is_err());
     }
 }

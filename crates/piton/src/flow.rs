@@ -208,6 +208,7 @@
 //! ```
 
 pub use piton_flow::{
-    ContextFingerprint, Document, ExecutionStatus, FlowError, Format, HandleError, OpenQuestion, ResumeDiagnostic,
-    ResumePolicy, SafeStopSignal, WorkflowHandle, WorkflowRunner, answer_question, open_questions,
+    ContextFingerprint, Document, ExecutionStatus, FlowError, Format, HandleError, Inputs, Limits, OpenQuestion,
+    ResumeDiagnostic, ResumePolicy, SafeStopSignal, WorkflowHandle, WorkflowHooks, WorkflowRunner, answer_question,
+    open_questions,
 };

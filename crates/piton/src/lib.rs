@@ -1,9 +1,9 @@
 //! Piton: durable checkpoints for AI agents and workflows. A climber places a piton, and falls no
 //! further than the last one.
 //!
-//! This crate is the promised API; the crates below it may change without notice. Its names are in five modules:
+//! This crate is the promised API; the crates below it may change without notice. Its names are in these modules:
 //! [`run`] for durable steps, [`flow`] for workflow documents, [`files`] for a working folder, [`store`] for where all of
-//! it lives, [`agent`] for an agent's own loop. [`engine`] has the hooks for those who build engines and node kinds.
+//! it lives, [`agent`] for an agent's own loop. What workflows reach is in [`outside`]; [`engine`] has the hooks for those who build engines and node kinds.
 //!
 //! # Durable steps
 //!
@@ -77,8 +77,9 @@
 //!
 //! # Features
 //!
-//! `sqlite` (on): the default store. `flow` (on): workflows. `workspace` (on): snapshots of a folder. `resolver` (on):
-//! a language model that merges two versions of a file.
+//! All are on by default. `sqlite`: the default store. `flow`: workflows. `security`: quotas, credential groups and the
+//! audit log of workflows. `plugin-system`: plugins for workflows. `workspace`: snapshots of a folder. `resolver`: a
+//! language model that merges two versions of a file.
 
 #[cfg(feature = "workspace")]
 mod changes;
@@ -86,6 +87,8 @@ pub mod executions;
 #[cfg(feature = "flow")]
 pub mod flow;
 mod open;
+#[cfg(feature = "flow")]
+pub mod outside;
 #[cfg(feature = "resolver")]
 mod resolver;
 #[cfg(all(feature = "workspace", feature = "flow"))]
@@ -143,9 +146,10 @@ pub mod engine {
     pub use crate::run_files::RunFiles;
     #[cfg(feature = "flow")]
     pub use piton_flow::{
-        Build, Built, Effect, Journal, Kind, Kinds, Node, NodeContext, NodeError, NodeOutput, Plugin, PluginContext,
-        PluginError, PluginMetadata, PluginPhase, Services,
+        Build, Built, Effect, Journal, Kind, Kinds, Node, NodeContext, NodeError, NodeOutput, Services,
     };
+    #[cfg(all(feature = "flow", feature = "plugin-system"))]
+    pub use piton_flow::{Plugin, PluginContext, PluginError, PluginMetadata, PluginPhase};
     pub use piton_runtime::{Recorded, StepDone, StepStanding, Turn};
     pub use piton_types::{Clock, Random};
 }

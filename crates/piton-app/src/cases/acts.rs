@@ -161,6 +161,7 @@ impl Stage {
             document: case.text.clone(),
             format: case.format,
             inputs: case.inputs.clone(),
+            system: BTreeMap::new(),
             id: Some(id.clone()),
             name: case.name.clone(),
             folder: case.folder.to_str().map(str::to_owned),

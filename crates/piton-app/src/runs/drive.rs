@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use piton::engine::RunFiles;
 use piton_flow::{
-    Companion, FlowError, FlowOptions, Format, Inputs, ResumePolicy, RunOutcome, SafeStopSignal, Services, StartFlow,
-    resume_durable, resume_with_document, run_durable,
+    Companion, FlowError, FlowOptions, Format, Given, Limits, ResumePolicy, RunOutcome, SafeStopSignal, Services,
+    StartFlow, resume_durable, resume_with_document, run_durable,
 };
 use piton_runtime::{Context, Listener, listen_for_nudges};
 use piton_store::Store;
@@ -63,7 +63,7 @@ pub enum Work {
         /// Its format.
         format: Format,
         /// What it is given.
-        inputs: Inputs,
+        given: Given,
         /// What the run is called.
         name: String,
         /// What is done about surroundings that changed.
@@ -86,6 +86,7 @@ pub struct Prepared {
     /// From where it goes on, in words, if it isn't new.
     pub notice: Option<String>,
     pub(super) services: Services,
+    pub(super) limits: Limits,
     pub(super) along: Option<Along>,
     pub(super) work: Work,
 }
@@ -109,7 +110,7 @@ pub struct Driving {
 impl Driving {
     /// Puts together what a run needs. `events` is told what happens.
     pub async fn prepare(app: &App, prepared: Prepared, events: Listener) -> Result<(Self, Work), Failure> {
-        let Prepared { store, run, services, along, work, .. } = prepared;
+        let Prepared { store, run, services, limits, along, work, .. } = prepared;
         let secrecy = services.get::<Arc<Secrecy>>().cloned();
         let store = match &secrecy {
             Some(secrecy) => secrecy.over(store),
@@ -135,7 +136,8 @@ impl Driving {
         let files = along.map(|along| Arc::new(along.begin(&stop)));
         let companion = files.clone().map(|files| files as Arc<dyn Companion>);
         let folder = store.summary(&run).await?.and_then(|summary| moved_to(app, summary.folder.as_deref()));
-        let options = FlowOptions { events, services, stop: stop.clone(), companion, folder, ..FlowOptions::default() };
+        let options =
+            FlowOptions { events, services, limits, stop: stop.clone(), companion, folder, ..FlowOptions::default() };
         let context = Context::system(Arc::clone(&store));
         Ok((Self { store, run, secrecy, files, telling, started, stop, context, options }, work))
     }
@@ -156,11 +158,12 @@ impl Driving {
         let options = self.options.clone();
         Box::pin(async move {
             match work {
-                Work::Start { document, format, inputs, name, policy } => {
+                Work::Start { document, format, given, name, policy } => {
                     let start = StartFlow {
                         document,
                         format,
-                        inputs,
+                        inputs: given.inputs,
+                        system: given.system,
                         id: Some(self.run.clone()),
                         name,
                         folder: app.folder().to_str().map(str::to_owned),

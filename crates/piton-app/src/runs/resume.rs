@@ -48,6 +48,8 @@ pub struct ResumeRun {
     pub document: Option<PathBuf>,
     /// Models, knowledge bases, credentials, limits.
     pub config: Option<PathBuf>,
+    /// How far it may go.
+    pub limits: Limits,
     /// It goes on although its surroundings changed.
     pub force: bool,
     /// Waits so many seconds for another process that drives it.
@@ -61,8 +63,16 @@ pub struct ResumeRun {
 impl ResumeRun {
     /// A resume of a run with nothing said.
     pub fn of(run: RunId) -> Self {
-        let (document, config, wait) = (None, None, None);
-        Self { run, document, config, force: false, wait, changes: OnChanges::default(), drift: DriftWatch::default() }
+        Self {
+            run,
+            document: None,
+            config: None,
+            limits: Limits::default(),
+            force: false,
+            wait: None,
+            changes: OnChanges::default(),
+            drift: DriftWatch::default(),
+        }
     }
 }
 
@@ -89,7 +99,8 @@ pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Pre
         }
         None => None,
     };
-    Ok(Prepared { store, run, notice: Some(notice), services, along, work: Work::Resume { document, policy } })
+    let (limits, work) = (wanted.limits.clone(), Work::Resume { document, policy });
+    Ok(Prepared { store, run, notice: Some(notice), services, limits, along, work })
 }
 
 fn unreadable(run: &RunId, examined: &Examined) -> Failure {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use piton_flow::ResumePolicy;
+use piton_flow::{Limits, ResumePolicy};
 use piton_log::RunLog;
 use piton_runtime::{Context, History, RunError, StartAt, WholeHistory};
 use piton_store::Store;
@@ -125,7 +125,8 @@ impl Retrying {
         let services = services(app, wanted.config.as_deref())?;
         let along = along(app, &store, &run, DriftWatch::default()).await?;
         let work = Work::Resume { document: None, policy: ResumePolicy::Normal };
-        let drive = Prepared { store, run: run.clone(), notice: None, services, along, work };
+        let limits = Limits::default();
+        let drive = Prepared { store, run: run.clone(), notice: None, services, limits, along, work };
         Ok(Ready { run, branched, drive: Some(drive) })
     }
 }

@@ -130,6 +130,8 @@ fn asking(app: &App, id: &str) -> StartRun {
     StartRun {
         document,
         inputs: Default::default(),
+        system: Default::default(),
+        limits: Default::default(),
         id: Some(id.parse().unwrap()),
         config: None,
         force: false,

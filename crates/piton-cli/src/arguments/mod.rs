@@ -10,8 +10,10 @@ pub(crate) mod hook;
 pub(crate) mod store;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use piton_flow::Limits;
 use piton_runtime::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy};
 use piton_types::{RunId, StepPath, Value, from_json, from_value};
 
@@ -536,12 +538,21 @@ pub(crate) struct Diff {
 /// last of them. A node with `checkpoint: true` in its data makes a checkpoint: what every node gave so far.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton run flow.yml -i topic=bees\n  piton run flow.yml --inputs inputs.json --id nightly-1\n  piton run flow.yml --json | jq .outputs"
+    after_help = "Examples:\n  piton run flow.yml -i topic=bees\n  piton run flow.yml --inputs inputs.json --id nightly-1\n  piton run flow.yml --json | jq .outputs\n  piton run chat.yml \"How do bees find their way?\""
 )]
 pub(crate) struct Run {
     /// The document: .yml, .yaml, .json or .toml
     #[arg(value_name = "DOC")]
     pub(crate) document: PathBuf,
+    /// What the user asks, for a chat: the variable `sys.query`
+    #[arg(value_name = "QUESTION", conflicts_with = "query")]
+    pub(crate) question: Option<String>,
+    /// The same, by name
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) query: Option<String>,
+    /// A file that comes with the question, in `sys.files`; may be given again
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Vec<PathBuf>,
     /// An input as text, or a file as `@PATH`; may be given again
     #[arg(short, long = "input", value_name = "NAME=TEXT", value_parser = parse_input)]
     pub(crate) input: Vec<(String, String)>,
@@ -565,7 +576,35 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) files: bool,
     #[command(flatten)]
+    pub(crate) limits: LimitFlags,
+    #[command(flatten)]
     pub(crate) drift: DriftWatch,
+}
+
+/// How far a workflow may go.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct LimitFlags {
+    /// How many nodes may run, in each graph by itself; the run fails at the next one
+    #[arg(long, value_name = "N")]
+    pub(crate) max_steps: Option<u64>,
+    /// How long the run may take in all, while it is at work
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) max_time: Option<u64>,
+    /// How many nodes of a graph may run at once: 16 if nothing is said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_concurrency: Option<u32>,
+}
+
+impl From<LimitFlags> for Limits {
+    fn from(flags: LimitFlags) -> Self {
+        let standard = Self::default();
+        Self {
+            max_steps: flags.max_steps,
+            max_time: flags.max_time.map(Duration::from_secs),
+            concurrency: flags.max_concurrency.map_or(standard.concurrency, |most| most as usize),
+            ..standard
+        }
+    }
 }
 
 /// Go on with a run; never creates one
@@ -597,6 +636,8 @@ pub(crate) struct Resume {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) changes: ChangeFlags,
+    #[command(flatten)]
+    pub(crate) limits: LimitFlags,
     #[command(flatten)]
     pub(crate) drift: DriftWatch,
 }

@@ -24,6 +24,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
         run: arguments.run.clone(),
         document: arguments.document.clone(),
         config: arguments.config.clone(),
+        limits: arguments.limits.into(),
         force: arguments.force,
         wait: arguments.wait,
         changes,

@@ -12,12 +12,23 @@ use crate::arguments::Run;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
+use crate::terminal::{answer, has_terminal};
 
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
     let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
-    let wanted = StartRun {
+    let mut system = BTreeMap::new();
+    if let Some(question) = arguments.question.or(arguments.query) {
+        system.insert("query".to_owned(), question.into());
+    }
+    if !arguments.file.is_empty() {
+        let files: Result<Vec<_>, _> = arguments.file.iter().map(|path| loaded(path)).collect();
+        system.insert("files".to_owned(), Value::List(files?));
+    }
+    let mut wanted = StartRun {
         document: arguments.document,
         inputs,
+        system,
+        limits: arguments.limits.into(),
         id: arguments.id,
         config: arguments.config,
         force: arguments.force,
@@ -25,6 +36,10 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
         files: arguments.files,
         drift: arguments.drift.into(),
     };
+    if has_terminal() && !session.output.is_json() && wanted.id.is_none() && wanted.lacks_question()? {
+        let question = answer("What do you want to ask? ").filter(|question| !question.trim().is_empty());
+        wanted.system.extend(question.map(|question| ("query".to_owned(), question.trim().into())));
+    }
     drive(session, prepare(session, wanted).await?).await
 }
 

@@ -88,16 +88,20 @@ fn all_verbs() {
       piton undo
     --- exit 0
     ");
-    insta::assert_snapshot!(world.piton(["run", "-h"]).whole(), @r"
+    insta::assert_snapshot!(world.piton(["run", "-h"]).whole(), @r#"
     --- stdout
     Start a document; with --id create or resume
 
-    Usage: piton run [OPTIONS] <DOC>
+    Usage: piton run [OPTIONS] <DOC> [QUESTION]
 
     Arguments:
-      <DOC>  The document: .yml, .yaml, .json or .toml
+      <DOC>       The document: .yml, .yaml, .json or .toml
+      [QUESTION]  What the user asks, for a chat: the variable `sys.query`
 
     Options:
+          --query <TEXT>           The same, by name
+          --file <PATH>            A file that comes with the question, in `sys.files`; may be given
+                                   again
       -i, --input <NAME=TEXT>      An input as text, or a file as `@PATH`; may be given again
           --inputs <FILE>          Inputs as a JSON object; `-` reads stdin
           --id <RUN>               The run's id: resumed if there is such a run, else created
@@ -109,6 +113,10 @@ fn all_verbs() {
           --files                  Checkpoint the folder's files with the run: `piton undo RUN` takes
                                    back what it did to them, and `piton resume` finds what others
                                    changed meanwhile
+          --max-steps <N>          How many nodes may run, in each graph by itself; the run fails at the
+                                   next one
+          --max-time <SECONDS>     How long the run may take in all, while it is at work
+          --max-concurrency <N>    How many nodes of a graph may run at once: 16 if nothing is said
           --drift-every <SECONDS>  With the files of a run: look this often whether the repository
                                    moved; 0 for never [default: 600]
           --pause-on-drift         With the files of a run: stop it, to be resumed, when the same lines
@@ -127,8 +135,9 @@ fn all_verbs() {
       piton run flow.yml -i topic=bees
       piton run flow.yml --inputs inputs.json --id nightly-1
       piton run flow.yml --json | jq .outputs
+      piton run chat.yml "How do bees find their way?"
     --- exit 0
-    ");
+    "#);
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn steady(value: &mut Json) {
                 let varies = name.ends_with("_ms")
                     || name.starts_with("bytes")
                     || name.ends_with("_bytes")
-                    || ["budget", "pid", "started", "claim", "generation", "syncs", "written", "commits"]
+                    || ["budget", "pid", "started", "claim", "generation", "syncs", "written", "commits", "timestamp"]
                         .contains(&name.as_str());
                 if varies && field.is_number() {
                     *field = Json::from(0);

@@ -75,6 +75,80 @@ fn asked(mut command: Command, answers: &[(&str, &str)]) -> (String, Option<i32>
     (said, child.wait().unwrap().code())
 }
 
+/// F13: a chat answers what the user asks, which is said on the command line or at the terminal.
+#[test]
+fn a_chat_needs_a_question_and_asks_for_it_on_a_terminal() {
+    const CHAT: &str = "
+app: {mode: advanced-chat, name: parrot}
+kind: app
+version: 0.1.5
+workflow:
+  graph:
+    nodes:
+    - {id: in, data: {type: start, variables: []}}
+    - {id: say, data: {type: answer, answer: 'You said {{#sys.query#}}, {{#sys.dialogue_count#}} {{#sys.workflow_id#}}.'}}
+    edges: [{source: in, target: say}]
+";
+    let world = World::new();
+    world.write("chat.yml", CHAT);
+    world.write("note.txt", "A note.");
+    let refused = world.piton(["run", "chat.yml"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.stderr.contains("there is no question") && refused.stderr.contains("piton run chat.yml"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!world.state().exists(), "a refusal leaves nothing behind");
+    let answer = |arguments: &[&str]| {
+        let said = world.piton([&["run", "chat.yml", "--json"], arguments].concat());
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        serde_json::from_str::<serde_json::Value>(said.stdout.lines().last().unwrap()).unwrap()["outputs"]["answer"]
+            .clone()
+    };
+    assert_eq!(answer(&["hello"]), "You said hello, 0 parrot.");
+    assert_eq!(answer(&["--query", "hi", "--file", "note.txt"]), "You said hi, 0 parrot.");
+    let (said, code) = asked(world.command(["run", "chat.yml"]), &[("ask?", "good morning\n")]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(world.piton(["run", "chat.yml", "--id", "kept", "one"]).code, Some(0));
+    let other = world.piton(["run", "chat.yml", "--id", "kept", "two"]);
+    assert_eq!(other.code, Some(4), "the same run can't have been asked something else: {}", other.whole());
+}
+
+/// F1: the limits of a run are said on the command line.
+#[test]
+fn limits_are_said_on_the_command_line() {
+    let world = World::new();
+    world.write(
+        "flow.yml",
+        "
+nodes:
+- {id: in, data: {type: start}}
+- {id: one, data: {type: command, command: [sh, -c, 'echo x >> busy; sleep 0.2; cat busy; sleep 0.2; : > busy']}}
+- {id: two, data: {type: command, command: [sh, -c, 'echo x >> busy; sleep 0.2; cat busy; sleep 0.2; : > busy']}}
+- {id: out, data: {type: end, outputs: [{variable: one, value_selector: [one, stdout]}, {variable: two, value_selector: [two, stdout]}]}}
+edges: [{source: in, target: one}, {source: in, target: two}, {source: one, target: out}, {source: two, target: out}]
+",
+    );
+    let failed = |arguments: &[&str], word: &str| {
+        let said = world.piton([&["run", "flow.yml"], arguments].concat());
+        assert_eq!(said.code, Some(1), "{}", said.whole());
+        assert!(said.stderr.contains(word), "{}", said.stderr);
+    };
+    failed(&["--max-steps", "2", "--id", "few"], "Max steps exceeded");
+    failed(&["--max-time", "0", "--id", "short"], "Max execution time exceeded");
+    // With more time the same run goes on.
+    assert_eq!(world.piton(["resume", "short", "--max-time", "600"]).code, Some(0));
+    assert_eq!(world.piton(["run", "flow.yml", "--max-concurrency", "0"]).code, Some(2));
+    let one_by_one = world.piton(["run", "flow.yml", "--max-concurrency", "1", "--json"]);
+    let ended: serde_json::Value = serde_json::from_str(one_by_one.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&ended["outputs"]["one"], &ended["outputs"]["two"]),
+        (&"x\n".into(), &"x\n".into()),
+        "never both at once"
+    );
+}
+
 /// A terminal: the end that a person has, and the end that a program has.
 fn open_terminal() -> (OwnedFd, OwnedFd) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

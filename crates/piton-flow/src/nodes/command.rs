@@ -58,7 +58,8 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     }
     let mut faults = Faults::default();
     let mut template = |path: Path, source: &str| {
-        let template = Template::with_references(source).map_err(|message| Faults::one(path, message));
+        let template =
+            Template::with_references(source, build.functions()).map_err(|message| Faults::one(path, message));
         faults.keep(template)
     };
     let command =

@@ -172,7 +172,7 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     }
     let mut faults = Faults::default();
     let root = Path::root();
-    let prompt = Template::prompt(&data.prompt);
+    let prompt = Template::prompt(&data.prompt, build.functions());
     let prompt = faults.keep(prompt.map_err(|message| Faults::one(root.clone().key("prompt"), message)));
     let mut fields: Vec<FieldData> = Vec::with_capacity(data.variables.len());
     for (place, field) in data.variables.into_iter().enumerate() {

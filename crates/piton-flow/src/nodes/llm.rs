@@ -49,7 +49,7 @@ struct Llm {
 pub(super) fn build(build: &Build<'_>) -> Built {
     let mut faults = Faults::default();
     let data: Option<Data> = faults.keep(build.data());
-    let prompt = faults.keep(Prompt::read(&build.spec.data));
+    let prompt = faults.keep(Prompt::read(build));
     let (Some(data), Some(prompt)) = (data, prompt) else { return Err(faults) };
     let wanted = |output: &StructuredOutput| {
         data.structured_output_enabled.or(output.enabled).unwrap_or(true) && output.schema != Value::Null

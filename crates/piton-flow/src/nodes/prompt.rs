@@ -9,7 +9,7 @@ use piton_types::{Path, Value};
 use serde::Deserialize;
 
 use super::files::address;
-use crate::kind::Faults;
+use crate::kind::{Build, Faults};
 use crate::node::NodeError;
 use crate::pool::VariablePool;
 use crate::reply::Reply;
@@ -121,7 +121,8 @@ pub(super) struct Memory {
 
 impl Prompt {
     /// Reads `prompt_template`, `prompt_config`, `context`, `memory` and `vision` of a node.
-    pub(super) fn read(data: &Value) -> Result<Self, Faults> {
+    pub(super) fn read(build: &Build<'_>) -> Result<Self, Faults> {
+        let data = &build.spec.data;
         let mut faults = Faults::default();
         let config: Option<PromptConfig> = faults.keep(field(data, "prompt_config")).flatten();
         let context: Option<Switch> = faults.keep(field(data, "context")).flatten();
@@ -159,7 +160,7 @@ impl Prompt {
             };
             if message.edition_type.as_deref() == Some("jinja2") {
                 let source = message.jinja2_text.unwrap_or(message.text);
-                match Template::jinja(&source) {
+                match Template::jinja(&source, build.functions()) {
                     Ok(template) => messages.push((role, Text::Jinja(template))),
                     Err(error) => faults.add(at.key("jinja2_text"), error),
                 }

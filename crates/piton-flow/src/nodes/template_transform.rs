@@ -26,8 +26,8 @@ struct TemplateTransform {
 pub(super) fn build(build: &Build<'_>) -> Built {
     let data: Data = build.data()?;
     build.filled("template", &data.template)?;
-    let template =
-        Template::jinja(&data.template).map_err(|message| Faults::one(Path::root().key("template"), message))?;
+    let template = Template::jinja(&data.template, build.functions())
+        .map_err(|message| Faults::one(Path::root().key("template"), message))?;
     Ok(Box::new(TemplateTransform { template, variables: data.variables }))
 }
 

@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use piton_model::SecretString;
-use piton_model::chat::Providers;
+use piton_model::chat::{Model, Providers};
 use piton_model::net::NetPolicy;
 use piton_process::{Ended, Sandbox};
 use piton_types::Random;
 use serde::{Deserialize, Serialize};
 
-use super::audit::Audit;
-use super::governor::Quotas;
 use super::tools::ToolServers;
 use crate::node::NodeError;
 
@@ -96,16 +94,21 @@ pub struct OutsideConfig {
     pub model_timeout: Duration,
     /// Models, by the name of who offers them. Their addresses may be private: the user named them.
     pub providers: Providers,
+    /// Models that the program brings itself, by such a name. One of these beats an endpoint of the same name.
+    pub models: BTreeMap<String, Arc<dyn Model>>,
     /// Knowledge bases by dataset; `*` is for all others.
     pub knowledge: BTreeMap<String, Knowledge>,
     /// Credentials by group.
+    #[cfg(feature = "security")]
     pub credentials: BTreeMap<String, Credential>,
     /// Tool servers by name, beside those that a document brings along.
     pub servers: ToolServers,
     /// How much may be used.
-    pub quotas: Quotas,
+    #[cfg(feature = "security")]
+    pub quotas: super::governor::Quotas,
     /// Where it is written down what was done.
-    pub audit: Option<Arc<dyn Audit>>,
+    #[cfg(feature = "security")]
+    pub audit: Option<Arc<dyn super::audit::Audit>>,
     /// What must not be shown, by name, beside keys and credentials.
     pub secrets: Vec<(String, SecretString)>,
     /// Where random numbers come from.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton_model::SecretString;
-use piton_model::chat::Providers;
+use piton_model::chat::{Model, Providers, Remote};
 use piton_model::net::{Client, NetError, NetPolicy};
 use piton_process::Sandbox;
 use piton_types::{CheckpointRef, Random, StepPath, Value};
@@ -39,8 +39,8 @@ use crate::node::{NodeContext, NodeError, NodeOutput};
 pub struct Outside {
     level: SecurityLevel,
     http: Client,
-    models: Client,
-    providers: Providers,
+    configured: Client,
+    models: BTreeMap<String, Arc<dyn Model>>,
     knowledge: BTreeMap<String, Knowledge>,
     credentials: BTreeMap<String, Credential>,
     servers: ToolServers,
@@ -90,21 +90,31 @@ impl Outside {
         for (name, knowledge) in &config.knowledge {
             secrets.extend(knowledge.api_key.iter().map(|key| (format!("knowledge.{name}"), key.clone())));
         }
-        for (name, credential) in &config.credentials {
+        #[cfg(feature = "security")]
+        let (credentials, quotas, audit) = (config.credentials, config.quotas, config.audit);
+        #[cfg(not(feature = "security"))]
+        let (credentials, quotas, audit) = (BTreeMap::<String, Credential>::new(), Quotas::default(), None);
+        for (name, credential) in &credentials {
             secrets.push((format!("credential.{name}"), credential.value.clone()));
+        }
+        let configured = Client::new(trusting)?;
+        let mut models = config.models;
+        for (name, provider) in config.providers {
+            let remote = || Arc::new(Remote { provider, client: configured.clone() });
+            models.entry(name).or_insert_with(|| remote());
         }
         Ok(Self {
             level: config.level,
             #[cfg(feature = "checkpoint")]
             network: config.network.clone(),
             http: Client::new(config.network)?,
-            models: Client::new(trusting)?,
-            providers: config.providers,
+            configured,
+            models,
             knowledge: config.knowledge,
-            credentials: config.credentials,
+            credentials,
             servers: config.servers,
-            governor: Governor::new(config.quotas),
-            audit: config.audit,
+            governor: Governor::new(quotas),
+            audit,
             secrets: Secrets::new(&secrets).map_err(NetError::Setup)?,
             random: config.random,
             programs: config.programs,
@@ -122,7 +132,7 @@ impl Outside {
     /// These services with this one, and what it offers.
     #[must_use]
     pub fn install(self, services: Services) -> Services {
-        let models: Vec<String> = self.providers.keys().cloned().collect();
+        let models: Vec<String> = self.models.keys().cloned().collect();
         let datasets: Vec<String> = self.knowledge.keys().cloned().collect();
         let servers = self.servers.clone();
         let commands = self.level != SecurityLevel::Strict;
@@ -267,7 +277,7 @@ impl Outside {
 
     /// For what the user configured.
     pub(crate) const fn configured(&self) -> &Client {
-        &self.models
+        &self.configured
     }
 
     pub(crate) fn knowledge(&self, dataset: &str) -> Option<&Knowledge> {
@@ -327,10 +337,14 @@ impl OutsideConfig {
             network,
             model_timeout: std::time::Duration::from_secs(600),
             providers: Providers::new(),
+            models: BTreeMap::new(),
             knowledge: BTreeMap::new(),
+            #[cfg(feature = "security")]
             credentials: BTreeMap::new(),
             servers: ToolServers::default(),
+            #[cfg(feature = "security")]
             quotas: Quotas::default(),
+            #[cfg(feature = "security")]
             audit: None,
             secrets: Vec::<(String, SecretString)>::new(),
             random: Arc::new(config::SystemRandom),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use piton_model::chat::{ChatAnswer, ChatError, ChatRequest, ChatStream, Delta, Provider};
+use piton_model::chat::{ChatAnswer, ChatError, ChatRequest, ChatStream, Delta, Model};
 use piton_types::TokenUsage;
 
 use super::{AuditKind, Outside};
@@ -27,13 +27,15 @@ pub(crate) struct Said {
 }
 
 impl Outside {
-    /// The provider of a name.
-    pub(crate) fn provider(&self, wanted: &str) -> Result<&Provider, NodeError> {
-        let found = self.providers.get(wanted).or_else(|| {
-            let mut fitting = self.providers.iter().filter(|(name, _)| is(name, wanted));
-            fitting.next().map(|(_, provider)| provider)
+    /// Who answers in the name of a provider.
+    fn model(&self, wanted: &str) -> Result<&dyn Model, NodeError> {
+        let found = self.models.get(wanted).or_else(|| {
+            let mut fitting = self.models.iter().filter(|(name, _)| is(name, wanted));
+            fitting.next().map(|(_, model)| model)
         });
-        found.ok_or_else(|| NodeError::new("ModelError", format!("LLM provider '{wanted}' not found")))
+        found
+            .map(|model| &**model)
+            .ok_or_else(|| NodeError::new("ModelError", format!("LLM provider '{wanted}' not found")))
     }
 
     /// Asks a model. Pieces of its text are told as `variable` if there is one.
@@ -44,14 +46,16 @@ impl Outside {
         request: &ChatRequest,
         variable: Option<&str>,
     ) -> Result<Said, NodeError> {
-        let provider = self.provider(provider_name)?;
-        let model = provider.model(request).map_err(|error| chat_error(&error))?.to_owned();
-        self.governor.may_ask(context.run_id(), &model, provider.prices.contains_key(&model))?;
+        let provider = self.model(provider_name)?;
+        let named = request.model.as_deref().filter(|name| !name.is_empty()).or_else(|| provider.default_model());
+        let model = named.ok_or_else(|| NodeError::new("ModelError", "no model is named"))?.to_owned();
+        let price = provider.price(&model);
+        self.governor.may_ask(context.run_id(), &model, price.is_some())?;
         self.record(context, AuditKind::Model, &format!("{provider_name} {model}"))?;
         let started = context.clock().monotonic();
         let (mut waits, mut request) = (0, Cow::Borrowed(request));
         let stream = loop {
-            match provider.chat(self.configured(), &request).await {
+            match provider.chat(&request).await {
                 Ok(stream) => break stream,
                 Err(error) => match error.retry_after().filter(|wait| *wait <= LONGEST_WAIT && waits < MOST_WAITS) {
                     Some(wait) => {
@@ -70,7 +74,7 @@ impl Outside {
         };
         let answer = self.listen(context, stream, variable).await?;
         let usage = answer.usage.unwrap_or_default();
-        let cost = answer.usage.and_then(|usage| provider.cost(&model, usage));
+        let cost = answer.usage.zip(price).map(|(usage, price)| price.of(usage));
         self.governor.asked(context.run_id(), usage, cost);
         let cost_known = cost.unwrap_or_default();
         context.used(TokenUsage { input: usage.input, output: usage.output, cost: cost_known });

@@ -17,9 +17,10 @@ use crate::document::Document;
 use crate::engine::{Inputs, Limits};
 use crate::error::FlowError;
 use crate::flow::{Flow, Given};
+use crate::hooks::{AllHooks, WorkflowHooks};
 use crate::kind::Kinds;
 use crate::need::Services;
-use crate::plugin::{Plugin, PluginContext};
+use crate::outside::{Outside, OutsideConfig};
 use crate::system::{SystemClock, SystemRandom};
 
 /// How many commands may wait.
@@ -75,7 +76,10 @@ pub struct WorkflowRunnerBuilder {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     listeners: Vec<Tell>,
-    plugins: Vec<Box<dyn Plugin>>,
+    #[cfg(feature = "plugin-system")]
+    plugins: Vec<Box<dyn crate::plugin::Plugin>>,
+    hooks: AllHooks,
+    outside: Option<OutsideConfig>,
     #[cfg(feature = "checkpoint")]
     store: Option<Arc<dyn piton_store::Store>>,
     #[cfg(feature = "checkpoint")]
@@ -101,7 +105,10 @@ impl WorkflowRunner {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             listeners: Vec::new(),
+            #[cfg(feature = "plugin-system")]
             plugins: Vec::new(),
+            hooks: AllHooks::default(),
+            outside: None,
             #[cfg(feature = "checkpoint")]
             store: None,
             #[cfg(feature = "checkpoint")]
@@ -122,15 +129,13 @@ impl WorkflowRunner {
         if let Some(id) = builder.invalid_id {
             return Err(FlowError::Id(id));
         }
-        let mut context = PluginContext::new(builder.kinds, builder.services);
-        context.register(builder.plugins).await?;
-        #[cfg(feature = "checkpoint")]
-        {
-            // A store that was named beats one that a plugin brings.
-            builder.store = builder.store.or_else(|| context.store());
+        #[cfg(feature = "plugin-system")]
+        builder.take_plugins().await?;
+        if let Some(outside) = builder.outside.take() {
+            builder.services = Outside::new(outside).map_err(FlowError::Outside)?.install(builder.services);
         }
-        let (kinds, services) = context.into_parts();
-        (builder.kinds, builder.services, builder.plugins) = (kinds, services, Vec::new());
+        let run = builder.id.get_or_insert_with(|| RunId::generate(builder.clock.now(), &*builder.random)).clone();
+        builder.hooks.before(&run, &builder.inputs).await?;
         let told = Told::new();
         let tell: Arc<dyn Fn(&Event) + Send + Sync> = {
             let (told, listeners) = (told.clone(), std::mem::take(&mut builder.listeners));
@@ -155,7 +160,8 @@ impl WorkflowRunnerBuilder {
         self
     }
 
-    /// System variables, such as `query` or `user_id`. Only without a store.
+    /// System variables, such as `query` or `user_id`, in the place of those that every run has. A run that goes on keeps
+    /// those that it began with.
     pub fn system_variables(mut self, variables: BTreeMap<String, Value>) -> Self {
         self.system = variables;
         self
@@ -174,6 +180,30 @@ impl WorkflowRunnerBuilder {
     /// The working directory that the run belongs to, and that its programs run in.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
+        self
+    }
+
+    /// What the workflow reaches: models, the network, credentials; how strictly; what is counted and written down.
+    /// Without it, nodes that need a model, the network or code fail.
+    pub fn outside(mut self, outside: OutsideConfig) -> Self {
+        self.outside = Some(outside);
+        self
+    }
+
+    /// Adds what is called before and after the workflow.
+    pub fn hooks(mut self, hooks: Arc<dyn WorkflowHooks>) -> Self {
+        self.hooks.0.push(hooks);
+        self
+    }
+
+    /// Adds a function that templates may call, as `{{ name(value) }}` or `{{ value|name }}`. It must give the same for
+    /// the same values: a template may be rendered again after a crash.
+    pub fn template_function(
+        mut self,
+        name: impl Into<String>,
+        function: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.kinds = self.kinds.with_function(name, function);
         self
     }
 
@@ -219,8 +249,10 @@ impl WorkflowRunnerBuilder {
         self
     }
 
-    /// Adds a plugin, which may bring kinds of nodes, services, or a store.
-    pub fn plugin(mut self, plugin: impl Plugin + 'static) -> Self {
+    /// Adds a plugin, which may bring kinds of nodes, models, template functions, hooks, services, or a store. What was
+    /// given here itself beats what a plugin brings.
+    #[cfg(feature = "plugin-system")]
+    pub fn plugin(mut self, plugin: impl crate::plugin::Plugin + 'static) -> Self {
         self.plugins.push(Box::new(plugin));
         self
     }
@@ -252,6 +284,28 @@ impl WorkflowRunnerBuilder {
         self
     }
 
+    /// Takes what plugins bring where nothing else was given.
+    #[cfg(feature = "plugin-system")]
+    async fn take_plugins(&mut self) -> Result<(), FlowError> {
+        let (kinds, services) = (std::mem::take(&mut self.kinds), std::mem::take(&mut self.services));
+        let mut context = crate::plugin::PluginContext::new(kinds, services);
+        context.register(std::mem::take(&mut self.plugins)).await?;
+        #[cfg(feature = "checkpoint")]
+        {
+            self.store = self.store.take().or_else(|| context.store());
+        }
+        let brought = context.into_parts();
+        (self.kinds, self.services) = (brought.kinds, brought.services);
+        self.hooks.0.extend(brought.hooks);
+        for (name, model) in brought.models {
+            let outside = self.outside.get_or_insert_default();
+            if !outside.providers.contains_key(&name) {
+                outside.models.entry(name).or_insert(model);
+            }
+        }
+        Ok(())
+    }
+
     /// That is all.
     pub fn build(self) -> WorkflowRunner {
         WorkflowRunner { builder: self }
@@ -268,9 +322,9 @@ impl WorkflowRunnerBuilder {
             return self.spawn_durable(store, tell, status, commands).await;
         }
         let flow = Flow::build(&self.document, &self.kinds).map_err(FlowError::Document)?;
-        let given = Given { inputs: self.inputs, system: self.system, ..Given::default() };
-        let given = flow.accept(given, &self.services)?;
         let run = self.id.unwrap_or_else(|| RunId::generate(self.clock.now(), &*self.random));
+        let given = Given { inputs: self.inputs, system: self.system, ..Given::default() };
+        let given = flow.accept(given.with_system(&self.document, &run, self.clock.now()), &self.services)?;
         let inbox = Arc::new(MemoryInbox::default());
         let unkept = Unkept {
             run: run.clone(),
@@ -285,9 +339,10 @@ impl WorkflowRunnerBuilder {
             inbox: Arc::clone(&inbox),
             tell,
         };
-        let mut commands = commands;
+        let (mut commands, hooks, id) = (commands, self.hooks, run.clone());
         tokio::spawn(async move {
             let ended = unkept.drive(&mut commands, &status).await;
+            hooks.after(&id, &ended).await;
             status.send_replace(ended);
         });
         Ok((run, Answers::Memory(inbox)))
@@ -320,6 +375,7 @@ impl WorkflowRunnerBuilder {
             document: source.text.to_string(),
             format: source.format,
             inputs: self.inputs,
+            system: self.system,
             id: self.id,
             name: self.document.name.clone().unwrap_or_else(|| "workflow".to_owned()),
             folder: self.folder.and_then(|folder| folder.to_str().map(str::to_owned)),
@@ -327,8 +383,14 @@ impl WorkflowRunnerBuilder {
         };
         let driven = start_flow(&context, start).await?;
         let run = driven.id().clone();
-        tokio::spawn(super::supervise::supervise(context.clone(), driven, options, status, commands));
-        Ok((run, Answers::Log(context)))
+        let (hooks, id, answers) = (self.hooks, run.clone(), Answers::Log(context.clone()));
+        tokio::spawn(async move {
+            let ended = super::supervise::supervise(context, driven, options, &status, commands).await;
+            let ended = ended.unwrap_or_else(|error| ExecutionStatus::Failed(error.to_string()));
+            hooks.after(&id, &ended).await;
+            status.send_replace(ended);
+        });
+        Ok((run, answers))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workflows as durable runs. Entry 0 of the run's log has the document and the inputs, so a process
 //! that goes on with the run needs nothing but its id; what nodes give is the journal's.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -10,7 +11,7 @@ use async_trait::async_trait;
 use piton_runtime::{Context, Failure, Listener, OpenRun, Run, RunError};
 use piton_types::{
     Completed, Durability, Event, IllegalMove, RunId, RunKind, RunState, RunStatus, StepPath, TokenUsage, Trigger,
-    from_value, to_value,
+    Value, from_value, to_value,
 };
 
 use super::attend::{Rest, attend};
@@ -31,7 +32,7 @@ use crate::engine::{self, Finished, Host, Inputs, Limits, Outputs};
 use crate::error::FlowError;
 use crate::events::EventSink;
 use crate::fingerprint::ContextFingerprint;
-use crate::flow::Flow;
+use crate::flow::{Flow, Given};
 use crate::format::Format;
 use crate::journal::JournalError;
 use crate::kind::Kinds;
@@ -47,6 +48,8 @@ pub struct StartFlow {
     pub format: Format,
     /// What the workflow is given.
     pub inputs: Inputs,
+    /// System variables, such as `query` or `user_id`, in the place of those that every run has.
+    pub system: BTreeMap<String, Value>,
     /// The run's id; without one, a generated one.
     pub id: Option<RunId>,
     /// What the run is called.
@@ -191,17 +194,21 @@ pub(crate) async fn start_flow(context: &Context, start: StartFlow) -> Result<Dr
     let options = start.options;
     let document = Document::parse(&start.document, start.format).map_err(FlowError::Document)?;
     let flow = Flow::build(&document, &options.kinds).map_err(FlowError::Document)?;
-    flow.accept(start.inputs.clone().into(), &options.services)?;
+    let id = start.id.unwrap_or_else(|| RunId::generate(context.clock.now(), &*context.random));
+    let said = Given { inputs: start.inputs, system: start.system, ..Given::default() };
+    let given = said.clone().with_system(&document, &id, context.clock.now());
+    flow.accept(given.clone(), &options.services)?;
     let fingerprint = ContextFingerprint::capture(&document, flow.needs(), &options.services, &options.limits);
     let body = FlowBody {
         document: start.document.clone(),
         format: start.format,
-        inputs: start.inputs.clone(),
+        inputs: given.inputs,
+        system: given.system,
         folder: start.folder.clone(),
         fingerprint: fingerprint.value(),
     };
     let open = OpenRun {
-        id: Some(start.id.unwrap_or_else(|| RunId::generate(context.clock.now(), &*context.random))),
+        id: Some(id),
         name: start.name,
         kind: RunKind::Workflow,
         folder: start.folder,
@@ -209,7 +216,7 @@ pub(crate) async fn start_flow(context: &Context, start: StartFlow) -> Result<Dr
         ..OpenRun::default()
     };
     let document = Some((start.document, start.format));
-    open_flow(context, open, document, Some(start.inputs), options).await
+    open_flow(context, open, document, Some(said), options).await
 }
 
 /// Opens the run of a workflow that exists, perhaps to go on with another document.
@@ -227,7 +234,7 @@ async fn open_flow(
     context: &Context,
     mut open: OpenRun,
     document: Option<(String, Format)>,
-    inputs: Option<Inputs>,
+    given: Option<Given>,
     options: FlowOptions,
 ) -> Result<Driven, FlowError> {
     let Some(run) = open.id.clone() else { unreachable!("the callers name it") };
@@ -240,7 +247,7 @@ async fn open_flow(
         events: options.events.clone(),
         clock: Arc::clone(&context.clock),
         document,
-        inputs,
+        given,
     };
     let (admission, through) = gate.clone().admission();
     (open.durability, open.events, open.admission) = (options.durability, options.events.clone(), admission);
@@ -317,7 +324,7 @@ impl Driven {
                 control: Some(&control),
                 ..Host::new(&journal, run.clock(), &ids)
             };
-            let given = flow.accept(self.body.inputs.clone().into(), host.services)?;
+            let given = flow.accept(self.body.given(), host.services)?;
             let activity = Activity::default();
             let mut orders = RunOrders::new(run, &self.options.stop, &host, &control, &mut updates, commands);
             // When this ends, everything that happened is written and told.

@@ -22,66 +22,42 @@ enum Next {
     Over(ExecutionStatus),
 }
 
-/// Drives a run to its end.
+/// Drives a run to its end, and says how it ended. `status` is told when it rests, and when it goes on.
 pub(crate) async fn supervise(
     context: Context,
     mut driven: Driven,
     options: FlowOptions,
-    status: watch::Sender<ExecutionStatus>,
+    status: &watch::Sender<ExecutionStatus>,
     mut commands: Commands,
-) {
+) -> Result<ExecutionStatus, FlowError> {
     let run = driven.id().clone();
     let mut last = None;
     loop {
         // Apart, so that a run that rests takes up no more than what it waits with.
-        let outcome = match Box::pin(driven.drive(&mut commands)).await {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                status.send_replace(ExecutionStatus::Failed(error.to_string()));
-                return;
-            }
-        };
+        let outcome = Box::pin(driven.drive(&mut commands)).await?;
         if let Some(questions) = &commands.questions {
             questions.send_replace(outcome.questions.clone());
         }
         last = outcome.last_completed.clone().or(last);
         let rests = match ended(outcome) {
-            Ok(over) => {
-                status.send_replace(over);
-                return;
-            }
+            Ok(over) => return Ok(over),
             Err(rests) => rests,
         };
         status.send_replace(rests.status.clone());
         let next = Resting { context: &context, run: &run, options: &options, rests: &rests }.next(&mut commands).await;
-        match next {
-            Ok(Next::GoOn) => {}
-            Ok(Next::Over(ExecutionStatus::SafeStopped { interrupted_nodes, checkpoint_saved, .. })) => {
+        match next? {
+            Next::GoOn => {}
+            Next::Over(ExecutionStatus::SafeStopped { interrupted_nodes, checkpoint_saved, .. }) => {
                 let last_completed_node = last;
-                let over = ExecutionStatus::SafeStopped { last_completed_node, interrupted_nodes, checkpoint_saved };
-                status.send_replace(over);
-                return;
+                return Ok(ExecutionStatus::SafeStopped { last_completed_node, interrupted_nodes, checkpoint_saved });
             }
-            Ok(Next::Over(over)) => {
-                status.send_replace(over);
-                return;
-            }
-            Err(error) => {
-                status.send_replace(ExecutionStatus::Failed(error.to_string()));
-                return;
-            }
+            Next::Over(over) => return Ok(over),
         }
         if let Some(questions) = &commands.questions {
             questions.send_replace(Vec::new());
         }
         status.send_replace(ExecutionStatus::Running);
-        driven = match Box::pin(resume_flow(&context, &run, None, options.clone())).await {
-            Ok(driven) => driven,
-            Err(error) => {
-                status.send_replace(ExecutionStatus::Failed(error.to_string()));
-                return;
-            }
-        };
+        driven = Box::pin(resume_flow(&context, &run, None, options.clone())).await?;
     }
 }
 

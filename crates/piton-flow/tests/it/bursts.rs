@@ -150,6 +150,7 @@ async fn begin_in(context: &Context, document: String, options: FlowOptions) -> 
         document,
         format: Format::Yaml,
         inputs: Inputs::new(),
+        system: std::collections::BTreeMap::new(),
         id: Some(id()),
         name: "r".to_owned(),
         folder: None,

@@ -567,6 +567,7 @@ async fn what_fails_during_a_stop_is_named_with_its_place_and_tried_again() {
             document,
             format: Format::Yaml,
             inputs: inputs([("file", file.to_str().unwrap().into()), ("list", vec![Value::from(7)].into())]),
+            system: std::collections::BTreeMap::new(),
             id: Some("r".parse().unwrap()),
             name: "r".to_owned(),
             folder: None,

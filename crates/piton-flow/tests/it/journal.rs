@@ -32,6 +32,7 @@ fn start(document: &str, services: &Services) -> StartFlow {
         document: document.to_owned(),
         format: Format::Yaml,
         inputs: Inputs::new(),
+        system: BTreeMap::new(),
         id: Some(id()),
         name: "r".to_owned(),
         folder: None,

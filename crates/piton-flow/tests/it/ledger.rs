@@ -34,6 +34,7 @@ impl Ledger {
             document: self.document.to_owned(),
             format: Format::Yaml,
             inputs: self.inputs.clone(),
+            system: BTreeMap::new(),
             id: Some(id()),
             name: "order".to_owned(),
             folder: self.path().to_str().map(str::to_owned),

@@ -91,6 +91,7 @@ impl World {
             document: document.to_owned(),
             format: Format::Yaml,
             inputs,
+            system: std::collections::BTreeMap::new(),
             id: Some(id()),
             name: "flow".to_owned(),
             folder: Some(self.folder.path().to_str().unwrap().to_owned()),

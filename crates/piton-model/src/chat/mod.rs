@@ -1,6 +1,7 @@
 //! Language models: one vocabulary, two wire formats.
 //!
-//! A [`Provider`] is an endpoint with its key. [`Provider::chat`] sends a [`ChatRequest`] and gives a
+//! A [`Model`] answers requests: a program's own, or a [`Remote`] one behind an endpoint. A [`Provider`] is such an
+//! endpoint with its key. [`Provider::chat`] sends a [`ChatRequest`] and gives a
 //! [`ChatStream`], which is pulled: a reader that is slow to take the next piece makes the sender wait, and
 //! dropping the stream closes the connection. [`ChatStream::finish`] gives the whole [`ChatAnswer`], whether
 //! it came in pieces or at once, with the raw events as they arrived.
@@ -9,6 +10,7 @@
 
 mod anthropic;
 mod error;
+mod model;
 mod openai;
 mod provider;
 mod stream;
@@ -20,6 +22,7 @@ use piton_types::{JsonError, Value, from_json};
 use serde::{Deserialize, Serialize};
 
 pub use error::ChatError;
+pub use model::{Model, Remote};
 pub use provider::{Price, Provider, Providers, Wire};
 pub use stream::{ChatStream, Delta};
 
@@ -50,6 +53,15 @@ impl Message {
     /// A message of text alone.
     pub fn text(role: Role, text: impl Into<String>) -> Self {
         Self { role, content: vec![Content::Text { text: text.into() }] }
+    }
+
+    /// Its text, without pictures and tools.
+    pub fn plain(&self) -> String {
+        let texts = self.content.iter().filter_map(|content| match content {
+            Content::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
     }
 }
 
@@ -212,4 +224,11 @@ pub struct ChatAnswer {
     pub model: Option<String>,
     /// The events, or the one body, as they came.
     pub raw: Vec<String>,
+}
+
+impl ChatAnswer {
+    /// An answer of text alone.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), finish: Some(Finish::Stop), ..Self::default() }
+    }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ChatError;
 use super::stream::ChatStream;
-use super::{ChatRequest, Usage, anthropic, openai};
+use super::{ChatRequest, anthropic, openai};
 use crate::net::{Client, Request, Response};
 
 /// How many characters of what a provider says about its failure are shown.
@@ -81,14 +81,6 @@ impl Provider {
             Wire::Anthropic => "https://api.anthropic.com/v1",
         };
         self.base_url.as_deref().unwrap_or(public).trim_end_matches('/')
-    }
-
-    /// What so many tokens cost, if the price is known.
-    pub fn cost(&self, model: &str, usage: Usage) -> Option<f64> {
-        let price = self.prices.get(model)?;
-        #[expect(clippy::cast_precision_loss, reason = "no request has 2^53 tokens")]
-        let (input, output) = (usage.input as f64, usage.output as f64);
-        Some((input * price.input + output * price.output) / 1e6)
     }
 
     /// The model that a request is for.

@@ -27,6 +27,7 @@ type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>
 enum Source {
     Whole(Box<Response>),
     Events(Events),
+    Pieces(Pin<Box<dyn Stream<Item = Result<Delta, ChatError>> + Send>>),
     Ended,
 }
 
@@ -57,6 +58,11 @@ impl ChatStream {
         Self { wire, source, answer: ChatAnswer::default(), complete: false }
     }
 
+    /// An answer of a [`Model`](super::Model) in pieces. `rest` has what isn't text: calls of tools, tokens, why it ends.
+    pub fn of_pieces(pieces: impl Stream<Item = Result<Delta, ChatError>> + Send + 'static, rest: ChatAnswer) -> Self {
+        Self { wire: Wire::default(), source: Source::Pieces(Box::pin(pieces)), answer: rest, complete: true }
+    }
+
     /// The next piece; `None` at the end.
     ///
     /// # Errors
@@ -78,6 +84,15 @@ impl ChatStream {
                     let body = response.bytes().await?;
                     self.source = Source::Ended;
                     return self.whole(body);
+                }
+                Source::Pieces(pieces) => {
+                    let delta = pieces.next().await.transpose()?;
+                    match &delta {
+                        Some(Delta::Text(text)) => self.answer.text.push_str(text),
+                        Some(Delta::Reasoning(text)) => self.answer.reasoning.push_str(text),
+                        None => {}
+                    }
+                    return Ok(delta);
                 }
                 Source::Events(events) => events,
             };
@@ -128,6 +143,16 @@ impl ChatStream {
         while self.next().await?.is_some() {}
         anthropic::unwrap_forced_tool(&mut self.answer);
         Ok(self.answer)
+    }
+}
+
+/// A whole answer, as one piece.
+impl From<ChatAnswer> for ChatStream {
+    fn from(mut answer: ChatAnswer) -> Self {
+        let texts =
+            [Delta::Reasoning(std::mem::take(&mut answer.reasoning)), Delta::Text(std::mem::take(&mut answer.text))];
+        let pieces = texts.into_iter().filter(|(Delta::Text(text) | Delta::Reasoning(text))| !text.is_empty()).map(Ok);
+        Self::of_pieces(futures_util::stream::iter(pieces.collect::<Vec<_>>()), answer)
     }
 }
 

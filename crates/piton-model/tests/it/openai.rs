@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use piton_model::SecretString;
 use piton_model::chat::{
-    ChatAnswer, ChatError, ChatRequest, Content, Delta, Finish, Format, Message, Price, Provider, Role, ToolCall,
-    ToolSpec, Usage, Wire,
+    ChatAnswer, ChatError, ChatRequest, ChatStream, Content, Delta, Finish, Format, Message, Model, Price, Provider,
+    Remote, Role, ToolCall, ToolSpec, Usage, Wire,
 };
 use piton_model::net::{Client, NetError, NetPolicy};
 use piton_types::{Value, from_json};
@@ -245,13 +245,27 @@ async fn a_stream_that_falls_silent_is_cut() {
 }
 
 #[test]
-fn a_price_that_nobody_gave_is_unknown() {
+fn a_price_that_was_not_given_is_unknown() {
     let mut provider = Provider::new(Wire::OpenAi);
-    let usage = Usage { input: 1_000_000, output: 500_000 };
-    assert_eq!(provider.cost("small", usage), None);
     provider.prices.insert("small".to_owned(), Price { input: 2.0, output: 8.0 });
-    assert_eq!(provider.cost("small", usage), Some(6.0));
-    assert_eq!(provider.cost("other", usage), None);
+    let remote = Remote { provider, client: Client::new(NetPolicy::public()).unwrap() };
+    let usage = Usage { input: 1_000_000, output: 500_000 };
+    assert_eq!(remote.price("small").map(|price| price.of(usage)), Some(6.0));
+    assert_eq!(remote.price("other"), None);
+}
+
+/// A model of a program's own: whole, and in pieces.
+#[tokio::test]
+async fn an_answer_of_the_programs_own_model_is_whole_however_it_comes() {
+    let whole = ChatAnswer { reasoning: "hm".to_owned(), ..ChatAnswer::text("Hello") };
+    assert_eq!(ChatStream::from(whole.clone()).finish().await.unwrap(), whole);
+    let pieces = ["Hel", "lo"].map(|text| Ok(Delta::Text(text.to_owned())));
+    let mut stream = ChatStream::of_pieces(futures_util::stream::iter(pieces), ChatAnswer::text(""));
+    assert_eq!(stream.next().await.unwrap(), Some(Delta::Text("Hel".to_owned())));
+    assert_eq!(stream.finish().await.unwrap(), ChatAnswer::text("Hello"));
+    let broken = futures_util::stream::iter([Ok(Delta::Text("Hel".to_owned())), Err(ChatError::Closed)]);
+    let error = ChatStream::of_pieces(broken, ChatAnswer::default()).finish().await.unwrap_err();
+    assert!(matches!(error, ChatError::Closed), "{error:?}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod api;
 mod copies;
+#[cfg(all(feature = "flow", feature = "plugin-system", feature = "security"))]
+mod embedder;
 mod executions;
 mod files;
 mod full_disk;
