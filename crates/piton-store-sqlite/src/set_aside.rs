@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use piton_store::StoreError;
@@ -27,6 +28,7 @@ pub(crate) fn check(
     let path = files.wal();
     let fail = |error: io::Error| from_io(&error, &path);
     match fs::symlink_metadata(&path) {
+        Ok(data) if is_hollow(&data) => return Err(StoreError::corrupt(path.display().to_string(), HOLLOW)),
         Ok(data) if data.len() > 0 => {}
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -56,6 +58,15 @@ pub(crate) fn check(
         log.set_len(keep).and_then(|()| log.sync_all()).map_err(fail)?;
     }
     Ok(())
+}
+
+const HOLLOW: &str =
+    "it is long and almost empty, which SQLite never makes it; move it elsewhere to open the store without it";
+
+/// Whether nearly all of a long WAL is a hole, as in an archive that means harm: the scan would read nothing for hours. One
+/// that a file system compresses takes more than a hundredth of its length.
+fn is_hollow(data: &fs::Metadata) -> bool {
+    data.len() > 1 << 30 && data.blocks() * 512 < data.len() / 100
 }
 
 /// Copies the WAL, unless a copy with the same bytes is there already.

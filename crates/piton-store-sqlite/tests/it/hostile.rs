@@ -344,3 +344,22 @@ fn an_emptied_store_is_damaged() {
         assert!(matches!(opened, Err(StoreError::Corrupt { .. })), "{create}");
     }
 }
+
+/// A WAL that claims a terabyte and has nothing in it is refused at once; the control is one that is long by itself, which
+/// is read.
+#[test]
+fn a_hollow_wal_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, wal) = (folder.path().join("store.db"), folder.path().join("store.db-wal"));
+    block_on(async {
+        let store = open(&folder);
+        Line::relaxed("run").grow(&store, 3).await;
+        store.close().await.unwrap();
+    });
+    fs::write(&wal, vec![0; 1 << 20]).unwrap();
+    drop(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+    fs::File::create(&wal).unwrap().set_len(1 << 40).unwrap();
+    let error = attempt(&path);
+    assert!(matches!(&error, StoreError::Corrupt { detail, .. } if detail.contains("almost empty")), "{error:?}");
+    assert_eq!(fs::metadata(&wal).unwrap().len(), 1 << 40, "and left alone");
+}
