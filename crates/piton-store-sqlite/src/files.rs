@@ -1,5 +1,5 @@
-//! The files of a store, and what they must be before anything opens them: regular, this user's, and readable
-//! by no other user. Nothing here follows a link or waits for a pipe.
+//! The files of a store, and what they must be before anything opens them: regular, of one name, this user's, and
+//! readable by no other user. Nothing here follows a link or waits for a pipe.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, FileType, Metadata};
@@ -106,7 +106,7 @@ impl Files {
     }
 }
 
-/// What `path` is; `None` if there is nothing. An error unless it is a regular file of this user.
+/// What `path` is; `None` if there is nothing. An error unless it is a regular file of one name and of this user.
 fn inspect(path: &Path) -> Result<Option<Metadata>, StoreError> {
     let data = match fs::symlink_metadata(path) {
         Ok(data) => data,
@@ -115,6 +115,12 @@ fn inspect(path: &Path) -> Result<Option<Metadata>, StoreError> {
     };
     if !data.is_file() {
         return Err(invalid(path, &format!("it is {}, not a file", kind(data.file_type()))));
+    }
+    if data.nlink() > 1 {
+        return Err(invalid(
+            path,
+            "it has more than one name (hard links), and all would change; put a copy in its place",
+        ));
     }
     let us = rustix::process::geteuid().as_raw();
     if data.uid() != us {

@@ -363,3 +363,31 @@ fn a_hollow_wal_is_refused_at_once() {
     assert!(matches!(&error, StoreError::Corrupt { detail, .. } if detail.contains("almost empty")), "{error:?}");
     assert_eq!(fs::metadata(&wal).unwrap().len(), 1 << 40, "and left alone");
 }
+
+/// A file of the store that is also one elsewhere is refused, and the other stays as it is; without it the store opens.
+#[test]
+fn a_file_with_another_name_is_refused_and_left_alone() {
+    for suffix in ["", "-wal", "-shm", "-lock"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, canary) = (folder.path().join("store.db"), folder.path().join("canary"));
+        block_on(async {
+            let store = open(&folder);
+            Line::relaxed("run").grow(&store, 3).await;
+            store.close().await.unwrap();
+        });
+        let place = folder.path().join(format!("store.db{suffix}"));
+        if suffix.is_empty() {
+            fs::rename(&place, &canary).unwrap();
+        } else {
+            fs::write(&canary, "alive").unwrap();
+            let _ = fs::remove_file(&place);
+        }
+        fs::hard_link(&canary, &place).unwrap();
+        let before = (fs::read(&canary).unwrap(), fs::metadata(&canary).unwrap().permissions());
+        let error = attempt(&path);
+        assert!(is_invalid(&error, "more than one name"), "{suffix}: {error:?}");
+        assert_eq!((fs::read(&canary).unwrap(), fs::metadata(&canary).unwrap().permissions()), before, "{suffix}");
+        fs::remove_file(if suffix.is_empty() { &canary } else { &place }).unwrap();
+        SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    }
+}
