@@ -21,7 +21,6 @@ macro_rules! conformance {
             an_equal_entry_conflicts_too
             a_taken_over_writer_cannot_append
             a_state_can_move_to_another_run
-            background_saves_are_acknowledged_in_order
         );
     };
 }
@@ -193,30 +192,4 @@ pub async fn a_state_can_move_to_another_run(fixture: &dyn Fixture) {
             Value::List((0..count).map(message).collect())
         );
     }
-}
-
-/// Background saving: receipts at once, acknowledgements in order, nothing lost that was acknowledged.
-pub async fn background_saves_are_acknowledged_in_order(fixture: &dyn Fixture) {
-    let store = fixture.open().await;
-    let mut log = new_log(Arc::clone(&store), "background").await.unwrap();
-    let mut state = State::new(store.hashing(), &Value::List(Vec::new())).unwrap();
-    let mut receipts = Vec::new();
-    for n in 0..200 {
-        state.push(&Path::root(), message(n)).await.unwrap();
-        let draft = Draft { durability: Durability::Durable, ..checkpoint(format!("{n}"), Content::State(&mut state)) };
-        receipts.push(log.append_in_background(draft).await.unwrap());
-    }
-    let seq = log.append(checkpoint("last".into(), Content::State(&mut state))).await.unwrap();
-    assert_eq!(seq, Seq(201), "an append in the foreground waits its turn");
-    for (receipt, n) in receipts.into_iter().zip(1..) {
-        assert_eq!(receipt.seq(), Seq(n));
-        assert_eq!(receipt.acknowledged().await.unwrap().seq, Seq(n));
-    }
-    log.close().await.unwrap();
-    drop(store);
-    let store = fixture.open().await;
-    let log = RunLog::open(Arc::clone(&store), &run_id("background")).await.unwrap();
-    assert_eq!(log.entries(Span::ALL).await.unwrap().len(), 202);
-    let entry = log.entry(Seq(201)).await.unwrap();
-    assert_eq!(log.load(&entry.parts[&"app".into()]).await.unwrap().as_list().map(<[Value]>::len), Some(200));
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, EntryKind, Fence, Holder, RunId, RunSummary, Seq};
+use piton_types::{BlobId, EntryKind, Fence, RunId, RunStatus, RunSummary, Seq};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::codec::{Reader, put_bytes, put_varint, references};
@@ -21,8 +21,8 @@ use crate::sealed;
 use crate::state::grammar::Malformed;
 use crate::state::{Fresh, IdMap};
 use piton_store::{
-    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Expected, Hashing, Head, Lease, Leases, Log, Owner,
-    PackId, Pin, Record, RunIndex, RunQuery, Span, Store, StoreError, Usage,
+    Blobs, Capabilities, CheckpointError, CheckpointStore, Commit, Expected, Hashing, Head, Log, Owner, PackId, Pin,
+    Record, RunIndex, RunQuery, Span, Store, StoreError, Usage,
 };
 
 /// First byte of a saved run.
@@ -319,9 +319,11 @@ impl Log for EmbeddedStore {
             }
         }
         state.staged.retain(|_, staged| !staged.owners.is_empty());
-        match is_ended {
-            true => state.remember_ended(run, kept),
-            false => drop(state.runs.insert(run, kept)),
+        match kept.summary.status {
+            _ if is_ended => state.remember_ended(run, kept),
+            RunStatus::Queued | RunStatus::InProgress => drop(state.runs.insert(run, kept)),
+            // At rest, perhaps for long: it can be loaded again.
+            _ => drop(state.runs.remove(&run)),
         }
         Ok(())
     }
@@ -395,32 +397,10 @@ impl RunIndex for EmbeddedStore {
     }
 }
 
-/// No lease is kept: an append that compares versions is what stops a second writer.
-#[async_trait]
-impl Leases for EmbeddedStore {
-    async fn lease(&self, _: &RunId) -> Result<Option<Lease>, StoreError> {
-        Ok(None)
-    }
-
-    async fn beat(&self, _: &RunId, _: Fence, _: &Holder) -> Result<u64, StoreError> {
-        unsupported("keep leases")
-    }
-
-    /// This process doesn't drive the run any more, so nothing is remembered that can be loaded again.
-    async fn release(&self, run: &RunId, _: Fence) -> Result<(), StoreError> {
-        self.state.lock().await.runs.retain(|id, kept| id != run || kept.is_ended());
-        Ok(())
-    }
-}
-
 #[async_trait]
 impl Store for EmbeddedStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities { persistent: true, shared: self.inner.compares(), history: false }
-    }
-
-    fn leases(&self) -> Option<&dyn Leases> {
-        Some(self)
     }
 
     fn hashing(&self) -> &Hashing {

@@ -26,5 +26,5 @@ pub mod upkeep;
 pub use contents::{ContentReader, ContentWriter};
 pub use embedded::EmbeddedStore;
 pub use log_checkpoints::LogCheckpointStore;
-pub use run_log::{Chain, Content, Draft, DraftPart, NewPart, NewRun, Receipt, Removed, RunLog};
+pub use run_log::{Chain, Content, Draft, DraftPart, NewPart, NewRun, Removed, RunLog};
 pub use sealed::SealedEntry;

@@ -318,17 +318,8 @@ impl RunLog {
         self.settle().await;
         let (commit, accepted) = self.prepare(draft).await?;
         let head = accepted.head;
-        let answering: Answering = match &self.background {
-            None => {
-                let store = Arc::clone(&self.store);
-                Box::pin(async move { store.append(vec![commit]).await })
-            }
-            // Behind what is already queued.
-            Some(background) => {
-                let queued = background.submit(commit);
-                Box::pin(async move { queued.await?.acknowledged().await.map(drop) })
-            }
-        };
+        let store = Arc::clone(&self.store);
+        let answering: Answering = Box::pin(async move { store.append(vec![commit]).await });
         *self.submitted() = Some(Submitted { head, answer: Answer::New(answering) });
         self.outcome().await?;
         let seq = accepted.head.seq;

@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_types::{BlobId, RunId, Seq};
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
 use super::append::GROUP;
 use crate::pack::Pack;
@@ -38,17 +36,6 @@ impl Holding {
     }
 }
 
-/// What will be looked for next, as far as the caller that looks for a node can tell.
-#[derive(Clone, Copy)]
-pub(super) enum Next {
-    /// Nothing in particular.
-    Nothing,
-    /// Nodes that are at most as new.
-    Older,
-    /// Nodes from anywhere in the run.
-    All,
-}
-
 /// Where the nodes of one run are.
 pub(super) struct RunBlobs {
     store: Arc<dyn Store>,
@@ -69,8 +56,6 @@ struct Cache {
     nodes: HashMap<SegmentInfo, Arc<SegmentNodes>>,
     /// The entries of the segments that single entries were asked of last.
     entries: VecDeque<(SegmentInfo, Arc<Vec<SealedEntry>>)>,
-    /// Segments that are being opened ahead.
-    ahead: HashMap<SegmentInfo, JoinHandle<Result<Option<SegmentNodes>, StoreError>>>,
     staged: HashMap<PackId, Arc<Pack>>,
 }
 
@@ -86,9 +71,6 @@ enum Tail {
 
 /// How often a node is looked for whose neighbours were folded meanwhile.
 const RETRIES: u32 = 3;
-
-/// How many segments are opened ahead at a time.
-const AHEAD: usize = 2;
 
 /// Of how many segments the entries stay open.
 const OPEN_ENTRIES: usize = 4;
@@ -125,13 +107,12 @@ impl RunBlobs {
         let mut cache = self.cache();
         cache.packs.retain(|seq, _| !(info.first..=info.last).contains(seq));
         cache.segments = None;
-        cache.stop_opening();
     }
 
     /// Finds a node, and sees to it that it can be read.
-    async fn find_whole(&self, id: BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
+    async fn find_whole(&self, id: BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
         for _ in 0..RETRIES {
-            let Some(found) = self.find_here(id, next).await? else { return Ok(None) };
+            let Some(found) = self.find_here(id).await? else { return Ok(None) };
             match &found {
                 (Holding::Pack(pack), place) if !pack.is_whole(*place) => {
                     let Some(gone) = self.complete(pack, *place).await? else { return Ok(Some(found)) };
@@ -183,11 +164,6 @@ impl RunBlobs {
         Ok(self.cache().packs.get(&seq).cloned())
     }
 
-    /// A value is loaded, or begins to be: what was opened ahead for another isn't wanted any more.
-    pub(super) fn stop_opening(&self) {
-        self.cache().stop_opening();
-    }
-
     /// The bytes of a node that can be read.
     fn bytes(&self, (holding, place): &(Holding, u32)) -> Result<Bytes, StoreError> {
         match holding {
@@ -197,8 +173,8 @@ impl RunBlobs {
     }
 
     /// Finds a node.
-    pub(super) async fn find(&self, id: BlobId, next: Next) -> Result<(Holding, u32), StoreError> {
-        if let Some(found) = self.find_whole(id, next).await? {
+    pub(super) async fn find(&self, id: BlobId) -> Result<(Holding, u32), StoreError> {
+        if let Some(found) = self.find_whole(id).await? {
             return Ok(found);
         }
         // A fork's older nodes are in the run it came from, and so on up. Where a run came from isn't covered by a hash,
@@ -211,14 +187,14 @@ impl RunBlobs {
                 break;
             }
             let parent = Self::new(Arc::clone(&self.store), run.clone());
-            if let Some(found) = Box::pin(parent.find_whole(id, Next::Nothing)).await? {
+            if let Some(found) = Box::pin(parent.find_whole(id)).await? {
                 return Ok(found);
             }
         }
         Err(StoreError::NotFound { what: format!("blob {id} of run {}", self.run) })
     }
 
-    async fn find_here(&self, id: BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
+    async fn find_here(&self, id: BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
         if let Some(found) = self.cache().find(&id) {
             return Ok(Some(found));
         }
@@ -227,7 +203,7 @@ impl RunBlobs {
                 return Ok(Some(found));
             }
             self.list_segments(fresh).await?;
-            if let Some(found) = self.find_indexed(&id, next).await? {
+            if let Some(found) = self.find_indexed(&id).await? {
                 return Ok(Some(found));
             }
             if let [Some(pack)] = self.store.locate(&[id]).await?.as_slice() {
@@ -340,10 +316,10 @@ impl RunBlobs {
     }
 
     /// Looks into the segments, newest first, until one has the node: what is asked for most is in the newest.
-    async fn find_indexed(&self, id: &BlobId, next: Next) -> Result<Option<(Holding, u32)>, StoreError> {
+    async fn find_indexed(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
         let segments: Vec<_> = self.cache().segments.iter().flatten().rev().map(|(info, _)| *info).collect();
         for info in segments {
-            if let Some(found) = self.find_in_segment(info, id, next).await? {
+            if let Some(found) = self.find_in_segment(info, id).await? {
                 return Ok(Some(found));
             }
         }
@@ -351,18 +327,13 @@ impl RunBlobs {
     }
 
     /// Looks a node up in one segment.
-    async fn find_in_segment(
-        &self,
-        info: SegmentInfo,
-        id: &BlobId,
-        next: Next,
-    ) -> Result<Option<(Holding, u32)>, StoreError> {
+    async fn find_in_segment(&self, info: SegmentInfo, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
         let Some(index) = self.index(info).await? else { return Ok(None) };
         let places: Vec<u32> = index.find(id).collect();
         if places.is_empty() {
             return Ok(None);
         }
-        let Some(nodes) = self.segment(info, next).await? else { return Ok(None) };
+        let Some(nodes) = self.segment(info).await? else { return Ok(None) };
         for place in places {
             if place as usize >= nodes.len() {
                 return Err(StoreError::corrupt(
@@ -380,17 +351,17 @@ impl RunBlobs {
 
     /// Finds a node of the body of entry `near`, which is most likely stored with that entry: one segment is looked
     /// into, however many there are.
-    pub(super) async fn find_near(&self, id: BlobId, near: Seq, next: Next) -> Result<(Holding, u32), StoreError> {
+    pub(super) async fn find_near(&self, id: BlobId, near: Seq) -> Result<(Holding, u32), StoreError> {
         let known = self.cache().find(&id);
         if known.is_none() {
             self.list_segments(false).await?;
             if let Some(info) = self.covering(near)
-                && let Some(found) = self.find_in_segment(info, &id, next).await?
+                && let Some(found) = self.find_in_segment(info, &id).await?
             {
                 return Ok(found);
             }
         }
-        self.find(id, next).await
+        self.find(id).await
     }
 
     /// An entry that is in a segment; `None` if none of the known segments has it.
@@ -423,7 +394,7 @@ impl RunBlobs {
     async fn find_unindexed(&self, id: &BlobId) -> Result<Option<(Holding, u32)>, StoreError> {
         let segments: Vec<_> = self.cache().segments.iter().flatten().map(|(info, _)| *info).collect();
         for info in segments.into_iter().rev() {
-            let Some(nodes) = self.segment(info, Next::Nothing).await? else { continue };
+            let Some(nodes) = self.segment(info).await? else { continue };
             if let Some(place) = nodes.ids(self.store.hashing())?.iter().position(|found| found == id) {
                 let place = u32::try_from(place).expect("a segment has far fewer nodes");
                 return Ok(Some((Holding::Segment(nodes), place)));
@@ -433,81 +404,20 @@ impl RunBlobs {
     }
 
     /// An opened segment, or `None` if it has been merged meanwhile.
-    async fn segment(&self, info: SegmentInfo, next: Next) -> Result<Option<Arc<SegmentNodes>>, StoreError> {
-        let ahead = {
-            let mut cache = self.cache();
-            if let Some(nodes) = cache.nodes.get(&info) {
-                return Ok(Some(Arc::clone(nodes)));
-            }
-            cache.ahead.remove(&info)
+    async fn segment(&self, info: SegmentInfo) -> Result<Option<Arc<SegmentNodes>>, StoreError> {
+        if let Some(nodes) = self.cache().nodes.get(&info) {
+            return Ok(Some(Arc::clone(nodes)));
+        }
+        let nodes = match self.store.section(&self.run, info, Section::Nodes).await {
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            bytes => Arc::new(SegmentNodes::open(&self.run, info, &bytes?)?),
         };
-        let ahead = match ahead {
-            Some(ahead) => ahead.await,
-            None => {
-                self.open_ahead(info, next);
-                Ok(Ok(None))
-            }
-        };
-        // What went wrong on the way is found again here, if it still is.
-        let opened = match ahead {
-            Ok(Ok(Some(nodes))) => Some(nodes),
-            _ => open_segment(&*self.store, &self.run, info).await?,
-        };
-        let Some(nodes) = opened.map(Arc::new) else { return Ok(None) };
         self.cache().keep_segment(info, &nodes);
         Ok(Some(nodes))
-    }
-
-    /// Begins to open segments that are most likely needed with this one, on another thread: those that ended with a
-    /// state of which they have much.
-    fn open_ahead(&self, info: SegmentInfo, next: Next) {
-        let is_near = |other: &SegmentInfo| match next {
-            Next::Nothing => false,
-            Next::Older => other.last < info.first,
-            Next::All => *other != info,
-        };
-        let Ok(runtime) = Handle::try_current() else { return };
-        let mut cache = self.cache();
-        let likely: Vec<_> = cache
-            .segments
-            .iter()
-            .flatten()
-            .rev()
-            .filter(|(other, index)| {
-                is_near(other) && index.as_ref().is_some_and(|index| index.len() as u64 > 2 * other.len())
-            })
-            .map(|(other, _)| *other)
-            .filter(|other| !cache.nodes.contains_key(other) && !cache.ahead.contains_key(other))
-            .take(AHEAD.saturating_sub(cache.ahead.len()))
-            .collect();
-        for info in likely {
-            let (store, run) = (Arc::clone(&self.store), self.run.clone());
-            cache.ahead.insert(info, runtime.spawn(async move { open_segment(&*store, &run, info).await }));
-        }
-    }
-}
-
-/// Opens a segment; `None` if it has been merged meanwhile.
-async fn open_segment(store: &dyn Store, run: &RunId, info: SegmentInfo) -> Result<Option<SegmentNodes>, StoreError> {
-    match store.section(run, info, Section::Nodes).await {
-        Err(StoreError::NotFound { .. }) => Ok(None),
-        bytes => SegmentNodes::open(run, info, &bytes?).map(Some),
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        self.stop_opening();
     }
 }
 
 impl Cache {
-    /// Gives up segments that no reader waits for any more: they hold on to the store and to the runtime that opens
-    /// them.
-    fn stop_opening(&mut self) {
-        self.ahead.drain().for_each(|(_, opening)| opening.abort());
-    }
-
     fn find(&self, id: &BlobId) -> Option<(Holding, u32)> {
         self.packs
             .values()
@@ -540,7 +450,7 @@ impl Cache {
 #[async_trait]
 impl NodeSource for RunBlobs {
     async fn fetch(&self, id: BlobId) -> Result<Bytes, StoreError> {
-        let found = self.find(id, Next::Nothing).await?;
+        let found = self.find(id).await?;
         self.bytes(&found)
     }
 }

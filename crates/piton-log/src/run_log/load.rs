@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use piton_types::{BlobId, Seq, Value};
 
-use super::blobs::{Holding, Next, RunBlobs};
+use super::blobs::{Holding, RunBlobs};
 use crate::codec::Reader;
 use crate::segment::{SegmentNodes, Target};
 use crate::state::IdMap;
@@ -100,20 +100,15 @@ impl RunBlobs {
     /// The value with this root.
     pub(super) async fn load(&self, root: BlobId) -> Result<Value, StoreError> {
         let mut graph = Graph::default();
-        self.stop_opening();
-        let (holding, place) = self.find(root, Next::Older).await?;
+        let (holding, place) = self.find(root).await?;
         let top = graph.place(&holding, place);
-        // What a segment has refers to nothing newer.
-        let next = if matches!(holding, Holding::Segment(_)) { Next::Older } else { Next::All };
-        let loaded = self.decode(graph, Decoder::new(top), None, next).await;
-        self.stop_opening();
-        loaded
+        self.decode(graph, Decoder::new(top), None).await
     }
 
     /// The body of entry `seq`, whose top node is at hand and the rest of which is stored.
     pub(super) async fn load_body(&self, seq: Seq, top: Bytes) -> Result<Value, StoreError> {
         let graph = Graph { top, ..Graph::default() };
-        self.decode(graph, Decoder::new(Place::Top), Some(seq), Next::Nothing).await
+        self.decode(graph, Decoder::new(Place::Top), Some(seq)).await
     }
 
     async fn decode(
@@ -121,7 +116,6 @@ impl RunBlobs {
         mut graph: Graph,
         mut decoder: Decoder<Place>,
         near: Option<Seq>,
-        next: Next,
     ) -> Result<Value, StoreError> {
         loop {
             match decoder.run(&graph)? {
@@ -129,8 +123,8 @@ impl RunBlobs {
                 Progress::Missing(id) => {
                     // An unknown root is a mistake of the caller; a node that another one names is lost.
                     let found = match near {
-                        Some(seq) => self.find_near(id, seq, next).await,
-                        None => self.find(id, next).await,
+                        Some(seq) => self.find_near(id, seq).await,
+                        None => self.find(id).await,
                     };
                     let (holding, place) = found.map_err(|error| match error {
                         StoreError::NotFound { what } => {

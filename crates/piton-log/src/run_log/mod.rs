@@ -5,7 +5,6 @@
 //! the append fails with `Conflict` or `Fenced`; [`RunLog::refresh`] looks again.
 
 mod append;
-mod background;
 mod blobs;
 mod chain;
 mod fold;
@@ -22,7 +21,6 @@ use piton_types::{
 };
 
 pub use append::{Content, Draft, DraftPart};
-pub use background::Receipt;
 pub use chain::Chain;
 pub use removed::Removed;
 
@@ -30,7 +28,6 @@ use crate::sealed::{self, SealedEntry};
 use crate::segment::SegmentEntries;
 use crate::state::{NodeSource, State};
 pub(crate) use append::GROUP;
-use background::Background;
 use blobs::RunBlobs;
 pub(crate) use fold::level_of;
 use piton_store::{Head, PackId, Section, Span, Store, StoreError};
@@ -52,7 +49,6 @@ pub struct RunLog {
     /// The ids of the whole values that were saved last, so that the next save stores only what is new.
     known: HashMap<PartName, Vec<BlobId>>,
     folder: fold::Folder,
-    background: Option<Background>,
     /// How often this handle has seen checkpoints being removed. What it knew to be stored before may be gone.
     removals: u32,
 }
@@ -139,13 +135,13 @@ impl RunLog {
             folder: new.folder.clone(),
             labels: new.labels.iter().map(shown).collect(),
         };
-        let blobs = RunBlobs::new(Arc::clone(&store), new.id.clone());
+        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), new.id.clone()));
         let head = append::first(&store, &summary, &new).await?;
         Ok(Self::with(store, new.id, blobs, head, new.at))
     }
 
     /// A log that ends so, of which nothing else is known.
-    fn with(store: Arc<dyn Store>, run: RunId, blobs: RunBlobs, head: Head, at: Timestamp) -> Self {
+    fn with(store: Arc<dyn Store>, run: RunId, blobs: Arc<RunBlobs>, head: Head, at: Timestamp) -> Self {
         Self {
             store,
             run,
@@ -154,10 +150,9 @@ impl RunLog {
             newest: None,
             parts: Parts::new(),
             submitted: Mutex::default(),
-            blobs: Arc::new(blobs),
+            blobs,
             known: HashMap::new(),
             folder: fold::Folder::default(),
-            background: None,
             removals: 0,
         }
     }
@@ -165,7 +160,7 @@ impl RunLog {
     /// Opens the log of a run that exists.
     #[boxed]
     pub async fn open(store: Arc<dyn Store>, run: &RunId) -> Result<Self, StoreError> {
-        let blobs = RunBlobs::new(Arc::clone(&store), run.clone());
+        let blobs = Arc::new(RunBlobs::new(Arc::clone(&store), run.clone()));
         let Some(newest) = blobs.read_newest().await? else {
             return Err(StoreError::corrupt(format!("run {run}"), "its newest entry is missing"));
         };
@@ -183,7 +178,7 @@ impl RunLog {
     /// still.
     #[boxed]
     pub async fn open_at(store: Arc<dyn Store>, run: &RunId, seq: Seq) -> Result<Self, StoreError> {
-        let blobs = RunBlobs::up_to(Arc::clone(&store), run.clone(), seq);
+        let blobs = Arc::new(RunBlobs::up_to(Arc::clone(&store), run.clone(), seq));
         let head = Head { seq, hash: EntryHash::ROOT, fence: Fence(0) };
         let mut log = Self::with(store, run.clone(), blobs, head, Timestamp::default());
         let entry = log.entry(seq).await?;
@@ -330,20 +325,9 @@ impl RunLog {
     /// Another handle on the same log as far as this one knows it, to read with while this one appends. It shares what
     /// is known of segments and packs.
     pub fn reader(&self) -> Self {
-        Self {
-            store: Arc::clone(&self.store),
-            run: self.run.clone(),
-            head: self.head,
-            at: self.at,
-            newest: self.newest.clone(),
-            parts: Parts::new(),
-            submitted: Mutex::default(),
-            blobs: Arc::clone(&self.blobs),
-            known: HashMap::new(),
-            folder: fold::Folder::default(),
-            background: None,
-            removals: self.removals,
-        }
+        let blobs = Arc::clone(&self.blobs);
+        let new = Self::with(Arc::clone(&self.store), self.run.clone(), blobs, self.head, self.at);
+        Self { newest: self.newest.clone(), removals: self.removals, ..new }
     }
 
     /// One entry. Those of a few segments stay open, so that entries which stand together cost one read.
@@ -450,13 +434,10 @@ impl RunLog {
         Arc::clone(&self.blobs) as Arc<dyn NodeSource>
     }
 
-    /// Waits for saves and folding in the background, and folds what is due.
+    /// Waits for an append that was given up and for folding in the background, and folds what is due.
     #[boxed]
     pub async fn close(mut self) -> Result<(), StoreError> {
         self.settle().await;
-        if let Some(background) = self.background.take() {
-            background.finish().await?;
-        }
         self.folder.finish().await;
         fold::fold(&self.store, &self.run, &self.blobs, fold::When::Closing).await.map(drop)
     }

@@ -75,11 +75,6 @@ impl SegmentIndex {
         Ok(Self { prefixes, places })
     }
 
-    /// How many nodes it has.
-    pub(crate) fn len(&self) -> usize {
-        self.places.len()
-    }
-
     /// The places whose nodes may have this id.
     pub(crate) fn find(&self, id: &BlobId) -> impl Iterator<Item = u32> {
         let wanted = prefix(id);
