@@ -5,6 +5,9 @@
 /// It stands inside an `impl` that [`async_trait`](crate::async_trait) marks. The future of the store below is handed
 /// on itself, so a call that a decorator doesn't care for costs no allocation of its own.
 ///
+/// With `via METHOD:` before the names each call goes through a method of the decorator, `async fn METHOD<T>(&self, name: &'static str,
+/// call: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError>`.
+///
 /// ```
 /// use std::sync::Arc;
 /// use piton_store::{Blobs, Store, async_trait, forward};
@@ -18,7 +21,7 @@
 /// ```
 #[macro_export]
 macro_rules! forward {
-    (@call $name:ident [$($life:lifetime)*] ($($argument:ident: $type:ty),*) -> $output:ty) => {
+    (@call $via:tt $name:ident [$($life:lifetime)*] ($($argument:ident: $type:ty),*) -> $output:ty) => {
         fn $name<'s $(, $life)*, 'f>(
             &'s self
             $(, $argument: $type)*
@@ -34,129 +37,134 @@ macro_rules! forward {
             $($life: 'f,)*
             Self: 'f,
         {
-            self.inner.$name($($argument),*)
+            $crate::forward!(@pass $via self $name self.inner.$name($($argument),*))
         }
     };
+    (@pass () $self:ident $name:ident $call:expr) => { $call };
+    (@pass ($via:ident) $self:ident $name:ident $call:expr) => {
+        ::std::boxed::Box::pin($self.$via(stringify!($name), $call))
+    };
 
-    (@ append) => { $crate::forward!(@call append [] (commits: Vec<$crate::Commit>) -> ()); };
-    (@ head) => { $crate::forward!(@call head ['a] (run: &'a $crate::types::RunId) -> Option<$crate::Head>); };
-    (@ read) => {
-        $crate::forward!(@call read ['a] (run: &'a $crate::types::RunId, span: $crate::Span) -> Vec<$crate::Record>);
+    (@$via:tt append) => { $crate::forward!(@call $via append [] (commits: Vec<$crate::Commit>) -> ()); };
+    (@$via:tt head) => { $crate::forward!(@call $via head ['a] (run: &'a $crate::types::RunId) -> Option<$crate::Head>); };
+    (@$via:tt read) => {
+        $crate::forward!(@call $via read ['a] (run: &'a $crate::types::RunId, span: $crate::Span) -> Vec<$crate::Record>);
     };
-    (@ segments) => {
-        $crate::forward!(@call segments ['a] (run: &'a $crate::types::RunId) -> Vec<$crate::SegmentInfo>);
+    (@$via:tt segments) => {
+        $crate::forward!(@call $via segments ['a] (run: &'a $crate::types::RunId) -> Vec<$crate::SegmentInfo>);
     };
-    (@ section) => {
-        $crate::forward!(@call section ['a] (
+    (@$via:tt section) => {
+        $crate::forward!(@call $via section ['a] (
             run: &'a $crate::types::RunId, segment: $crate::SegmentInfo, section: $crate::Section
         ) -> $crate::Bytes);
     };
-    (@ fold) => {
-        $crate::forward!(@call fold ['a] (run: &'a $crate::types::RunId, segment: $crate::Segment) -> ());
+    (@$via:tt fold) => {
+        $crate::forward!(@call $via fold ['a] (run: &'a $crate::types::RunId, segment: $crate::Segment) -> ());
     };
 
-    (@ stage) => {
-        $crate::forward!(@call stage ['a] (
+    (@$via:tt stage) => {
+        $crate::forward!(@call $via stage ['a] (
             id: $crate::PackId, pack: $crate::Bytes, ids: &'a [$crate::types::BlobId], pin: $crate::Pin
         ) -> ());
     };
-    (@ pin) => { $crate::forward!(@call pin ['a] (packs: &'a [$crate::PackId], pin: $crate::Pin) -> ()); };
-    (@ locate) => {
-        $crate::forward!(@call locate ['a] (ids: &'a [$crate::types::BlobId]) -> Vec<Option<$crate::PackId>>);
+    (@$via:tt pin) => { $crate::forward!(@call $via pin ['a] (packs: &'a [$crate::PackId], pin: $crate::Pin) -> ()); };
+    (@$via:tt locate) => {
+        $crate::forward!(@call $via locate ['a] (ids: &'a [$crate::types::BlobId]) -> Vec<Option<$crate::PackId>>);
     };
-    (@ pack) => { $crate::forward!(@call pack [] (pack: $crate::PackId) -> $crate::Bytes); };
-    (@ pack_part) => {
-        $crate::forward!(@call pack_part [] (
+    (@$via:tt pack) => { $crate::forward!(@call $via pack [] (pack: $crate::PackId) -> $crate::Bytes); };
+    (@$via:tt pack_part) => {
+        $crate::forward!(@call $via pack_part [] (
             pack: $crate::PackId, from: u64, length: usize
         ) -> Option<$crate::Bytes>);
     };
 
-    (@ remove) => { $crate::forward!(@call remove ['a] (run: &'a $crate::types::RunId, head: $crate::Head) -> ()); };
-    (@ packs) => {
-        $crate::forward!(@call packs [] (after: Option<$crate::PackId>, limit: usize) -> Vec<$crate::PackInfo>);
+    (@$via:tt remove) => { $crate::forward!(@call $via remove ['a] (run: &'a $crate::types::RunId, head: $crate::Head) -> ()); };
+    (@$via:tt packs) => {
+        $crate::forward!(@call $via packs [] (after: Option<$crate::PackId>, limit: usize) -> Vec<$crate::PackInfo>);
     };
-    (@ pack_ids) => { $crate::forward!(@call pack_ids [] (pack: $crate::PackId) -> Vec<$crate::types::BlobId>); };
-    (@ condemn) => {
-        $crate::forward!(@call condemn ['a] (packs: &'a [$crate::PackId], at: $crate::types::Timestamp) -> u64);
+    (@$via:tt pack_ids) => { $crate::forward!(@call $via pack_ids [] (pack: $crate::PackId) -> Vec<$crate::types::BlobId>); };
+    (@$via:tt condemn) => {
+        $crate::forward!(@call $via condemn ['a] (packs: &'a [$crate::PackId], at: $crate::types::Timestamp) -> u64);
     };
-    (@ pardon) => { $crate::forward!(@call pardon ['a] (packs: &'a [$crate::PackId]) -> ()); };
-    (@ notes) => { $crate::forward!(@call notes ['a] (prefix: &'a str) -> Vec<(String, $crate::Bytes)>); };
-    (@ sweep) => { $crate::forward!(@call sweep [] (sweep: $crate::Sweep) -> $crate::Swept); };
-    (@ note) => { $crate::forward!(@call note ['a] (key: &'a str) -> Option<$crate::Bytes>); };
-    (@ set_note) => { $crate::forward!(@call set_note ['a] (key: &'a str, note: Option<$crate::Bytes>) -> ()); };
-    (@ inspect) => { $crate::forward!(@call inspect [] () -> Vec<$crate::Defect>); };
-    (@ run_ids) => { $crate::forward!(@call run_ids [] () -> Vec<$crate::types::RunId>); };
-    (@ totals) => { $crate::forward!(@call totals [] () -> $crate::Totals); };
+    (@$via:tt pardon) => { $crate::forward!(@call $via pardon ['a] (packs: &'a [$crate::PackId]) -> ()); };
+    (@$via:tt notes) => { $crate::forward!(@call $via notes ['a] (prefix: &'a str) -> Vec<(String, $crate::Bytes)>); };
+    (@$via:tt sweep) => { $crate::forward!(@call $via sweep [] (sweep: $crate::Sweep) -> $crate::Swept); };
+    (@$via:tt note) => { $crate::forward!(@call $via note ['a] (key: &'a str) -> Option<$crate::Bytes>); };
+    (@$via:tt set_note) => { $crate::forward!(@call $via set_note ['a] (key: &'a str, note: Option<$crate::Bytes>) -> ()); };
+    (@$via:tt inspect) => { $crate::forward!(@call $via inspect [] () -> Vec<$crate::Defect>); };
+    (@$via:tt run_ids) => { $crate::forward!(@call $via run_ids [] () -> Vec<$crate::types::RunId>); };
+    (@$via:tt totals) => { $crate::forward!(@call $via totals [] () -> $crate::Totals); };
 
-    (@ summary) => {
-        $crate::forward!(@call summary ['a] (run: &'a $crate::types::RunId) -> Option<$crate::types::RunSummary>);
+    (@$via:tt summary) => {
+        $crate::forward!(@call $via summary ['a] (run: &'a $crate::types::RunId) -> Option<$crate::types::RunSummary>);
     };
-    (@ list) => { $crate::forward!(@call list [] (query: $crate::RunQuery) -> Vec<$crate::types::RunSummary>); };
-    (@ lease) => { $crate::forward!(@call lease ['a] (run: &'a $crate::types::RunId) -> Option<$crate::Lease>); };
-    (@ beat) => {
-        $crate::forward!(@call beat ['a 'b] (
+    (@$via:tt list) => { $crate::forward!(@call $via list [] (query: $crate::RunQuery) -> Vec<$crate::types::RunSummary>); };
+    (@$via:tt lease) => { $crate::forward!(@call $via lease ['a] (run: &'a $crate::types::RunId) -> Option<$crate::Lease>); };
+    (@$via:tt beat) => {
+        $crate::forward!(@call $via beat ['a 'b] (
             run: &'a $crate::types::RunId, fence: $crate::types::Fence, holder: &'b $crate::types::Holder
         ) -> u64);
     };
-    (@ release) => {
-        $crate::forward!(@call release ['a] (run: &'a $crate::types::RunId, fence: $crate::types::Fence) -> ());
+    (@$via:tt release) => {
+        $crate::forward!(@call $via release ['a] (run: &'a $crate::types::RunId, fence: $crate::types::Fence) -> ());
     };
 
     // A decorator offers what the store below offers, by its own implementation.
-    (@ folding) => {
+    (@$via:tt folding) => {
         fn folding(&self) -> Option<&dyn $crate::Fold> {
             self.inner.folding().map(|_| self as &dyn $crate::Fold)
         }
     };
-    (@ leases) => {
+    (@$via:tt leases) => {
         fn leases(&self) -> Option<&dyn $crate::Leases> {
             self.inner.leases().map(|_| self as &dyn $crate::Leases)
         }
     };
-    (@ upkeep) => {
+    (@$via:tt upkeep) => {
         fn upkeep(&self) -> Option<&dyn $crate::Upkeep> {
             self.inner.upkeep().map(|_| self as &dyn $crate::Upkeep)
         }
     };
     // These have nothing in them that a decorator changes.
-    (@ changes) => {
+    (@$via:tt changes) => {
         fn changes(&self) -> Option<&dyn $crate::Changes> {
             self.inner.changes()
         }
     };
-    (@ queue) => {
+    (@$via:tt queue) => {
         fn queue(&self) -> Option<&dyn $crate::Queue> {
             self.inner.queue()
         }
     };
 
-    (@ capabilities) => {
+    (@$via:tt capabilities) => {
         fn capabilities(&self) -> $crate::Capabilities {
             self.inner.capabilities()
         }
     };
-    (@ hashing) => {
+    (@$via:tt hashing) => {
         fn hashing(&self) -> &$crate::Hashing {
             self.inner.hashing()
         }
     };
-    (@ redaction) => {
+    (@$via:tt redaction) => {
         fn redaction(&self) -> Option<&::std::sync::Arc<$crate::Redaction>> {
             self.inner.redaction()
         }
     };
-    (@ syncs) => {
+    (@$via:tt syncs) => {
         fn syncs(&self) -> u64 {
             self.inner.syncs()
         }
     };
-    (@ url) => {
+    (@$via:tt url) => {
         fn url(&self) -> String {
             self.inner.url()
         }
     };
-    (@ usage) => { $crate::forward!(@call usage [] () -> $crate::Usage); };
-    (@ close) => { $crate::forward!(@call close [] () -> ()); };
+    (@$via:tt usage) => { $crate::forward!(@call $via usage [] () -> $crate::Usage); };
+    (@$via:tt close) => { $crate::forward!(@call $via close [] () -> ()); };
 
-    ($($name:ident)+) => { $($crate::forward!(@ $name);)+ };
+    (via $via:ident: $($name:ident)+) => { $($crate::forward!(@($via) $name);)+ };
+    ($($name:ident)+) => { $($crate::forward!(@() $name);)+ };
 }

@@ -17,11 +17,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_store::{
-    Blobs, Commit, Defect, Fold, Head, Lease, Leases, Log, PackId, PackInfo, Pin, Record, RunIndex, RunQuery, Section,
-    Segment, SegmentInfo, Span, Store, StoreError, Sweep, Swept, Totals, Upkeep, Usage, forward,
-};
-use piton_types::{BlobId, Durability, Fence, Holder, RunId, RunSummary, Timestamp};
+use piton_store::{Blobs, Commit, Fold, Leases, Log, PackId, Pin, RunIndex, Store, StoreError, Upkeep, forward};
+use piton_types::{BlobId, Durability};
 use tokio::sync::Notify;
 
 /// What goes wrong, and at which call. Calls count from 1.
@@ -198,6 +195,8 @@ impl CrashStore {
 
 #[async_trait]
 impl Log for CrashStore {
+    forward! { via pass: head read }
+
     async fn append(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
         if self.chains && commits.len() > 1 {
             return self.pass("append_several", self.inner.append(commits)).await;
@@ -212,33 +211,17 @@ impl Log for CrashStore {
         }
         Ok(())
     }
-
-    async fn head(&self, run: &RunId) -> Result<Option<Head>, StoreError> {
-        self.pass("head", self.inner.head(run)).await
-    }
-
-    async fn read(&self, run: &RunId, span: Span) -> Result<Vec<Record>, StoreError> {
-        self.pass("read", self.inner.read(run, span)).await
-    }
 }
 
 #[async_trait]
 impl Fold for CrashStore {
-    async fn segments(&self, run: &RunId) -> Result<Vec<SegmentInfo>, StoreError> {
-        self.pass("segments", self.inner.segments(run)).await
-    }
-
-    async fn section(&self, run: &RunId, segment: SegmentInfo, section: Section) -> Result<Bytes, StoreError> {
-        self.pass("section", self.inner.section(run, segment, section)).await
-    }
-
-    async fn fold(&self, run: &RunId, segment: Segment) -> Result<(), StoreError> {
-        self.pass("fold", self.inner.fold(run, segment)).await
-    }
+    forward! { via pass: segments section fold }
 }
 
 #[async_trait]
 impl Blobs for CrashStore {
+    forward! { via pass: locate pack pack_part }
+
     async fn stage(&self, id: PackId, pack: Bytes, ids: &[BlobId], pin: Pin) -> Result<(), StoreError> {
         self.pass("stage", self.inner.stage(id, pack, ids, self.pinned(pin))).await
     }
@@ -246,107 +229,30 @@ impl Blobs for CrashStore {
     async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError> {
         self.pass("pin", self.inner.pin(packs, self.pinned(pin))).await
     }
-
-    async fn locate(&self, ids: &[BlobId]) -> Result<Vec<Option<PackId>>, StoreError> {
-        self.pass("locate", self.inner.locate(ids)).await
-    }
-
-    async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
-        self.pass("pack", self.inner.pack(pack)).await
-    }
-
-    async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
-        self.pass("pack_part", self.inner.pack_part(pack, from, length)).await
-    }
 }
 
 #[async_trait]
 impl Upkeep for CrashStore {
-    async fn remove(&self, run: &RunId, head: Head) -> Result<(), StoreError> {
-        self.pass("remove", self.inner.remove(run, head)).await
-    }
-
-    async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
-        self.pass("packs", self.inner.packs(after, limit)).await
-    }
-
-    async fn pack_ids(&self, pack: PackId) -> Result<Vec<BlobId>, StoreError> {
-        self.pass("pack_ids", self.inner.pack_ids(pack)).await
-    }
-
-    async fn pardon(&self, packs: &[PackId]) -> Result<(), StoreError> {
-        self.pass("pardon", self.inner.pardon(packs)).await
-    }
-
-    async fn notes(&self, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
-        self.pass("notes", self.inner.notes(prefix)).await
-    }
-
-    async fn condemn(&self, packs: &[PackId], at: Timestamp) -> Result<u64, StoreError> {
-        self.pass("condemn", self.inner.condemn(packs, at)).await
-    }
-
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.pass("sweep", self.inner.sweep(sweep)).await
-    }
-
-    async fn note(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
-        self.pass("note", self.inner.note(key)).await
-    }
+    forward! { via pass: remove packs pack_ids condemn pardon sweep note notes run_ids totals inspect }
 
     async fn set_note(&self, key: &str, note: Option<Bytes>) -> Result<(), StoreError> {
         let note = note.filter(|_| !self.forgets_pins || !key.starts_with("sharing/"));
         self.pass("set_note", self.inner.set_note(key, note)).await
     }
-
-    async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
-        self.pass("run_ids", self.inner.run_ids()).await
-    }
-
-    async fn totals(&self) -> Result<Totals, StoreError> {
-        self.pass("totals", self.inner.totals()).await
-    }
-
-    async fn inspect(&self) -> Result<Vec<Defect>, StoreError> {
-        self.pass("inspect", self.inner.inspect()).await
-    }
 }
 
 #[async_trait]
 impl RunIndex for CrashStore {
-    async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
-        self.pass("summary", self.inner.summary(run)).await
-    }
-
-    async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
-        self.pass("list", self.inner.list(query)).await
-    }
+    forward! { via pass: summary list }
 }
 
 #[async_trait]
 impl Leases for CrashStore {
-    async fn lease(&self, run: &RunId) -> Result<Option<Lease>, StoreError> {
-        self.pass("lease", self.inner.lease(run)).await
-    }
-
-    async fn beat(&self, run: &RunId, fence: Fence, holder: &Holder) -> Result<u64, StoreError> {
-        self.pass("beat", self.inner.beat(run, fence, holder)).await
-    }
-
-    async fn release(&self, run: &RunId, fence: Fence) -> Result<(), StoreError> {
-        self.pass("release", self.inner.release(run, fence)).await
-    }
+    forward! { via pass: lease beat release }
 }
 
 #[async_trait]
 impl Store for CrashStore {
     forward! { capabilities hashing redaction syncs url folding leases upkeep changes queue }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        self.pass("usage", self.inner.usage()).await
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        self.pass("close", self.inner.close()).await
-    }
+    forward! { via pass: usage close }
 }
