@@ -15,13 +15,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use piton_types::{Event, StepPath, Value};
+use piton_types::{Event, StepPath};
 use tokio::sync::oneshot;
 
 use crate::engine::Host;
 use crate::journal::{Beginning, Begun, Happened, JournalError, NodeDone, Written};
 use crate::node::Effect;
 use crate::outside::Outside;
+use crate::value::weight;
 
 /// A node that took so long is written when it ends, before another begins.
 const QUICK: Duration = Duration::from_millis(5);
@@ -146,18 +147,6 @@ async fn or_never<T>(answer: oneshot::Receiver<T>) -> T {
         Ok(answer) => answer,
         Err(_) => std::future::pending().await,
     }
-}
-
-/// About how many bytes a value takes.
-fn weight(value: &Value) -> usize {
-    let inside = match value {
-        Value::String(text) => text.len(),
-        Value::Bytes(bytes) => bytes.len(),
-        Value::List(items) => items.iter().map(weight).sum(),
-        Value::Map(entries) => entries.iter().map(|(key, value)| key.len() + weight(value)).sum(),
-        _ => 0,
-    };
-    size_of::<Value>() + inside
 }
 
 /// Runs `work`, and writes and tells what happened in it: whenever it waits, and when it has ended. If a write fails, the

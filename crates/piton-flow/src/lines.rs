@@ -19,8 +19,8 @@ pub(crate) fn locate<'a>(source: &Source, places: impl Iterator<Item = (&'a Path
     }
     let read = || match source.format {
         Format::Toml => read_toml(&source.text),
-        Format::Yaml => read_yaml(&source.text),
-        Format::Json => Some(Scanner { bytes: source.text.as_bytes(), place: 0, line: 1 }.value()),
+        // JSON is YAML too.
+        Format::Yaml | Format::Json => read_yaml(&source.text),
     };
     if let Ok(Some(root)) = on_a_large_stack(read) {
         places.for_each(|(path, line)| *line = Some(root.line(path)));
@@ -143,88 +143,6 @@ impl<'de> Visitor<'de> for AnyVisitor {
     }
 }
 
-/// Goes through a JSON text that was read before, and so is known to be one.
-struct Scanner<'a> {
-    bytes: &'a [u8],
-    place: usize,
-    line: usize,
-}
-
-impl Scanner<'_> {
-    /// The next byte that isn't a space.
-    fn peek(&mut self) -> u8 {
-        while let Some(byte @ (b' ' | b'\t' | b'\r' | b'\n')) = self.bytes.get(self.place) {
-            self.line += usize::from(*byte == b'\n');
-            self.place += 1;
-        }
-        self.bytes.get(self.place).copied().unwrap_or_default()
-    }
-
-    /// What lies between brackets, entry by entry.
-    fn entries(&mut self, mut entry: impl FnMut(&mut Self)) {
-        self.place += 1;
-        loop {
-            match self.peek() {
-                b']' | b'}' => break self.place += 1,
-                0 => break,
-                b',' => self.place += 1,
-                _ => entry(self),
-            }
-        }
-    }
-
-    fn value(&mut self) -> Located {
-        let first = self.peek();
-        let line = self.line;
-        let inside = match first {
-            b'[' => {
-                let mut items = Vec::new();
-                self.entries(|scanner| items.push(scanner.value()));
-                Inside::List(items)
-            }
-            b'{' => {
-                let mut found = BTreeMap::new();
-                self.entries(|scanner| {
-                    let (key, line) = (scanner.string(), scanner.line);
-                    scanner.peek();
-                    scanner.place += 1;
-                    let value = scanner.value();
-                    found.insert(key, Located { line, ..value });
-                });
-                Inside::Map(found)
-            }
-            b'"' => {
-                self.string();
-                Inside::Nothing
-            }
-            _ => {
-                let rest = &self.bytes[self.place..];
-                let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
-                self.place += rest.iter().position(ends).unwrap_or(rest.len()).max(1);
-                Inside::Nothing
-            }
-        };
-        Located { line, inside }
-    }
-
-    fn string(&mut self) -> String {
-        let start = self.place;
-        self.place += 1;
-        while let Some(byte) = self.bytes.get(self.place) {
-            match byte {
-                b'"' => break,
-                b'\\' => self.place += 2,
-                _ => self.place += 1,
-            }
-        }
-        self.place = (self.place + 1).min(self.bytes.len());
-        match piton_types::from_json(&self.bytes[start..self.place]) {
-            Ok(piton_types::Value::String(text)) => text,
-            _ => String::new(),
-        }
-    }
-}
-
 fn read_toml(text: &str) -> Option<Located> {
     let table = toml::de::DeTable::parse(text).ok()?;
     let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(place, _)| place + 1)).collect();
@@ -272,8 +190,10 @@ mod tests {
         let json = "{\n\"a\": [\n1,\n{\"b\": 2}]}";
         assert_eq!(line(json, Format::Json, "/a/1/b"), Some(4));
         let odd = "{\"\\\"]\": [],\n\"b\": {\"c\":\n-1.5e3, \"d\\u0041\": [[], {}, \"}\",\nnull]}}";
-        assert_eq!(line(odd, Format::Json, "/b/c"), Some(2));
+        assert_eq!(line(odd, Format::Json, "/b/c"), Some(3), "where the value begins");
         assert_eq!(line(odd, Format::Json, "/b/dA/3"), Some(4));
+        let tabs = "{\n\t\"a\": [\n\t\t1,\n\t\t{\n\t\t\t\"b\": 2\n\t\t}\n\t]\n}";
+        assert_eq!(line(tabs, Format::Json, "/a/1/b"), Some(5));
         let toml = "a = 1\n[[nodes]]\nid = \"x\"\n[nodes.data]\ntype = \"end\"\n[[nodes]]\nid = \"y\"\n";
         assert_eq!(line(toml, Format::Toml, "/nodes/0/data/type"), Some(5));
         assert_eq!(line(toml, Format::Toml, "/nodes/1/id"), Some(7));

@@ -73,11 +73,6 @@ pub trait Node: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The names of its variables if they are known before it runs.
-    fn variables(&self) -> Option<Vec<&str>> {
-        None
-    }
-
     /// What the workflow is given, as it is wanted, before anything runs; only a start node has a say.
     /// `lenient`: what isn't as it should be is taken as it is.
     fn accepts(&self, inputs: Inputs, lenient: bool) -> Result<Inputs, Problems> {

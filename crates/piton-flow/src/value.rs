@@ -51,3 +51,15 @@ pub(crate) fn is_empty(value: &Value) -> bool {
         _ => false,
     }
 }
+
+/// About how many bytes a value takes.
+pub(crate) fn weight(value: &Value) -> usize {
+    let inside = match value {
+        Value::String(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        Value::List(items) => items.iter().map(weight).sum(),
+        Value::Map(entries) => entries.iter().map(|(key, value)| key.len() + weight(value)).sum(),
+        _ => 0,
+    };
+    size_of::<Value>() + inside
+}

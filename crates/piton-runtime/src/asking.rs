@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use async_recursion::async_recursion as boxed;
-use piton_types::{Event, RunState, StepPath, Value};
+use piton_types::{BlobId, Event, RunState, StepPath, Value};
 use tokio::sync::watch;
 
 use crate::core::Core;
@@ -58,7 +58,10 @@ impl Run {
     pub async fn answer_to(&self, path: &StepPath) -> Result<Option<AnswerRecord>, RunError> {
         let core = self.core();
         core.check_ready()?;
-        core.look().await?;
+        if core.look().await? {
+            // The bell rings for one; there may be others who wait.
+            core.claim.iter().for_each(|claim| claim.nudged().notify_waiters());
+        }
         core.recall(path).await?;
         let question = match core.known().line.questions.get(path).cloned() {
             None => return Err(RunError::NotAsked { run: core.id.clone(), step: Some(path.clone()) }),
@@ -72,7 +75,7 @@ impl Run {
             if !is_late(&question) {
                 return Ok(None);
             }
-            core.time_is_up(&question).await?;
+            core.time_is_up(path, question.place, question.input_hash, Value::Null).await?;
         }
         core.go_on().await?;
         Ok(core.known().line.questions.get(path).and_then(|asked| asked.answer.clone()))
@@ -168,31 +171,34 @@ impl Run {
 }
 
 impl Core {
-    /// No answer came in time: that is the answer.
-    async fn time_is_up(&self, question: &QuestionRecord) -> Result<(), RunError> {
+    /// No answer came in time: this is the answer.
+    pub(crate) async fn time_is_up(
+        &self,
+        path: &StepPath,
+        place: Option<u32>,
+        input_hash: BlobId,
+        value: Value,
+    ) -> Result<(), RunError> {
         let mut writer = self.writer().await?;
         // An answer may have come just now.
         self.absorb(&mut writer).await?;
-        let answered = self.known().line.questions.get(&question.path).is_some_and(|asked| asked.answer.is_some());
+        let answered = self.known().line.questions.get(path).is_some_and(|asked| asked.answer.is_some());
         if !answered {
-            let (path, at) = (question.path.clone(), self.context.clock.now());
-            let (place, input_hash, by) = (question.place, question.input_hash, String::new());
-            let answer = AnswerRecord { path, place, input_hash, value: Value::Null, by, at, timed_out: true };
+            let (path, at, by) = (path.clone(), self.context.clock.now(), String::new());
+            let answer = AnswerRecord { path, place, input_hash, value, by, at, timed_out: true };
             self.commit(&mut writer, Fact::Answer(answer)).await?;
         }
         Ok(())
     }
 
-    /// Takes in what others have added.
-    async fn look(&self) -> Result<(), RunError> {
+    /// Takes in what others have added; says whether there was anything.
+    pub(crate) async fn look(&self) -> Result<bool, RunError> {
         let mut writer = self.writer().await?;
         let head = self.context.store.head(&self.id).await?;
-        if head.is_some_and(|head| head.seq > writer.log.head().seq) {
+        let is_new = head.is_some_and(|head| head.seq > writer.log.head().seq);
+        if is_new {
             self.absorb(&mut writer).await?;
-            drop(writer);
-            // The bell rings for one; there may be others who wait.
-            self.claim.iter().for_each(|claim| claim.nudged().notify_waiters());
         }
-        Ok(())
+        Ok(is_new)
     }
 }

@@ -201,14 +201,6 @@ impl History {
         })
     }
 
-    /// The document and inputs alone.
-    pub(crate) async fn read_input(log: &RunLog) -> Result<Value, StoreError> {
-        match Fact::read(log, &log.entry(Seq(0)).await?).await? {
-            Fact::Created(queued, _) => Ok(queued.input),
-            _ => Err(damaged(log, "its first entry doesn't create it")),
-        }
-    }
-
     /// An index of all that it says.
     pub(crate) async fn index(&self, log: &RunLog) -> Result<IndexRecord, StoreError> {
         let changes = self.line.changes().await?;

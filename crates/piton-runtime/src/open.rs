@@ -178,16 +178,6 @@ impl Run {
         let open = OpenRun { id: Some(id.clone()), durability, events, existing: true, ..OpenRun::default() };
         Self::open(context, open).await
     }
-
-    /// The document and inputs that a run was created with, if there is one of that id. Takes nothing
-    /// and changes nothing.
-    #[boxed]
-    pub async fn input_of(context: &Context, id: &RunId) -> Result<Option<Value>, RunError> {
-        match RunLog::open(Arc::clone(&context.store), id).await {
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            log => Ok(Some(History::read_input(&log?).await?)),
-        }
-    }
 }
 
 async fn create(context: &Context, id: &RunId, open: &OpenRun, purpose: &Purpose) -> Result<RunLog, RunError> {

@@ -246,18 +246,7 @@ impl Core {
             self.fail(Failure::from(&error)).await?;
             return Err(error);
         };
-        let at = self.context.clock.now();
-        let place = place.map(|place| place.number);
-        let (path, input_hash) = (path.clone(), input.hash);
-        let answer = AnswerRecord { path, place, input_hash, value, by: String::new(), at, timed_out: true };
-        let mut writer = self.writer().await?;
-        // An answer may have come just now.
-        self.absorb(&mut writer).await?;
-        let answered = self.known().line.questions.get(&answer.path).is_some_and(|asked| asked.answer.is_some());
-        if !answered {
-            self.commit(&mut writer, Fact::Answer(answer)).await?;
-        }
-        Ok(())
+        self.time_is_up(path, place.map(|place| place.number), input.hash, value).await
     }
 
     /// Sleeps until another task of this process added to the log or the time is up, then takes in what is new.
@@ -266,12 +255,7 @@ impl Core {
             let nudged = claim.nudged();
             self.pause_or(longest, nudged.notified()).await;
         }
-        let mut writer = self.writer().await?;
-        let head = self.context.store.head(&self.id).await?;
-        if head.is_some_and(|head| head.seq > writer.log.head().seq) {
-            self.absorb(&mut writer).await?;
-        }
-        Ok(())
+        self.look().await.map(drop)
     }
 
     /// The last open question was answered: the run is in progress again.

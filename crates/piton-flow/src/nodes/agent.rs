@@ -182,10 +182,6 @@ impl Node for Agent {
         }
         needs
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["text", "tool_calls", "tool_calls_count", "iterations", "usage", "json", "files"])
-    }
 }
 
 /// A tool that the model is offered.

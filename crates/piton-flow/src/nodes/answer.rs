@@ -55,8 +55,4 @@ impl Node for Answer {
     fn streams(&self) -> Option<&Reply> {
         Some(&self.reply)
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["answer"])
-    }
 }

@@ -109,10 +109,6 @@ impl Node for Command {
     fn needs(&self) -> Vec<Need> {
         vec![Need::Command { program: self.program.clone() }]
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["stdout", "stderr", "exit_code"])
-    }
 }
 
 impl Command {

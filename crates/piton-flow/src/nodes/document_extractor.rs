@@ -67,10 +67,6 @@ impl Node for DocumentExtractor {
     fn references(&self) -> Vec<&Selector> {
         vec![&self.files]
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["text"])
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

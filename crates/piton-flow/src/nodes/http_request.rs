@@ -363,10 +363,6 @@ impl Node for HttpRequest {
     fn needs(&self) -> Vec<Need> {
         vec![Need::Network]
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["status_code", "body", "headers", "files"])
-    }
 }
 
 impl HttpRequest {

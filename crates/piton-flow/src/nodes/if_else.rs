@@ -144,8 +144,4 @@ impl Node for IfElse {
         let cases = self.cases.iter().map(|(id, _)| id.clone());
         Exits::Named(cases.chain([ELSE.to_owned()]).collect())
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["selected_case", "result"])
-    }
 }

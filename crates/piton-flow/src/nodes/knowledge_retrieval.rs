@@ -74,10 +74,6 @@ impl Node for KnowledgeRetrieval {
     fn needs(&self) -> Vec<Need> {
         self.datasets.iter().map(|dataset| Need::Knowledge { dataset: dataset.clone() }).collect()
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["result"])
-    }
 }
 
 impl KnowledgeRetrieval {

@@ -81,10 +81,6 @@ impl Node for Llm {
     fn needs(&self) -> Vec<Need> {
         vec![self.model.need()]
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["text", "usage", "finish_reason", "reasoning_content", "structured_output", "files"])
-    }
 }
 
 impl Llm {

@@ -101,10 +101,6 @@ impl Node for QuestionClassifier {
         exits.push(DEFAULT.to_owned());
         Exits::Named(exits)
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["category_id", "class_id", "class_name", "usage"])
-    }
 }
 
 impl QuestionClassifier {

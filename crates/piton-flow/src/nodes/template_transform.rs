@@ -50,8 +50,4 @@ impl Node for TemplateTransform {
     fn effect(&self) -> Effect {
         Effect::Pure
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        Some(vec!["output"])
-    }
 }

@@ -101,10 +101,6 @@ impl Node for Tool {
             Owner::Provider(provider) => vec![Need::Tool { provider: provider.clone(), tool: self.tool.clone() }],
         }
     }
-
-    fn variables(&self) -> Option<Vec<&str>> {
-        None
-    }
 }
 
 impl Tool {

@@ -7,8 +7,8 @@ use piton_model::chat::Usage;
 use piton_types::{RunId, Value};
 use serde::{Deserialize, Serialize};
 
-use super::size;
 use crate::node::NodeError;
+use crate::value::weight;
 
 /// How much may be used; without a number, as much as there is.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -41,49 +41,12 @@ pub struct Used {
 }
 
 /// A limit that is reached. What would go beyond it isn't done.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub(crate) enum LimitReached {
-    /// Of tokens.
-    #[error("the limit of {limit} tokens is reached")]
-    Tokens {
-        /// The limit.
-        limit: u64,
-    },
-    /// Of money.
-    #[error("the cost limit of {limit} is reached")]
-    Cost {
-        /// The limit.
-        limit: f64,
-    },
-    /// There is a limit of money, and the engine doesn't know what this model costs.
-    #[error("there is a cost limit, and no price for the model {model:?}")]
-    Unpriced {
-        /// The model.
-        model: String,
-    },
-    /// Of calls of tools.
-    #[error("the limit of {limit} tool calls is reached")]
-    ToolCalls {
-        /// The limit.
-        limit: u64,
-    },
-    /// Of requests.
-    #[error("the limit of {limit} requests is reached")]
-    Requests {
-        /// The limit.
-        limit: u64,
-    },
-    /// Of what a node may give.
-    #[error("it gave more than the limit of {limit} bytes")]
-    Output {
-        /// The limit.
-        limit: u64,
-    },
-}
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LimitReached(String);
 
 impl From<LimitReached> for NodeError {
     fn from(limit: LimitReached) -> Self {
-        Self::new("LimitReached", limit.to_string())
+        Self::new("LimitReached", limit.0)
     }
 }
 
@@ -131,11 +94,13 @@ impl Governor {
     pub(crate) fn may_ask(&self, run: &RunId, model: &str, is_priced: bool) -> Result<(), LimitReached> {
         let used = self.used(run);
         if let Some(limit) = self.quotas.tokens.filter(|limit| used.tokens >= *limit) {
-            return Err(LimitReached::Tokens { limit });
+            return Err(LimitReached(format!("the limit of {limit} tokens is reached")));
         }
         match self.quotas.cost {
-            Some(_) if !is_priced => Err(LimitReached::Unpriced { model: model.to_owned() }),
-            Some(limit) if used.cost >= limit => Err(LimitReached::Cost { limit }),
+            Some(_) if !is_priced => {
+                Err(LimitReached(format!("there is a cost limit, and no price for the model {model:?}")))
+            }
+            Some(limit) if used.cost >= limit => Err(LimitReached(format!("the cost limit of {limit} is reached"))),
             _ => Ok(()),
         }
     }
@@ -151,7 +116,7 @@ impl Governor {
     /// Takes one call of a tool.
     pub(crate) fn take_tool_call(&self, run: &RunId) -> Result<(), LimitReached> {
         self.count(run, |used| match self.quotas.tool_calls.filter(|limit| used.tool_calls >= *limit) {
-            Some(limit) => Err(LimitReached::ToolCalls { limit }),
+            Some(limit) => Err(LimitReached(format!("the limit of {limit} tool calls is reached"))),
             None => {
                 used.tool_calls += 1;
                 Ok(())
@@ -162,7 +127,7 @@ impl Governor {
     /// Takes one request.
     pub(crate) fn take_request(&self, run: &RunId) -> Result<(), LimitReached> {
         self.count(run, |used| match self.quotas.requests.filter(|limit| used.requests >= *limit) {
-            Some(limit) => Err(LimitReached::Requests { limit }),
+            Some(limit) => Err(LimitReached(format!("the limit of {limit} requests is reached"))),
             None => {
                 used.requests += 1;
                 Ok(())
@@ -173,7 +138,9 @@ impl Governor {
     /// Whether a node may give so much.
     pub(crate) fn admit(&self, variables: &BTreeMap<String, Value>) -> Result<(), LimitReached> {
         match self.quotas.output {
-            Some(limit) if variables.values().map(size).sum::<u64>() > limit => Err(LimitReached::Output { limit }),
+            Some(limit) if variables.values().map(|value| weight(value) as u64).sum::<u64>() > limit => {
+                Err(LimitReached(format!("it gave more than the limit of {limit} bytes")))
+            }
             _ => Ok(()),
         }
     }
@@ -192,20 +159,24 @@ mod tests {
             requests: Some(1),
             output: Some(100),
         });
+        let reached = |said: &str| Err(LimitReached(said.to_owned()));
         let (run, other): (RunId, RunId) = ("a".parse().unwrap(), "b".parse().unwrap());
         assert_eq!(governor.may_ask(&run, "m", true), Ok(()));
-        assert_eq!(governor.may_ask(&run, "m", false), Err(LimitReached::Unpriced { model: "m".to_owned() }));
+        assert_eq!(
+            governor.may_ask(&run, "m", false),
+            reached("there is a cost limit, and no price for the model \"m\"")
+        );
         governor.asked(&run, Usage { input: 1, output: 2 }, Some(2.0));
-        assert_eq!(governor.may_ask(&run, "m", true), Err(LimitReached::Cost { limit: 1.0 }));
+        assert_eq!(governor.may_ask(&run, "m", true), reached("the cost limit of 1 is reached"));
         governor.resume(&run, Used { tokens: 10, ..Used::default() });
-        assert_eq!(governor.may_ask(&run, "m", true), Err(LimitReached::Tokens { limit: 10 }));
+        assert_eq!(governor.may_ask(&run, "m", true), reached("the limit of 10 tokens is reached"));
         assert_eq!(governor.take_tool_call(&run), Ok(()));
-        assert_eq!(governor.take_tool_call(&run), Err(LimitReached::ToolCalls { limit: 1 }));
+        assert_eq!(governor.take_tool_call(&run), reached("the limit of 1 tool calls is reached"));
         assert_eq!(governor.take_request(&run), Ok(()));
-        assert_eq!(governor.take_request(&run), Err(LimitReached::Requests { limit: 1 }));
+        assert_eq!(governor.take_request(&run), reached("the limit of 1 requests is reached"));
         assert_eq!(governor.take_request(&other), Ok(()), "each run has its own");
         let large = BTreeMap::from([("x".to_owned(), Value::from("x".repeat(101)))]);
-        assert_eq!(governor.admit(&large), Err(LimitReached::Output { limit: 100 }));
+        assert_eq!(governor.admit(&large), reached("it gave more than the limit of 100 bytes"));
         assert_eq!(governor.admit(&BTreeMap::new()), Ok(()));
     }
 }

@@ -307,17 +307,6 @@ impl Outside {
     }
 }
 
-/// How much text is in a value, roughly.
-pub(crate) fn size(value: &Value) -> u64 {
-    match value {
-        Value::String(text) => text.len() as u64,
-        Value::Bytes(bytes) => bytes.len() as u64,
-        Value::List(items) => items.iter().map(size).sum::<u64>() + 8,
-        Value::Map(fields) => fields.iter().map(|(key, value)| key.len() as u64 + size(value)).sum::<u64>() + 8,
-        _ => 8,
-    }
-}
-
 impl Default for OutsideConfig {
     fn default() -> Self {
         Self::at(SecurityLevel::Standard)

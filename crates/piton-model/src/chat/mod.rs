@@ -4,7 +4,7 @@
 //! endpoint with its key. [`Provider::chat`] sends a [`ChatRequest`] and gives a
 //! [`ChatStream`], which is pulled: a reader that is slow to take the next piece makes the sender wait, and
 //! dropping the stream closes the connection. [`ChatStream::finish`] gives the whole [`ChatAnswer`], whether
-//! it came in pieces or at once, with the raw events as they arrived.
+//! it came in pieces or at once.
 //!
 //! Whatever a server sends, memory and time are bounded by the policy of the HTTP client.
 
@@ -222,8 +222,6 @@ pub struct ChatAnswer {
     pub usage: Option<Usage>,
     /// The model, in the provider's words.
     pub model: Option<String>,
-    /// The events, or the one body, as they came.
-    pub raw: Vec<String>,
 }
 
 impl ChatAnswer {

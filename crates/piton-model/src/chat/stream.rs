@@ -106,7 +106,6 @@ impl ChatStream {
                 return Ok(None);
             }
             let value = parse(data.as_bytes())?;
-            self.answer.raw.push(data);
             let delta = match self.wire {
                 Wire::OpenAi => openai::event(&mut self.answer, &value)?,
                 Wire::Anthropic => anthropic::event(&mut self.answer, &value)?,
@@ -128,7 +127,6 @@ impl ChatStream {
             Wire::OpenAi => openai::whole(&value)?,
             Wire::Anthropic => anthropic::whole(&value)?,
         };
-        self.answer.raw.push(String::from_utf8_lossy(&body).into_owned());
         self.complete = true;
         let text = self.answer.text.clone();
         Ok((!text.is_empty()).then_some(Delta::Text(text)))
