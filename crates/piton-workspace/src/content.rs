@@ -340,6 +340,16 @@ pub(crate) fn load(
     content: Content,
     size: u64,
 ) -> Result<Bytes, WorkspaceError> {
+    load_start(get, content, size, u64::MAX)
+}
+
+/// The same up to the piece in which it has `most` bytes: a hole in a file takes no room, but its zeros would.
+pub(crate) fn load_start(
+    get: &dyn Fn(BlobId) -> Result<Bytes, WorkspaceError>,
+    content: Content,
+    size: u64,
+    most: u64,
+) -> Result<Bytes, WorkspaceError> {
     match content {
         Content::Whole(id) => {
             let bytes = get(id)?;
@@ -360,9 +370,13 @@ pub(crate) fn load(
                         whole.extend_from_slice(&bytes);
                     }
                     Piece::Zeros { length } => {
+                        let length = length.min(most.saturating_sub(whole.len() as u64));
                         let length = usize::try_from(length).map_err(|_| TreeError("a file is too large"))?;
                         whole.resize(whole.len() + length, 0);
                     }
+                }
+                if whole.len() as u64 >= most {
+                    break;
                 }
             }
             Ok(whole.into())

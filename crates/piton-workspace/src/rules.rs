@@ -50,7 +50,8 @@ pub(crate) struct Then {
 impl Then {
     fn text(&self, path: &RelPath) -> Result<Option<Vec<u8>>, WorkspaceError> {
         let Some(Entry::File { size, content, .. }) = entry_at(&self.nodes, self.tree, path)? else { return Ok(None) };
-        let mut text = content::load(&|id| Ok(self.reader.get(id)?), content, size)?.to_vec();
+        let get = |id| Ok(self.reader.get(id)?);
+        let mut text = content::load_start(&get, content, size, MAX_FILE as u64)?.to_vec();
         text.truncate(MAX_FILE);
         Ok(Some(text))
     }

@@ -105,3 +105,15 @@ async fn ignore_files_have_limits() {
     world.write(".pitonignore", format!("{}\nb\n{many}c\n", &long[..5000]));
     assert_eq!(world.save("").await.snapshot.excluded, 1);
 }
+
+/// An ignore file with a hole of a terabyte is captured, and read as far as any other by the session that began with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ignore_file_that_is_a_hole_takes_no_memory() {
+    let world = World::new();
+    world.write("a", "1");
+    std::fs::File::create(world.path(".pitonignore")).unwrap().set_len(1 << 40).unwrap();
+    let session = Session::begin(&world.workspace(), "agent").await.unwrap();
+    world.write("a", "2");
+    let ended = session.end(Ok(Value::Null)).await.unwrap();
+    assert_eq!(ended.after.files, 2);
+}

@@ -167,6 +167,10 @@ impl Agent<'_> {
         is_one_of(&player.tree(), &[&before], &format!("the undo of {step}, {said:?},"));
         player.does(["redo", "--yes"]);
         is_one_of(&player.tree(), &[&after], &format!("the redo of {step}"));
+        // What a session begins with is the user's to judge: the next one shall not begin with an agent's rules.
+        for name in [".gitignore", ".pitonignore"] {
+            let _ = std::fs::remove_file(player.work().join(name));
+        }
         self.counts.add("tool calls taken back and again");
     }
 }
