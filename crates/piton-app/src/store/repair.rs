@@ -25,7 +25,7 @@ use crate::views::store::{CheckedView, DefectView};
 /// A stage of a repair that the shell must agree to.
 pub enum Stage<'a> {
     /// The end of the WAL is given up.
-    Log(&'a DamagedLog),
+    Wal(&'a WalDamage),
     /// What is whole is taken over into a new store; this is what a check found. The store may have been gathered page by
     /// page because it can't be opened.
     Store {
@@ -70,7 +70,7 @@ pub struct RepairedView {
     pub commits_given_up: Option<u64>,
     /// Where the damaged WAL is kept; null if it isn't.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_set_aside: Option<Option<String>>,
+    pub wal_set_aside: Option<Option<String>>,
     /// Where the damaged store is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<String>,
@@ -82,19 +82,19 @@ pub async fn repair(app: &App, deep: bool, dry_run: bool, consent: &mut dyn Cons
         return Err(Failure::not_found("there is no store here"));
     };
     let damaged = Damaged::at(&place.url)?;
-    let (mut log, mut notes) = (None, Vec::new());
+    let (mut wal, mut notes) = (None, Vec::new());
     let free = damaged.free_copy();
     let opened = match damaged.open_or_gather(DamagedWal::Refuse).await? {
-        Opened::Log(found) => {
+        Opened::Wal(found) => {
             if dry_run {
                 found.remove_copy(&free)?;
             }
-            if !consent.agrees(Stage::Log(&found), &found.plan())? {
+            if !consent.agrees(Stage::Wal(&found), &found.plan())? {
                 return Ok(Repaired::Declined);
             }
             let opened = damaged.open_or_gather(DamagedWal::KeepPrefix).await?;
             notes.extend(found.given_up());
-            log = Some(found);
+            wal = Some(found);
             opened
         }
         opened => opened,
@@ -102,7 +102,7 @@ pub async fn repair(app: &App, deep: bool, dry_run: bool, consent: &mut dyn Cons
     let (below, is_gathered) = match opened {
         Opened::Store(store) => (store, false),
         Opened::Gathered(store) => (store, true),
-        Opened::Log(log) => return Err(log.error().into()),
+        Opened::Wal(wal) => return Err(wal.error().into()),
     };
     let key = match piton_store::is_encrypted(&*below).await? {
         true => Some(app.surroundings.keys.key(app.shell())?),
@@ -113,15 +113,15 @@ pub async fn repair(app: &App, deep: bool, dry_run: bool, consent: &mut dyn Cons
     let found = CheckedView::from(&report);
     if found.whole && !is_gathered {
         store.close().await?;
-        return Ok(match &log {
+        return Ok(match &wal {
             None => Repaired::Whole(found),
-            Some(log) => Repaired::Done(RepairedView::of(&damaged.path, notes, Some(log)), Some(found)),
+            Some(wal) => Repaired::Done(RepairedView::of(&damaged.path, notes, Some(wal)), Some(found)),
         });
     }
     let (path, new) = (&damaged.path, damaged.beside("-repaired"));
     let mut plan = Plan::new("keep what is whole in a new store");
     plan.line(format!("{} becomes the store", new.display()));
-    plan.line(format!("{} and its log are kept beside it as .damaged-N", path.display()));
+    plan.line(format!("{} and its WAL are kept beside it as .damaged-N", path.display()));
     if !consent.agrees(Stage::Store { found: &found, is_gathered }, &plan)? {
         store.close().await?;
         drop((store, below));
@@ -180,19 +180,19 @@ pub async fn repair(app: &App, deep: bool, dry_run: bool, consent: &mut dyn Cons
     drop((store, below, target, gathered));
     let aside = damaged.replace(&new)?;
     damaged.clear(&damaged.beside("-gathered"))?;
-    let view = RepairedView::of(path, notes, log.as_ref());
+    let view = RepairedView::of(path, notes, wal.as_ref());
     Ok(Repaired::Done(RepairedView { set_aside: Some(aside.to_string_lossy().into_owned()), ..view }, None))
 }
 
 impl RepairedView {
-    fn of(store: &Path, notes: Vec<String>, log: Option<&DamagedLog>) -> Self {
+    fn of(store: &Path, notes: Vec<String>, wal: Option<&WalDamage>) -> Self {
         Self {
             repaired: store.to_string_lossy().into_owned(),
             notes,
-            defects: log.map(|log| vec![log.defect()]),
-            commits_kept: log.map(|log| log.before),
-            commits_given_up: log.map(|log| log.behind),
-            log_set_aside: log.map(|log| log.copy.as_ref().map(|copy| copy.to_string_lossy().into_owned())),
+            defects: wal.map(|wal| vec![wal.defect()]),
+            commits_kept: wal.map(|wal| wal.before),
+            commits_given_up: wal.map(|wal| wal.behind),
+            wal_set_aside: wal.map(|wal| wal.copy.as_ref().map(|copy| copy.to_string_lossy().into_owned())),
             set_aside: None,
         }
     }
@@ -226,11 +226,11 @@ enum Opened {
     /// It can't be opened; this is what was found of it page by page.
     Gathered(Arc<dyn Store>),
     /// It can be opened once the end of its WAL is given up. Nothing was changed.
-    Log(DamagedLog),
+    Wal(WalDamage),
 }
 
 /// A WAL that a crash left, with commits behind a damaged place.
-pub struct DamagedLog {
+pub struct WalDamage {
     path: PathBuf,
     /// The commits before the damage.
     before: u64,
@@ -240,7 +240,7 @@ pub struct DamagedLog {
     copy: Option<PathBuf>,
 }
 
-impl DamagedLog {
+impl WalDamage {
     /// What the store says of its WAL; the error again if it is something else that is damaged.
     fn of(error: StoreError) -> Result<Self, StoreError> {
         match error {
@@ -262,7 +262,7 @@ impl DamagedLog {
     /// What a repair does about it.
     fn plan(&self) -> Plan {
         let (before, behind) = (self.before, self.behind);
-        let mut plan = Plan::new("give up what is behind the damage in the log");
+        let mut plan = Plan::new("give up what is behind the damage in the WAL");
         plan.line(format!("{before} commits before the damage are kept, {behind} behind it are given up"));
         let path = self.path.to_string_lossy();
         plan.line(format!("{path} is cut there, and kept as it is beside it as .damaged-N"));
@@ -274,9 +274,9 @@ impl DamagedLog {
     fn given_up(&self) -> Vec<String> {
         let (before, behind) = (self.before, self.behind);
         let mut lines = vec![format!(
-            "the log was damaged: {before} commits before the damage are kept, {behind} behind it given up"
+            "the WAL was damaged: {before} commits before the damage are kept, {behind} behind it given up"
         )];
-        let copy = self.copy.as_ref().map(|copy| format!("the damaged log is kept as {}", copy.display()));
+        let copy = self.copy.as_ref().map(|copy| format!("the damaged WAL is kept as {}", copy.display()));
         lines.extend(copy);
         lines
     }
@@ -313,8 +313,8 @@ impl Damaged {
                 (Ok(_), Ok(_)) => return Ok(Opened::Store(store)),
                 (Err(error), _) | (_, Err(error)) => error,
             },
-            Err(error) => match DamagedLog::of(error) {
-                Ok(log) => return Ok(Opened::Log(log)),
+            Err(error) => match WalDamage::of(error) {
+                Ok(wal) => return Ok(Opened::Wal(wal)),
                 Err(error) => error,
             },
         };

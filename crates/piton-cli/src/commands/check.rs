@@ -2,7 +2,7 @@
 
 use piton_app::Plan;
 use piton_app::store::check::{Checked, check};
-use piton_app::store::repair::{self, DamagedLog, Repaired, Stage, repair};
+use piton_app::store::repair::{self, Repaired, Stage, WalDamage, repair};
 use piton_app::views::store::{CheckedRun, CheckedView};
 use serde_json::json;
 
@@ -107,12 +107,12 @@ impl repair::Consent for Asking<'_> {
     fn agrees(&mut self, stage: Stage<'_>, plan: &Plan) -> Result<bool, Failure> {
         let output = &self.session.output;
         match stage {
-            Stage::Log(log) if self.consent.dry_run => {
-                tell_log(self.session, log, plan)?;
+            Stage::Wal(wal) if self.consent.dry_run => {
+                tell_wal(self.session, wal, plan)?;
                 return Ok(false);
             }
-            Stage::Log(log) if !output.is_json() => output.data(&log_line(log))?,
-            Stage::Log(_) => {}
+            Stage::Wal(wal) if !output.is_json() => output.data(&wal_line(wal))?,
+            Stage::Wal(_) => {}
             Stage::Store { found, is_gathered } => {
                 if is_gathered {
                     output.note("the store can't be opened as it is: this is what was found of it, page by page");
@@ -126,21 +126,21 @@ impl repair::Consent for Asking<'_> {
     }
 }
 
-fn log_line(log: &DamagedLog) -> String {
-    let defect = log.defect();
+fn wal_line(wal: &WalDamage) -> String {
+    let defect = wal.defect();
     format!("damaged: {}: {}", clean(&defect.what), defect.detail)
 }
 
 /// The damage of the store's WAL, and what a repair would do about it.
-fn tell_log(session: &Session, log: &DamagedLog, plan: &Plan) -> Result<(), Failure> {
+fn tell_wal(session: &Session, wal: &WalDamage, plan: &Plan) -> Result<(), Failure> {
     let output = &session.output;
     if output.is_json() {
         let mut object = serde_json::to_value(plan).unwrap_or_default();
         object["whole"] = json!(false);
-        object["defects"] = json!([log.defect()]);
+        object["defects"] = json!([wal.defect()]);
         output.object(&object)?;
     } else {
-        output.data(&format!("{}\n{}", log_line(log), consent::text(plan)))?;
+        output.data(&format!("{}\n{}", wal_line(wal), consent::text(plan)))?;
     }
     output.note("nothing was done");
     Ok(())

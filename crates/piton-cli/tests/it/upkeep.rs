@@ -219,7 +219,7 @@ fn the_end_of_a_damaged_log_is_never_dropped_in_silence() {
     assert_eq!(repaired.code, Some(0), "{}", repaired.whole());
     let json = repaired.json();
     assert!(json["commits_given_up"].as_u64() > Some(0) && json["whole"].is_null(), "{json}");
-    assert_eq!(json["log_set_aside"], "[ROOT]/store.db-wal.damaged-1");
+    assert_eq!(json["wal_set_aside"], "[ROOT]/store.db-wal.damaged-1");
     assert_eq!(std::fs::read(&copy).unwrap(), log, "nothing is deleted");
     assert_eq!(piton(&["--deep"]).code, Some(0), "after the repair all is well");
     let list = world.piton(["--store", &store, "checkpoint", "list", "--json"]);
@@ -230,7 +230,7 @@ fn the_end_of_a_damaged_log_is_never_dropped_in_silence() {
     let repaired = piton(&["--repair", "--yes"]);
     assert_eq!(repaired.code, Some(0), "{}", repaired.whole());
     assert!(
-        repaired.stdout.contains(" behind it given up\nthe damaged log is kept as [ROOT]/store.db-wal.damaged-1\n")
+        repaired.stdout.contains(" behind it given up\nthe damaged WAL is kept as [ROOT]/store.db-wal.damaged-1\n")
     );
 }
 
