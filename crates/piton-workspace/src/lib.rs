@@ -43,7 +43,7 @@ pub use changes::{ChangeKind, Changes, FileChange, Side};
 pub use chat::{ChatCommand, ChatError, USAGE, parse_chat_command};
 pub use drift::{
     Advice, CHECKED_EVERY, Contested, DriftError, DriftEvent, DriftOptions, DriftReport, DriftSeverity, DriftTracker,
-    Known, Preference, RebaseUndo, Rebased, Resolution, Tracked, advise,
+    Known, Preference, Rebased, Resolution, Tracked, advise,
 };
 pub use error::{TreeError, WorkspaceError};
 pub use export::Exported;

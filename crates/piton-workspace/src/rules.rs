@@ -45,6 +45,8 @@ pub(crate) struct Then {
     pub(crate) tree: BlobId,
     /// Whether one was found that isn't the same on disk.
     pub(crate) differs: AtomicBool,
+    /// Whether one can't be read any more, because the checkpoint was removed: the one on disk holds instead.
+    pub(crate) lost: AtomicBool,
 }
 
 impl Then {
@@ -126,13 +128,16 @@ impl Rules {
             };
             let read = |name: &[u8]| {
                 let now = on_disk(name);
-                // If the snapshot can't be read any more, there is nothing else to go by.
                 let text = match self.then.as_ref().map(|then| (then, then.text(&self.path.join(name)))) {
                     Some((then, Ok(text))) => {
                         then.differs.fetch_or(text != now, Ordering::Relaxed);
                         text
                     }
-                    _ => now,
+                    Some((then, Err(_))) => {
+                        then.lost.store(true, Ordering::Relaxed);
+                        now
+                    }
+                    None => now,
                 };
                 Some(build(&base, &text?))
             };

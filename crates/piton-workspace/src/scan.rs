@@ -99,6 +99,8 @@ pub(crate) struct Scanned {
     pub(crate) rules: Option<BlobId>,
     /// Whether those are other ones than in the folder: then no cache speaks of it.
     pub(crate) by_other_rules: bool,
+    /// Whether some of those can't be read any more, and those in the folder held instead.
+    pub(crate) rules_lost: bool,
 }
 
 impl Scanned {
@@ -217,8 +219,21 @@ impl Scanner<'_> {
         let secrets = walk.secrets.into_inner().unwrap_or_else(PoisonError::into_inner);
         let secrets = secrets.into_iter().collect();
         let by_other_rules = self.then.as_ref().is_some_and(|then| then.differs.load(Ordering::Relaxed));
+        let rules_lost = self.then.as_ref().is_some_and(|then| then.lost.load(Ordering::Relaxed));
         let rules = self.then.as_ref().map(|then| then.tree);
-        Ok(Scanned { root, tree, times, totals, unsteady, secrets, recent, taken_at, rules, by_other_rules })
+        Ok(Scanned {
+            root,
+            tree,
+            times,
+            totals,
+            unsteady,
+            secrets,
+            recent,
+            taken_at,
+            rules,
+            by_other_rules,
+            rules_lost,
+        })
     }
 }
 

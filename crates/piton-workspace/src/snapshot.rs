@@ -80,6 +80,9 @@ pub struct Saved {
     pub secrets: Vec<RelPath>,
     /// Most of the files that the checkpoint before had would not be captured now.
     pub collapsed: Option<Collapsed>,
+    /// The ignore files that held so far can't be read any more, because their checkpoint was removed: those in the
+    /// folder held for this one.
+    pub rules_lost: bool,
 }
 
 /// Most of the captured files are suddenly ignored or gone.
@@ -292,7 +295,7 @@ impl Workspace {
             Some(previous) if Some(previous.record.moment) == self.kept_number() => Some(previous),
             _ => self.newest().await?,
         };
-        let (mut hidden, mut attempts) = (0, 0);
+        let (mut hidden, mut attempts, mut rules_lost) = (0, 0, false);
         let (mut staged, snapshot, log, checkpoint, at) = loop {
             let mut staged = self.stage(&HashSet::new(), rules, progress).await?;
             let mut snapshot = Snapshot::new(&staged.scanned);
@@ -302,6 +305,7 @@ impl Workspace {
                 let old = Some(before.record.rules.unwrap_or(before.snapshot.tree));
                 let mut again = self.stage(&HashSet::new(), old, progress).await?;
                 let seen = Snapshot::new(&again.scanned);
+                rules_lost = again.scanned.rules_lost;
                 if seen.files > snapshot.files {
                     hidden = seen.files - snapshot.files;
                     std::mem::swap(&mut staged, &mut again);
@@ -333,13 +337,16 @@ impl Workspace {
             }
         };
         let changed = staged.cache.as_ref().map(|cache| cache.base().tree != snapshot.tree);
+        rules_lost |= staged.scanned.rules_lost;
         let (unsteady, secrets) = (staged.scanned.unsteady.clone(), staged.scanned.secrets.clone());
         staged.let_go().await?;
         let remembered = self.remember(staged, &log);
         let ((), closed) = tokio::join!(remembered, log.close());
         closed?;
-        let collapsed = before.and_then(|before| Collapsed::between(&before.snapshot, &snapshot, hidden));
-        Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets, collapsed }))
+        // What was captured by rules that are lost isn't gone.
+        let collapsed =
+            before.filter(|_| !rules_lost).and_then(|before| Collapsed::between(&before.snapshot, &snapshot, hidden));
+        Ok(Some(Saved { checkpoint, at, snapshot, changed, unsteady, secrets, collapsed, rules_lost }))
     }
 
     /// Appends an entry with a snapshot. The caller has the folder's lock.
@@ -378,8 +385,10 @@ impl Workspace {
     }
 
     fn then(&self, rules: Option<BlobId>) -> Option<Arc<Then>> {
-        let (nodes, reader, differs) = (self.nodes(), self.reader(), AtomicBool::new(false));
-        rules.map(|tree| Arc::new(Then { nodes, reader, tree, differs }))
+        let (nodes, reader) = (self.nodes(), self.reader());
+        rules.map(|tree| {
+            Arc::new(Then { nodes, reader, tree, differs: AtomicBool::default(), lost: AtomicBool::default() })
+        })
     }
 
     /// Scans, and stages what the store doesn't have. The ignore files of the tree `rules` hold, if there is one.

@@ -160,6 +160,23 @@ impl From<RunError> for Failure {
     }
 }
 
+/// How to go on after a restore that could not be done whole: the checkpoint by its own name, since `@` is another by now,
+/// and with `options` as they were.
+pub(crate) fn rest_of(restore: &RestoreKind, options: &str) -> String {
+    let (again, back) = match restore {
+        RestoreKind::To { checkpoint } => (format!("piton restore {checkpoint}{options}"), "piton undo"),
+        RestoreKind::Undo { operation, unattributed } => {
+            let also = if *unattributed { " --unattributed" } else { "" };
+            (format!("piton undo {operation}{also}"), "piton redo")
+        }
+        // By its name: for `redo` it is redone.
+        RestoreKind::Redo { undo } => (format!("piton undo {undo}"), "piton undo"),
+    };
+    format!(
+        "the rest was done. Put the cause right, and `{again}` does what is missing; `{back}` takes back what was done."
+    )
+}
+
 impl From<WorkspaceError> for Failure {
     fn from(error: WorkspaceError) -> Self {
         let failure = |kind| Self::new(kind, error.to_string()).causes_of(&error);
@@ -185,15 +202,7 @@ impl From<WorkspaceError> for Failure {
                     text = text.cause(format!("{path}: {why}"));
                 }
                 text = rescued.iter().fold(text, |text, one| text.cause(one.to_string()));
-                let (again, back) = match restore {
-                    RestoreKind::To { checkpoint } => (format!("piton restore {checkpoint}"), "piton undo"),
-                    RestoreKind::Undo { operation, .. } => (format!("piton undo {operation}"), "piton redo"),
-                    RestoreKind::Redo { .. } => ("piton undo` and `piton redo".to_owned(), "piton undo"),
-                };
-                text.hint(format!(
-                    "the rest was done. Put the cause right, and `{again}` does what is missing; `{back}` takes back what \
-                     was done."
-                ))
+                text.hint(rest_of(restore, ""))
             }
             WorkspaceError::Begun { .. } => failure(FailureKind::Fixable)
                 .hint("some files are changed, and no byte is lost: `piton save` finishes it, then `piton undo` takes it back."),

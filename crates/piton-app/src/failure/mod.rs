@@ -8,6 +8,7 @@ mod hint;
 
 use serde::Serialize;
 
+pub(crate) use errors::rest_of;
 pub use hint::{Command, Hint, Piece};
 
 /// What kind of failure it is.

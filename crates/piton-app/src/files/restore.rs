@@ -9,12 +9,12 @@ use piton_store::Store;
 use piton_types::CheckpointRef;
 use piton_workspace::{
     Ask, ConflictResolution, Goal, RelPath, Resolver, RestoreOptions, RestorePlan, Selection, TextDiff, Timeline,
-    Workspace,
+    Workspace, WorkspaceError,
 };
 
 use crate::app::App;
 use crate::documents::outside::chosen_model;
-use crate::failure::Failure;
+use crate::failure::{Failure, rest_of};
 use crate::files::{self, Capture, watched};
 use crate::references::{Reference, resolve_checkpoint};
 use crate::store::keeping;
@@ -155,8 +155,26 @@ impl Restoring {
 
     /// Carries out what was shown, or refuses because the folder changed since; and does what is due in the store.
     pub async fn carry_out(&self, app: &App, previewed: Previewed) -> Result<RestoredView, Failure> {
-        let restoring = async |progress| self.workspace.restore(previewed.planned, &progress).await;
-        Ok(RestoredView::from(&watched(app, restoring).await?))
+        let restoring = async |progress| Ok(self.workspace.restore(previewed.planned, &progress).await);
+        match watched(app, restoring).await? {
+            Err(WorkspaceError::Incomplete { failed, planned, restore, rescued }) => {
+                let hint = rest_of(&restore, &self.words());
+                let error = WorkspaceError::Incomplete { failed, planned, restore, rescued };
+                Err(Failure::from(error).hint(hint))
+            }
+            other => Ok(RestoredView::from(&other?)),
+        }
+    }
+
+    /// The options of a return to a checkpoint, as they are typed.
+    fn words(&self) -> String {
+        let RestoreOptions { selection, exact, times, unattributed, .. } = &self.options;
+        let quoted = |path: &RelPath| format!(" '{}'", path.to_string().replace('\'', r"'\''"));
+        let mut words: String = selection.only.iter().map(quoted).collect();
+        words.extend(selection.not.iter().map(|path| format!(" --not{}", quoted(path))));
+        let flags = [(exact, " --exact"), (times, " --times"), (unattributed, " --unattributed")];
+        words.extend(flags.into_iter().filter(|(is_set, _)| **is_set).map(|(_, flag)| flag));
+        words
     }
 
     /// Ends it, carried out or not.

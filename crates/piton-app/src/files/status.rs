@@ -86,6 +86,12 @@ pub async fn save(app: &App, message: String, capture: Capture) -> Result<SavedV
         };
         app.warn(&format!("{collapsed}. {more}"));
     }
+    if saved.rules_lost {
+        app.warn(
+            "the ignore files that held so far were in a checkpoint that was removed; those in the folder hold now. \
+             `piton status --excluded` shows what they hide",
+        );
+    }
     keeping::in_passing(app, &store).await;
     store.close().await?;
     Ok(SavedView::from(&saved))

@@ -1,7 +1,7 @@
 //! `piton restore`: files back to a checkpoint. And what `undo` and `redo` share with it: the plan is shown,
 //! then asked about, then carried out.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use piton_app::Reference;
 use piton_app::files::restore::{Conflicts, Previewed, Restoring, Selected};
@@ -53,7 +53,7 @@ pub(crate) fn conflicts(change: &Change) -> Conflicts {
         Conflict::Resolve => ConflictResolution::Resolve,
         Conflict::Ask => ConflictResolution::Ask,
     };
-    let ask = Arc::new(Terminal { has_resolver: change.config.is_some(), said: Mutex::default() });
+    let ask = Arc::new(Terminal { has_resolver: change.config.is_some() });
     let unattributed = change.unattributed;
     Conflicts { resolution, ask, config: change.config.clone(), model: change.model.clone(), unattributed }
 }
@@ -176,18 +176,12 @@ fn say(session: &Session, restored: &RestoredView, shown: bool) -> Result<(), Fa
 /// Asks on the terminal, if there is one.
 struct Terminal {
     has_resolver: bool,
-    /// What was said about a conflict holds however often the plan has to be made.
-    said: Mutex<Vec<(Contested, ConflictResolution)>>,
 }
 
 impl Ask for Terminal {
     fn ask(&self, conflict: &Contested) -> ConflictResolution {
         if !has_terminal() {
             return ConflictResolution::Refuse;
-        }
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, answer)) = said.iter().find(|(known, _)| known == conflict) {
-            return *answer;
         }
         let resolver = if self.has_resolver { "let the re(s)olver try, " } else { "" };
         let question = format!(
@@ -196,7 +190,7 @@ impl Ask for Terminal {
             clean(&conflict.path.to_string()),
             clean(&conflict.reason)
         );
-        let answer = loop {
+        loop {
             // A person who has gone has said nothing.
             let Some(answer) = answer(&question) else { break ConflictResolution::Refuse };
             break match answer.as_str() {
@@ -208,8 +202,6 @@ impl Ask for Terminal {
                 "r" => ConflictResolution::Refuse,
                 _ => continue,
             };
-        };
-        said.push((conflict.clone(), answer));
-        answer
+        }
     }
 }

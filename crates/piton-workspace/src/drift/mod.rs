@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use advice::{Advice, Preference, advise};
 pub use overlap::Contested;
-pub use rebase::{RebaseUndo, Rebased};
+pub use rebase::Rebased;
 pub use tracker::{DriftTracker, Known, Resolution, Tracked};
 
 use crate::workspace::blocking;

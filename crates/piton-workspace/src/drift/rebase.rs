@@ -8,6 +8,7 @@
 //! between can be undone, too; git's files are then what they were, to the byte.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::git::{Git, Stop, pieces};
 use super::repository::{Mirror, Repository};
 use super::{DriftError, DriftOptions, DriftSeverity, check, work};
 use crate::Workspace;
+use crate::state::State;
 
 /// What a rebase did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,35 +35,42 @@ pub struct Rebased {
 }
 
 /// What is needed to take a rebase back; kept beside the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RebaseUndo {
+#[derive(Serialize, Deserialize)]
+struct RebaseUndo {
     branch: String,
     old: String,
     new: String,
-    /// git's files that change, and whether they were there. Their bytes are beside this, by their place in the list.
+    /// git's files that change, and whether they were there. Their bytes are beside this, in [`copy_of`] their place.
     files: Vec<(PathBuf, bool)>,
     /// All other refs, as they were: while they are, no other ref needs the new objects.
     refs: String,
 }
 
-/// Where that is kept.
+/// The file that it is kept in.
 const KEPT: &str = "rebase";
+
+/// The file with the name of the pack that brought the new objects.
+const PACK: &str = "rebase-pack";
+
+/// The file with the bytes of one of git's files.
+fn copy_of(number: usize) -> String {
+    format!("{KEPT}-{number}")
+}
 
 impl Workspace {
     /// Moves the branch onto upstream. To call it is the permission. `test` is a shell command that must succeed in
     /// the rebased folder, or the rebase is taken back.
     pub async fn rebase(&self, options: DriftOptions, test: Option<String>) -> Result<Rebased, DriftError> {
         let lock = self.lock(&Arc::default()).await?;
-        let (root, state) = (self.root().to_owned(), self.0.options.state.clone());
-        let hashing = self.store().hashing().clone();
+        let inner = Arc::clone(&self.0);
         work(move |_| {
             let _lock = lock;
             // Once begun it is carried out, whether the caller waits for it or not.
-            let repository = Repository::find(&root, &Stop::default())?;
-            let mirror = Mirror::open(&state, &hashing, &repository)?;
+            let repository = Repository::find(&inner.root, &Stop::default())?;
+            let mirror = Mirror::open(&inner.options.state, inner.store.hashing(), &repository)?;
             let report = check(&repository, &mirror, None, options)?;
             let rebase = Rebase::prepare(&repository, &mirror, &report)?;
-            rebase.carry_out(&state.join(KEPT), test.as_deref())
+            rebase.carry_out(&inner.state, test.as_deref())
         })
         .await
     }
@@ -69,10 +78,10 @@ impl Workspace {
     /// Takes the last rebase back, if nothing was built on it.
     pub async fn undo_rebase(&self) -> Result<Rebased, DriftError> {
         let lock = self.lock(&Arc::default()).await?;
-        let (root, kept) = (self.root().to_owned(), self.0.options.state.join(KEPT));
+        let inner = Arc::clone(&self.0);
         work(move |_| {
             let _lock = lock;
-            undo(&Repository::find(&root, &Stop::default())?, &kept)
+            undo(&Repository::find(&inner.root, &Stop::default())?, &inner.state)
         })
         .await
     }
@@ -166,12 +175,10 @@ impl<'a> Rebase<'a> {
         Ok(())
     }
 
-    fn carry_out(&self, kept: &Path, test: Option<&str>) -> Result<Rebased, DriftError> {
+    fn carry_out(&self, kept: &State, test: Option<&str>) -> Result<Rebased, DriftError> {
         let (repository, git) = (self.repository, &self.repository.git);
-        if kept.join("undo.json").exists() {
-            // The last one can't be taken back any more; what was kept for it goes.
-            std::fs::remove_dir_all(kept).map_err(file_error(kept))?;
-        }
+        // The last one can't be taken back any more.
+        forget(kept)?;
         self.keep(kept)?;
         let pack = repository.common.join("objects/pack/pack");
         let borrowed = git.clone().borrowing(&self.mirror.directory.join("objects"));
@@ -179,8 +186,7 @@ impl<'a> Rebase<'a> {
         let limit = std::time::Duration::from_secs(600);
         let arguments = ["pack-objects".as_ref(), "--quiet".as_ref(), "--revs".as_ref(), pack.as_os_str()];
         let name = borrowed.ask_with(arguments, wanted.as_bytes(), limit)?.text();
-        let path = kept.join("pack");
-        std::fs::write(&path, name).map_err(file_error(&path))?;
+        kept.write(PACK, &[name.as_bytes()], true).map_err(file_error(&kept.path(PACK)))?;
         // A file that was only touched would be in the way.
         git.try_ask(["update-index", "-q", "--refresh"])?;
         let moved = git
@@ -202,18 +208,17 @@ impl<'a> Rebase<'a> {
     }
 
     /// Keeps git's files that will change.
-    fn keep(&self, kept: &Path) -> Result<(), DriftError> {
+    fn keep(&self, kept: &State) -> Result<(), DriftError> {
         let repository = self.repository;
         let of_tree = ["index", "ORIG_HEAD", "logs/HEAD"].map(|name| repository.directory.join(name));
         let of_all = [self.branch.clone(), format!("logs/{}", self.branch), "packed-refs".to_owned()]
             .map(|name| repository.common.join(name));
-        std::fs::create_dir_all(kept).map_err(file_error(kept))?;
+        let keep = |name: &str, bytes: &[u8]| kept.write(name, &[bytes], true).map_err(file_error(&kept.path(name)));
         let mut files = Vec::new();
         for (number, path) in of_tree.into_iter().chain(of_all).enumerate() {
-            let copy = kept.join(number.to_string());
             let there = match std::fs::read(&path) {
                 Ok(bytes) => {
-                    std::fs::write(&copy, bytes).map_err(file_error(&copy))?;
+                    keep(&copy_of(number), &bytes)?;
                     true
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -230,11 +235,7 @@ impl<'a> Rebase<'a> {
         };
         let value = piton_types::to_value(&record).expect("paths and texts are a value");
         let text = piton_types::to_json(&value).expect("there is no float in it").to_string();
-        let path = kept.join("undo.json");
-        std::fs::write(&path, text).map_err(file_error(&path))?;
-        std::fs::File::open(kept)
-            .and_then(|folder| rustix::fs::syncfs(folder).map_err(Into::into))
-            .map_err(file_error(kept))
+        keep(KEPT, text.as_bytes())
     }
 }
 
@@ -301,20 +302,41 @@ fn run_test(top: &Path, test: &str) -> i32 {
     status.ok().and_then(|status| status.code()).unwrap_or(-1)
 }
 
-/// Puts git's files, the index and the working tree back.
-fn undo(repository: &Repository, kept: &Path) -> Result<Rebased, DriftError> {
-    let path = kept.join("undo.json");
-    let text = match std::fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(refused("there is no rebase that could be taken back"));
-        }
-        Err(error) => return Err(file_error(&path)(error)),
-    };
-    let record: RebaseUndo = piton_types::from_json(&text)
+fn read(kept: &State, name: &str) -> Result<Option<Vec<u8>>, DriftError> {
+    kept.read(name).map_err(file_error(&kept.path(name)))
+}
+
+/// Removes what is kept of a rebase, the record first: without it the rest is nothing.
+fn forget(kept: &State) -> Result<(), DriftError> {
+    let Some(record) = read(kept, KEPT)? else { return Ok(()) };
+    let copies = parse(kept, &record).map_or(0, |record| record.files.len());
+    for name in [KEPT.to_owned(), PACK.to_owned()].into_iter().chain((0..copies).map(copy_of)) {
+        kept.remove(&name).map_err(file_error(&kept.path(&name)))?;
+    }
+    Ok(())
+}
+
+fn parse(kept: &State, record: &[u8]) -> Result<RebaseUndo, DriftError> {
+    piton_types::from_json(record)
         .map_err(|error| error.to_string())
         .and_then(|value| piton_types::from_value(value).map_err(|error| error.to_string()))
-        .map_err(|error| file_error(&path)(std::io::Error::other(error)))?;
+        .map_err(|error| file_error(&kept.path(KEPT))(std::io::Error::other(error)))
+}
+
+/// Puts another content in the place of one of git's files as git does: by a lock file beside it, which no link leads
+/// elsewhere from and no other program writes.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let mut file = std::fs::File::options().write(true).create_new(true).open(&beside)?;
+    let written = file.write_all(bytes).and_then(|()| std::fs::rename(&beside, path));
+    written.inspect_err(|_| drop(std::fs::remove_file(&beside)))
+}
+
+/// Puts git's files, the index and the working tree back.
+fn undo(repository: &Repository, kept: &State) -> Result<Rebased, DriftError> {
+    let Some(record) = read(kept, KEPT)? else { return Err(refused("there is no rebase that could be taken back")) };
+    let record = parse(kept, &record)?;
     let git = &repository.git;
     let now = repository.resolve(&record.branch)?;
     if repository.branch.as_ref() != Some(&record.branch)
@@ -334,10 +356,9 @@ fn undo(repository: &Repository, kept: &Path) -> Result<Rebased, DriftError> {
     }
     for (number, (path, there)) in record.files.iter().enumerate() {
         if *there {
-            let copy = kept.join(number.to_string());
-            let bytes = std::fs::read(&copy).map_err(file_error(&copy))?;
-            let beside = path.with_extension("piton");
-            std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path)).map_err(file_error(path))?;
+            let copy = copy_of(number);
+            let bytes = read(kept, &copy)?.ok_or_else(|| std::io::ErrorKind::NotFound.into());
+            replace(path, &bytes.map_err(file_error(&kept.path(&copy)))?).map_err(file_error(path))?;
         } else {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(file_error(path)(error)),
@@ -347,7 +368,7 @@ fn undo(repository: &Repository, kept: &Path) -> Result<Rebased, DriftError> {
     }
     // Another ref may need the new objects by now; a pack too many does no harm.
     if other_refs(git, &record.branch)? == record.refs
-        && let Ok(name) = std::fs::read_to_string(kept.join("pack"))
+        && let Some(name) = read(kept, PACK)?.and_then(|name| String::from_utf8(name).ok())
     {
         for kind in ["idx", "rev", "pack"] {
             let path = repository.common.join(format!("objects/pack/pack-{name}.{kind}"));
@@ -357,6 +378,6 @@ fn undo(repository: &Repository, kept: &Path) -> Result<Rebased, DriftError> {
             }
         }
     }
-    std::fs::remove_dir_all(kept).map_err(file_error(kept))?;
+    forget(kept)?;
     Ok(Rebased { branch: record.branch, old: record.new, new: record.old, commits: 0 })
 }

@@ -119,11 +119,14 @@ impl Workspace {
         let (this, reader, progress) = (self.clone(), self.reader(), Arc::clone(progress));
         let (changes, fresh) = (plan.changes.clone(), plan.fresh.clone());
         let staging = blocking(move || {
-            let staging = Staging::create(&this.0)?;
-            this.mark(seq, &staging)?;
+            let staging = Staging::create(&this.0, |place| this.mark(seq, place))?;
             match staging.fill(&changes, &fresh, &times, &reader, &progress) {
                 Ok(()) => Ok(staging),
-                Err(error) => this.unmark().and(Err(error)),
+                // The first error is the one to tell.
+                Err(error) => {
+                    let _ = staging.remove().and_then(|()| this.unmark());
+                    Err(error)
+                }
             }
         })
         .await?;
@@ -261,8 +264,8 @@ impl Workspace {
 
     /// Writes down, durably, that a restore is under way, whose backup is that entry of the folder's log, and where its
     /// contents wait.
-    pub(super) fn mark(&self, backup: Seq, staging: &Staging) -> Result<(), WorkspaceError> {
-        let text = format!("restoring {backup} {}", staging.place());
+    pub(super) fn mark(&self, backup: Seq, place: &str) -> Result<(), WorkspaceError> {
+        let text = format!("restoring {backup} {place}");
         let written = self.0.state.write(MARK, &[text.as_bytes()], true);
         written.map_err(|error| WorkspaceError::file("write", self.0.state.path(MARK), error))
     }

@@ -19,7 +19,7 @@ mod route;
 mod staging;
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_recursion::async_recursion as boxed;
 use piton_types::{BlobId, CheckpointRef};
@@ -146,6 +146,51 @@ impl RestoreOptions {
     }
 }
 
+/// What was said about a conflict holds however often a plan has to be made: the user and the resolver are asked once.
+struct Remembering {
+    options: RestoreOptions,
+    said: Answers<Conflict, ConflictResolution>,
+    resolved: Answers<ContestedText, Result<Vec<u8>, String>>,
+}
+
+/// Questions that were asked, with their answers.
+type Answers<Q, A> = Mutex<Vec<(Q, A)>>;
+
+/// The answer to a question that was asked before, or that is asked now.
+fn once<Q: Clone + PartialEq, A: Clone>(asked: &Answers<Q, A>, question: &Q, ask: impl FnOnce() -> A) -> A {
+    let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, answer)) = asked.iter().find(|(known, _)| known == question) {
+        return answer.clone();
+    }
+    let answer = ask();
+    asked.push((question.clone(), answer.clone()));
+    answer
+}
+
+impl Ask for Remembering {
+    fn ask(&self, conflict: &Conflict) -> ConflictResolution {
+        once(&self.said, conflict, || self.options.ask.ask(conflict))
+    }
+}
+
+impl Resolver for Remembering {
+    fn resolve(&self, contested: &ContestedText) -> Result<Vec<u8>, String> {
+        once(&self.resolved, contested, || match &self.options.resolver {
+            Some(resolver) => resolver.resolve(contested),
+            None => Err("there is none".to_owned()),
+        })
+    }
+}
+
+impl RestoreOptions {
+    fn remembering(&self) -> Self {
+        let remembering = Remembering { options: self.clone(), said: Mutex::default(), resolved: Mutex::default() };
+        let remembering = Arc::new(remembering);
+        let resolver = self.resolver.as_ref().map(|_| Arc::clone(&remembering) as Arc<dyn Resolver>);
+        Self { ask: remembering, resolver, ..self.clone() }
+    }
+}
+
 impl std::fmt::Debug for RestoreOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RestoreOptions")
@@ -256,6 +301,7 @@ impl Workspace {
         progress: &Arc<Progress>,
     ) -> Result<RestorePlan, WorkspaceError> {
         self.settled(progress).await?;
+        let options = &options.remembering();
         let route = Arc::new(self.route(timeline, goal, options).await?);
         let mut forced = HashSet::new();
         loop {
@@ -316,6 +362,7 @@ impl Workspace {
     ) -> Result<RestoreResult, WorkspaceError> {
         let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
+        let options = &options.remembering();
         let mut attempts = 0;
         loop {
             match self.try_restore_to(goal, options, progress).await {

@@ -106,16 +106,13 @@ impl Workspace {
         let (this, reader) = (self.clone(), self.reader());
         let (seq, progress) = (backup.seq, Arc::clone(progress));
         let (staging, changes, lost) = blocking(move || {
-            let make = || -> Result<Staging, WorkspaceError> {
-                let staging = Staging::create(&this.0)?;
-                this.mark(seq, &staging)?;
-                Ok(staging)
-            };
+            let make = || Staging::create(&this.0, |place| this.mark(seq, place));
             let staging = make()?;
             match staging.fill(&changes, &HashMap::new(), &HashMap::new(), &reader, &progress) {
                 Ok(()) => Ok((staging, changes, Vec::new())),
                 // It never can be finished: then it ends with what is there.
                 Err(error) if error.is_lost() => {
+                    staging.remove()?;
                     let lost = changes.into_iter().map(|change| (change.path, error.to_string())).collect();
                     Ok((make()?, Vec::new(), lost))
                 }

@@ -80,46 +80,34 @@ impl Planned {
 
     /// The content of a file that waited under a name.
     fn waiting(&self, place: &[u8]) -> Option<(Content, u64)> {
-        let id: BlobId = std::str::from_utf8(place.strip_prefix(b"w")?).ok()?.split_once('-')?.1.parse().ok()?;
+        let id = waits(place)?;
         self.contents.iter().find(|(content, _)| content.id() == id).copied()
     }
 }
 
 impl Staging {
-    /// Makes the folder, and removes what earlier restores may have left: the power went while it was being removed, and has
-    /// brought it back. Only to be called by the process that has the lock, with no restore under way.
-    pub(super) fn create(inner: &Arc<Inner>) -> Result<Self, WorkspaceError> {
+    /// Makes the folder when `mark` has written down where it will be: one that no mark names isn't ours. Only to be called
+    /// by the process that has the lock, with no restore under way.
+    pub(super) fn create(
+        inner: &Arc<Inner>,
+        mark: impl FnOnce(&str) -> Result<(), WorkspaceError>,
+    ) -> Result<Self, WorkspaceError> {
         let beside = system::mount(inner.state.folder()) == system::mount(&inner.folder);
         let mut random = [0; 16];
         inner.context.random.fill(&mut random);
         let name = format!("{TEMPORARY}{:032x}", u128::from_le_bytes(random));
         let parent = if beside { inner.state.folder() } else { &inner.folder };
         let fail = |error| WorkspaceError::file("make a folder in", &inner.root, error);
-        for old in system::names(parent).map_err(fail)? {
-            if let Some(old) = std::str::from_utf8(&old).ok().filter(|old| old.starts_with(TEMPORARY))
-                && let Some(left) = Self::at(inner, beside, old)
-            {
-                // What isn't known stays where it is, and takes only room.
-                let _ = left.remove();
-            }
-        }
+        mark(&format!("{} {name}", if beside { "beside" } else { "inside" }))?;
         rustix::fs::mkdirat(parent, &name, Mode::RWXU).map_err(fail)?;
         let folder = system::open_folder(parent, name.as_bytes()).map_err(fail)?;
         Ok(Self { inner: Arc::clone(inner), beside, name, folder })
     }
 
-    /// How the mark names it.
-    pub(super) fn place(&self) -> String {
-        format!("{} {}", if self.beside { "beside" } else { "inside" }, self.name)
-    }
-
     /// The folder that a mark names, if it is there and one of ours.
     pub(super) fn find(inner: &Arc<Inner>, place: &str) -> Option<Self> {
         let (beside, name) = place.split_once(' ')?;
-        Self::at(inner, beside == "beside", name)
-    }
-
-    fn at(inner: &Arc<Inner>, beside: bool, name: &str) -> Option<Self> {
+        let beside = beside == "beside";
         RelPath::new(name.as_bytes()).ok().filter(|path| path.names().count() == 1 && name.starts_with(TEMPORARY))?;
         let parent = if beside { inner.state.folder() } else { &inner.folder };
         let folder = system::open_folder(parent, name.as_bytes()).ok()?;
@@ -128,24 +116,8 @@ impl Staging {
         mine.then(|| Self { inner: Arc::clone(inner), beside, name: name.to_owned(), folder })
     }
 
-    /// Writes what the plan needs. If that fails nothing has changed, and nothing is left.
+    /// Writes what the plan needs. If that fails nothing has changed yet.
     pub(super) fn fill(
-        &self,
-        changes: &[PlannedChange],
-        fresh: &HashMap<BlobId, Bytes>,
-        times: &HashMap<RelPath, i64>,
-        reader: &ContentReader,
-        progress: &Progress,
-    ) -> Result<(), WorkspaceError> {
-        let done = self.write_all(changes, fresh, times, reader, progress);
-        if done.is_err() {
-            // The first error is the one to tell.
-            let _ = self.remove();
-        }
-        done
-    }
-
-    fn write_all(
         &self,
         changes: &[PlannedChange],
         fresh: &HashMap<BlobId, Bytes>,
@@ -329,12 +301,8 @@ impl Staging {
             rescued.push(Rescued { path: from, kept: path.join(&as_name) });
         }
         rescued.sort_by(|a, b| a.path.cmp(&b.path));
-        let parent = if self.beside { self.inner.state.folder() } else { &self.inner.folder };
-        match rustix::fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR) {
-            // A program has moved it or put something into it at this very moment: that isn't ours.
-            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(rescued),
-            Err(error) => Err(fail(error)),
-        }
+        self.remove_empty()?;
+        Ok(rescued)
     }
 
     /// Removes one of what is left if a checkpoint has it; says whether.
@@ -414,14 +382,28 @@ impl Staging {
         Err(Errno::EXIST)
     }
 
-    /// Removes the folder with all that was written into it, and nothing else: nothing has changed yet.
+    /// Removes the folder with the contents that wait in it, for good: no power cut brings it back when the mark has gone.
+    /// Nothing has changed yet, so whatever else is in it isn't ours, and stays.
     pub(super) fn remove(&self) -> Result<(), WorkspaceError> {
         let fail = |error| WorkspaceError::file("remove what was left in", &self.inner.root, error);
-        for entry in system::names(&self.folder).map_err(fail)? {
-            rustix::fs::unlinkat(&self.folder, name(&entry), AtFlags::empty()).map_err(fail)?;
+        for entry in system::names(&self.folder).map_err(fail)?.iter().filter(|entry| waits(entry).is_some()) {
+            match rustix::fs::unlinkat(&self.folder, name(entry), AtFlags::empty()) {
+                Ok(()) | Err(Errno::ISDIR | Errno::NOENT) => {}
+                Err(error) => return Err(fail(error)),
+            }
         }
+        self.remove_empty()?;
+        self.sync()
+    }
+
+    /// Removes the folder if nothing is in it.
+    fn remove_empty(&self) -> Result<(), WorkspaceError> {
         let parent = if self.beside { self.inner.state.folder() } else { &self.inner.folder };
-        rustix::fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR).map_err(fail)
+        match rustix::fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR) {
+            // A program has moved it or put something into it: that isn't ours.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(()),
+            Err(error) => Err(WorkspaceError::file("remove what was left in", &self.inner.root, error)),
+        }
     }
 }
 
@@ -434,6 +416,11 @@ const RESCUE: &str = "piton-recovered-";
 /// The name of a waiting content.
 pub(super) fn place(number: usize, id: BlobId) -> String {
     format!("w{number}-{id}")
+}
+
+/// The content that a name says is waiting.
+fn waits(place: &[u8]) -> Option<BlobId> {
+    std::str::from_utf8(place.strip_prefix(b"w")?).ok()?.split_once('-')?.1.parse().ok()
 }
 
 /// The name under which a folder's permissions are written down, to be read as a link.

@@ -393,3 +393,31 @@ async fn a_rebase_that_does_not_work_out_leaves_no_trace() {
     let late = workspace.undo_rebase().await;
     assert!(matches!(&late, Err(DriftError::Refused { why }) if why.contains("moved since")), "{late:?}");
 }
+
+/// No link in the place of what is kept for the undo leads a write elsewhere, and no branch whose name a file beside another's
+/// could have is touched. The negative control is a write by path, which does overwrite what the link leads to.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_of_a_rebase_goes_through_no_link() {
+    let repositories = Repositories::new();
+    let root = repositories.world.root();
+    repositories.commit(&[("a", &changed(9, "mine"))], "mine");
+    repositories.push(&[("a", &changed(1, "theirs"))], "theirs");
+    git_in(&root, &["branch", "main.piton"]);
+    let before = (repositories.git_files(), look(&root));
+    let workspace = repositories.world.workspace();
+    let (canary, state) = (repositories.world.scratch.join("canary"), &repositories.world.options.state);
+    std::fs::write(&canary, "alive").unwrap();
+    for name in ["rebase", "rebase.new", "rebase-0", "rebase-0.new", "rebase-pack"] {
+        std::os::unix::fs::symlink(&canary, state.join(name)).unwrap();
+    }
+    workspace.rebase(DriftOptions::default(), None).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&canary).unwrap(), "alive");
+    workspace.undo_rebase().await.unwrap();
+    assert_eq!((repositories.git_files(), look(&root)), before);
+    let left = std::fs::read_dir(state).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<String> = left.filter(|name| name.starts_with("rebase")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    std::os::unix::fs::symlink(&canary, state.join("rebase")).unwrap();
+    std::fs::write(state.join("rebase"), "overwritten").unwrap();
+    assert_eq!(std::fs::read_to_string(&canary).unwrap(), "overwritten");
+}

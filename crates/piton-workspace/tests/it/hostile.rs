@@ -428,3 +428,41 @@ async fn a_mode_is_not_restored_through_a_hard_link() {
     assert_eq!(mode, 0o600, "what is outside is as it was");
     assert_eq!(world.inode("alone"), inode, "only the mode of the other one was changed");
 }
+
+/// A folder that only has the form of a name of ours, in the workspace or beside the store, is the user's: a restore leaves it,
+/// wherever its own contents wait. The negative control: of its own nothing is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_only_looks_like_ours_is_left_alone() {
+    let disk = tiny_tmpfs(8 << 20);
+    for inside in [true, false] {
+        let world = World::new();
+        let root = if inside { disk.path().join("work") } else { world.root() };
+        std::fs::create_dir_all(&root).unwrap();
+        let open = || {
+            piton_workspace::Workspace::open(&crate::world::context(&world.store), &root, world.options.clone())
+                .unwrap()
+        };
+        std::fs::write(root.join("a"), "0").unwrap();
+        let saved = open().save(piton_workspace::Record::manual(""), &Arc::default()).await.unwrap();
+        std::fs::write(root.join("a"), "1").unwrap();
+        let name = format!(".piton-tmp-{:032x}", 7);
+        let places = [root.join(&name), world.options.state.join(&name)];
+        for place in &places {
+            std::fs::create_dir(place).unwrap();
+            std::fs::write(place.join("mine"), "mine").unwrap();
+            std::fs::write(place.join(format!("w0-{}", world.store.hashing().blob(b"mine"))), "mine").unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+            std::fs::set_permissions(place, mode).unwrap();
+        }
+        let before = places.each_ref().map(|place| look(place));
+        let goal = Goal::Checkpoint(saved.checkpoint);
+        open().restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await.unwrap();
+        assert_eq!(std::fs::read_to_string(root.join("a")).unwrap(), "0");
+        assert_eq!(places.each_ref().map(|place| look(place)), before);
+        let temporary = |folder: &std::path::Path| {
+            let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| name.to_string_lossy().starts_with(".piton-tmp-")).count()
+        };
+        assert_eq!((temporary(&root), temporary(&world.options.state)), (1, 1));
+    }
+}

@@ -1,9 +1,13 @@
 //! What is shown is what is done: a plan is carried out as it is, or refused. Decision 11.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use piton_types::Value;
-use piton_workspace::{ConflictResolution, Goal, RestoreOptions, RestorePlan, WorkspaceError};
+use piton_workspace::{
+    Ask, Conflict, ConflictResolution, ContestedText, Goal, Resolver, RestoreOptions, RestorePlan, Session,
+    WorkspaceError,
+};
 
 use crate::undo::begin;
 use crate::world::{World, look};
@@ -131,4 +135,56 @@ async fn a_plan_waits_for_a_restore_that_is_under_way() {
     std::fs::write(&mark, "restoring 9 nowhere").unwrap();
     let refused = world.plan(Goal::Undo(None), RestoreOptions::default()).await.map(|_| ());
     assert!(matches!(refused, Err(WorkspaceError::Unfinished { .. })), "{refused:?}");
+}
+
+/// Counts how often it is asked, and takes both versions.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Resolver for Counting {
+    fn resolve(&self, contested: &ContestedText) -> Result<Vec<u8>, String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok([&contested.current[..], &contested.checkpoint].concat())
+    }
+}
+
+impl Ask for Counting {
+    fn ask(&self, _: &Conflict) -> ConflictResolution {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        ConflictResolution::PreferCheckpoint
+    }
+}
+
+/// A path that must be captured first, because it is hidden, makes the plan be made again: the resolver and the user are asked
+/// once all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_and_a_user_are_asked_once() {
+    for planned_first in [true, false] {
+        for resolution in [ConflictResolution::Resolve, ConflictResolution::Ask] {
+            let world = World::new();
+            world.write("contested", "0\n");
+            world.write("hidden/secret", "then");
+            let start = world.save("").await;
+            let session = Session::begin(&world.workspace(), "agent").await.unwrap();
+            world.write("contested", "agent\n");
+            world.write("hidden/secret", "agent");
+            session.end(Ok(Value::Null)).await.unwrap();
+            world.write("contested", "mine\n");
+            world.write(".pitonignore", "hidden\n");
+            let asked = Arc::new(Counting::default());
+            let (resolver, ask) = (Some(Arc::clone(&asked) as Arc<dyn Resolver>), Arc::clone(&asked) as Arc<dyn Ask>);
+            let options = RestoreOptions { resolution, ask, resolver, ..RestoreOptions::default() };
+            let goal = Goal::Checkpoint(start.checkpoint);
+            if planned_first {
+                let plan = world.plan(goal, options).await.unwrap();
+                world.workspace().restore(plan, &Arc::default()).await.unwrap();
+            } else {
+                world.reach(goal, options).await.unwrap();
+            }
+            assert_eq!(asked.0.load(Ordering::Relaxed), 1, "{resolution:?}");
+            assert_eq!(world.read("hidden/secret"), "then");
+            let expected = if resolution == ConflictResolution::Ask { "0\n" } else { "mine\n0\n" };
+            assert_eq!(world.read("contested"), expected);
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! Ignore files that an agent writes, and that hide most of what was captured.
 
+use std::sync::Arc;
+
+use piton_log::RunLog;
 use piton_types::Value;
 use piton_workspace::{Collapsed, Session, WorkspaceOptions};
 
@@ -116,4 +119,23 @@ async fn an_ignore_file_that_is_a_hole_takes_no_memory() {
     world.write("a", "2");
     let ended = session.end(Ok(Value::Null)).await.unwrap();
     assert_eq!(ended.after.files, 2);
+}
+
+/// The ignore files that hold may lie in a checkpoint that is removed: then those in the folder hold, and that is told. The
+/// negative control: as long as the checkpoint is there, nothing is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_were_removed_are_told() {
+    let world = filled();
+    let start = world.save("").await;
+    world.write(".pitonignore", "*\n");
+    let held = world.save("").await;
+    assert_eq!((held.snapshot.files, held.rules_lost), (start.snapshot.files + 1, false));
+    world.write("src/1", "changed");
+    assert!(!world.save("").await.rules_lost);
+    let mut log = RunLog::open(Arc::clone(&world.store), &start.checkpoint.run).await.unwrap();
+    log.remove_checkpoints(&[start.checkpoint.seq, held.checkpoint.seq].into(), "for a test").await.unwrap();
+    world.collect().await;
+    let saved = world.save("").await;
+    assert!(saved.rules_lost && saved.snapshot.files < start.snapshot.files, "{saved:?}");
+    assert_eq!(saved.collapsed, None, "no file is gone");
 }

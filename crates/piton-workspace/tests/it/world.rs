@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use piton_log::upkeep::{collect, expect_removal};
 use piton_runtime::Context;
-use piton_store::Store;
+use piton_store::{Store, Sweep};
 use piton_store_objects::ObjectStore;
 use piton_testing::scratch::Scratch;
-use piton_types::CheckpointRef;
+use piton_types::{CheckpointRef, Timestamp};
 use piton_workspace::{
-    Goal, Record, RestoreOptions, RestorePlan, RestoreResult, Saved, Workspace, WorkspaceError, WorkspaceOptions,
+    Goal, Record, RestoreOptions, RestorePlan, RestoreResult, Saved, SnapshotReach, Workspace, WorkspaceError,
+    WorkspaceOptions,
 };
 
 /// What a workspace gets from outside.
@@ -121,6 +124,18 @@ impl World {
 
     pub(crate) async fn save(&self, description: &str) -> Saved {
         self.workspace().save(Record::manual(description), &Arc::default()).await.unwrap()
+    }
+
+    /// Removes at once what no checkpoint needs.
+    pub(crate) async fn collect(&self) {
+        let upkeep = &self.store;
+        expect_removal(&**upkeep).await.unwrap();
+        // What is condemned by the first is due at the second.
+        for now in [1, 2] {
+            let now = Timestamp::from_millis(now);
+            let found = collect(upkeep, &SnapshotReach, now, Duration::ZERO, &|| false).await.unwrap();
+            upkeep.sweep(Sweep { packs: found.due, bytes: u64::MAX }).await.unwrap();
+        }
     }
 
     pub(crate) async fn restore(&self, checkpoint: &CheckpointRef) -> Result<RestoreResult, WorkspaceError> {

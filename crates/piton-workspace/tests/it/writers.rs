@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use piton_log::upkeep::check;
 use piton_log::{Draft, RunLog};
-use piton_store::Store;
+use piton_store::{Store, Sweep};
 use piton_testing::level::by_level;
 use piton_testing::{CrashStore, Fault};
 use piton_types::{EntryKind, Timestamp};
-use piton_workspace::{Goal, Rescued, RestoreOptions, Side, Workspace, WorkspaceError};
+use piton_workspace::{Goal, Rescued, RestoreOptions, Side, SnapshotReach, Workspace, WorkspaceError};
 
 use crate::merging::Dice;
 use crate::world::{World, context};
@@ -217,29 +218,110 @@ async fn a_restore_that_meets_another_writer_tries_again() {
     assert!(met > 5);
 }
 
+/// A folder whose restore was killed when its backup was written and no file changed, and where its contents wait.
+async fn killed() -> (World, PathBuf) {
+    let world = World::new();
+    let start = changed(&world).await;
+    let calls = {
+        let scratch = World::new();
+        let start = changed(&scratch).await;
+        let store = Arc::new(CrashStore::new(Arc::clone(&scratch.store), Fault::None));
+        let dying: Arc<dyn Store> = store.clone();
+        let workspace = Workspace::open(&context(&dying), &scratch.root(), scratch.options.clone()).unwrap();
+        workspace.restore_to(&Goal::Checkpoint(start), &RestoreOptions::default(), &Arc::default()).await.unwrap();
+        store.names().iter().position(|name| *name == "append").unwrap() as u64 + 1
+    };
+    let dying: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&world.store), Fault::CrashAfter(calls)));
+    let workspace = Workspace::open(&context(&dying), &world.root(), world.options.clone()).unwrap();
+    workspace.restore_to(&Goal::Checkpoint(start), &RestoreOptions::default(), &Arc::default()).await.unwrap_err();
+    let staging = std::fs::read_dir(&world.options.state).unwrap().map(|entry| entry.unwrap().path());
+    let staging = staging.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(".piton-tmp-"));
+    let staging = staging.last().expect("contents wait there");
+    (world, staging)
+}
+
+/// The contents of a restore that was killed are lost, with the folder that they waited in: it ends with what is there, says so,
+/// and nothing is wedged. The negative control: with the contents it is finished.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_whose_contents_are_lost_ends_and_says_so() {
+    for lost in [true, false] {
+        let (world, staging) = killed().await;
+        std::fs::remove_dir_all(staging).unwrap();
+        if lost {
+            let one = world.store.hashing().blob(b"1");
+            let packs = world.store.locate(&[one]).await.unwrap().into_iter().flatten().collect::<Vec<_>>();
+            let at = Timestamp::from_millis(1);
+            world.store.condemn(&packs, at).await.unwrap();
+            let packs = packs.into_iter().map(|pack| (pack, at)).collect();
+            assert_eq!(world.store.sweep(Sweep { packs, bytes: u64::MAX }).await.unwrap().packs, 1);
+        }
+        let recovered = world.workspace().recover(&Arc::default()).await.unwrap().unwrap();
+        let left: Vec<String> = recovered.left.iter().map(|(path, _)| path.to_string()).collect();
+        assert_eq!(left, if lost { vec!["a", "b"] } else { vec![] }, "{recovered:?}");
+        assert_eq!((world.read("a"), world.has("b")), if lost { ("2".into(), false) } else { ("1".into(), true) });
+        assert!(world.workspace().recover(&Arc::default()).await.unwrap().is_none());
+        let saved = world.save("").await;
+        world.write("a", "3");
+        world.restore(&saved.checkpoint).await.unwrap();
+        assert_eq!(world.read("a"), if lost { "2" } else { "1" });
+    }
+}
+
+/// What the files share with the newest checkpoint vanishes while a restore is under way, whenever that is: it looks again and
+/// is done, and says so only if all of it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_meets_a_collection_tries_again() {
+    let mut met = 0;
+    for call in 1.. {
+        let world = World::new();
+        for file in ["d/1", "d/2", "e/1"] {
+            world.write(file, "0");
+        }
+        let start = world.save("").await.checkpoint;
+        world.write("d/1", "shared with what is removed");
+        // Settled, so that the next look takes the cache's word for it.
+        std::thread::sleep(Duration::from_millis(50));
+        let removed = world.save("").await.checkpoint;
+        world.write("e/1", "2");
+        let store = Arc::new(CrashStore::new(Arc::clone(&world.store), Fault::StopBefore(call)));
+        let dying: Arc<dyn Store> = store.clone();
+        let workspace = Workspace::open(&context(&dying), &world.root(), world.options.clone()).unwrap();
+        let goal = Goal::Checkpoint(start.clone());
+        let restoring =
+            tokio::spawn(async move { workspace.restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await });
+        while !store.is_stopped() && !restoring.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let stopped = store.is_stopped();
+        if stopped {
+            let mut log = RunLog::open(Arc::clone(&world.store), &start.run).await.unwrap();
+            log.remove_checkpoints(&[removed.seq].into(), "for a test").await.unwrap();
+            world.collect().await;
+            met += 1;
+        }
+        store.let_go_on();
+        let restored = restoring.await.unwrap();
+        let names = store.names();
+        let restored = restored.unwrap_or_else(|error| panic!("at call {call} of {names:?}: {error:?}"));
+        assert_eq!((world.read("d/1"), world.read("e/1")), ("0".to_owned(), "0".to_owned()));
+        assert!(world.workspace().recover(&Arc::default()).await.unwrap().is_none(), "all of it was done");
+        let report = check(&world.store, &SnapshotReach, true).await.unwrap();
+        assert!(report.is_whole(), "at call {call}: {report:?}");
+        world.restore(&restored.backup.unwrap()).await.unwrap();
+        assert_eq!(world.read("d/1"), "shared with what is removed", "at call {call}");
+        if !stopped {
+            break;
+        }
+    }
+    println!("met a collection at {met} calls");
+    assert!(met > 5);
+}
+
 /// A restore that was killed is finished whatever lies in the place of what waited for it; what is there by then is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_in_the_place_of_a_staged_file_stops_the_recovery() {
     for kind in ["folder", "link", "file", "whole folder gone", "link instead of the folder"] {
-        let world = World::new();
-        let start = changed(&world).await;
-        // Killed when the backup was written and no file changed.
-        let calls = {
-            let scratch = World::new();
-            let start = changed(&scratch).await;
-            let store = Arc::new(CrashStore::new(Arc::clone(&scratch.store), Fault::None));
-            let dying: Arc<dyn Store> = store.clone();
-            let workspace = Workspace::open(&context(&dying), &scratch.root(), scratch.options.clone()).unwrap();
-            workspace.restore_to(&Goal::Checkpoint(start), &RestoreOptions::default(), &Arc::default()).await.unwrap();
-            store.names().iter().position(|name| *name == "append").unwrap() as u64 + 1
-        };
-        let dying: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&world.store), Fault::CrashAfter(calls)));
-        let workspace = Workspace::open(&context(&dying), &world.root(), world.options.clone()).unwrap();
-        let goal = Goal::Checkpoint(start.clone());
-        workspace.restore_to(&goal, &RestoreOptions::default(), &Arc::default()).await.unwrap_err();
-        let staging = std::fs::read_dir(&world.options.state).unwrap().map(|entry| entry.unwrap().path());
-        let staging = staging.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(".piton-tmp-"));
-        let staging: PathBuf = staging.last().expect("contents wait there");
+        let (world, staging) = killed().await;
         let staged: Vec<PathBuf> = std::fs::read_dir(&staging).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(staged.len(), 2);
         let outside = world.scratch.join("outside");
