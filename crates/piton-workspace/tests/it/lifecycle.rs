@@ -118,7 +118,9 @@ async fn what_a_report_takes_does_not_grow() {
     let least = |calls: &[usize]| *calls.iter().min().unwrap();
     let [first, folded, last] = [least(&calls[2..12]), least(&calls[145..165]), least(&calls[280..])];
     println!("{first} store calls for one of the first tool calls, {folded} with a segment, {last} for the 300th");
-    assert!(last <= folded && folded <= first + 8, "{first}, {folded}, {last}");
+    // A file that was written in the last ticks is read and stored once more, which takes a few calls: on a busy machine it
+    // is older than that by then. What grew with the reports would be hundreds.
+    assert!(last <= folded + 8 && folded <= first + 16, "{first}, {folded}, {last}");
     let id = reports(&world).await.run().clone();
     let history = WholeHistory::of(&context(&world.store), &id).await.unwrap();
     let places: Vec<u32> = history.steps.iter().map(|step| step.index).collect();

@@ -125,7 +125,7 @@ async fn a_plan_waits_for_a_restore_that_is_under_way() {
             workspace.plan_restore(&timeline, &goal, &RestoreOptions::default(), &progress).await.map(|_| ())
         })
     };
-    while !progress.waiting.load(std::sync::atomic::Ordering::Relaxed) && !planning.is_finished() {
+    while !progress.waiting.load(Ordering::Relaxed) && !planning.is_finished() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     std::fs::remove_file(&mark).unwrap();
