@@ -3,7 +3,9 @@
 //!
 //! Equal contents have equal ids, whatever holes the file system keeps.
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
 use fastcdc::v2020::{FastCDC, Normalization};
@@ -233,38 +235,31 @@ pub(crate) fn cut_anew(
     sink: &dyn Sink,
 ) -> Result<BlobId, WorkspaceError> {
     let mut anew = Pieces { list: Vec::new(), count: 0, zeros: 0, sink };
-    let (mut span, mut block) = (Vec::new(), Vec::with_capacity(BLOCK));
-    for piece in pieces(&get(list)?, size)? {
-        match piece {
-            Piece::Blob { id, length } => {
-                let bytes = get(id)?;
-                if bytes.len() as u64 != length {
-                    return Err(TreeError("a piece doesn't have its length").into());
-                }
-                let mut rest = &bytes[..];
-                while !rest.is_empty() {
-                    let (now, later) = rest.split_at(rest.len().min(BLOCK - block.len()));
-                    block.extend_from_slice(now);
-                    rest = later;
-                    if block.len() == BLOCK {
-                        anew.block(&mut span, &block)?;
-                        block.clear();
-                    }
-                }
-            }
-            Piece::Zeros { mut length } => {
-                while length > 0 {
-                    let now = length.min((BLOCK - block.len()) as u64);
-                    block.resize(block.len() + usize::try_from(now).expect("at most a block"), 0);
-                    length -= now;
-                    if block.len() == BLOCK {
-                        anew.block(&mut span, &block)?;
-                        block.clear();
-                    }
-                }
+    let (mut span, mut block, mut position) = (Vec::new(), Vec::with_capacity(BLOCK), 0_u64);
+    let mut add = |mut rest: &[u8]| -> Result<(), WorkspaceError> {
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(BLOCK - block.len()));
+            block.extend_from_slice(now);
+            rest = later;
+            if block.len() == BLOCK {
+                anew.block(&mut span, &block)?;
+                block.clear();
             }
         }
-    }
+        Ok(())
+    };
+    let zeros = vec![0; BLOCK];
+    let mut add_at = |at: u64, bytes: &[u8]| -> Result<(), WorkspaceError> {
+        while position < at {
+            let now = (at - position).min(BLOCK as u64);
+            add(&zeros[..usize::try_from(now).expect("at most a block")])?;
+            position += now;
+        }
+        position += bytes.len() as u64;
+        add(bytes)
+    };
+    each_piece(get, Content::Pieces(list), size, |at, bytes| add_at(at, &bytes))?;
+    add_at(size, &[])?;
     anew.block(&mut span, &block)?;
     sink.content(&anew.finish(&mut span)?)
 }
@@ -332,6 +327,46 @@ pub(crate) fn is_part_of(
         }
     }
     Ok(fill_exactly(file, &mut block, 1).is_ok_and(|ended| ended))
+}
+
+/// Gives the bytes of a content, each piece with its place. What no piece has is zeros.
+pub(crate) fn each_piece(
+    get: &dyn Fn(BlobId) -> Result<Bytes, WorkspaceError>,
+    content: Content,
+    size: u64,
+    mut take: impl FnMut(u64, Bytes) -> Result<(), WorkspaceError>,
+) -> Result<(), WorkspaceError> {
+    let list = match content {
+        Content::Whole(id) => vec![Piece::Blob { id, length: size }],
+        Content::Pieces(id) => pieces(&get(id)?, size)?,
+    };
+    let mut at = 0;
+    for piece in list {
+        at += match piece {
+            Piece::Zeros { length } => length,
+            Piece::Blob { id, length } => {
+                let bytes = get(id)?;
+                if bytes.len() as u64 != length {
+                    return Err(TreeError("a piece of a file doesn't have its length").into());
+                }
+                take(at, bytes)?;
+                length
+            }
+        };
+    }
+    Ok(())
+}
+
+/// Writes a content into an empty file.
+pub(crate) fn write(
+    file: &File,
+    get: &dyn Fn(BlobId) -> Result<Bytes, WorkspaceError>,
+    content: Content,
+    size: u64,
+    fail: impl Fn(std::io::Error) -> WorkspaceError,
+) -> Result<(), WorkspaceError> {
+    each_piece(get, content, size, |at, bytes| file.write_all_at(&bytes, at).map_err(&fail))?;
+    file.set_len(size).map_err(&fail)
 }
 
 /// All bytes of a content, for a file that fits in memory.

@@ -8,13 +8,13 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_log::ContentReader;
 
-use crate::content::{self, Piece, pieces};
+use crate::content;
 use crate::restore::Named;
 use crate::tree::{Content, PERMISSIONS, StoredNodes, walk};
 use crate::workspace::blocking;
@@ -176,26 +176,7 @@ impl Export {
 
     fn fill(&self, file: &File, place: &Path, content: Content, size: u64) -> Result<(), WorkspaceError> {
         let fail = |error| WorkspaceError::file("write", place, error);
-        let Content::Pieces(list) = content else {
-            let get = |id| Ok(self.reader.get(id)?);
-            let bytes = content::load(&get, content, size)?;
-            return file.write_all_at(&bytes, 0).map_err(fail);
-        };
-        let mut at = 0;
-        for piece in pieces(&self.reader.get(list)?, size)? {
-            match piece {
-                Piece::Zeros { length } => at += length,
-                Piece::Blob { id, length } => {
-                    let bytes = self.reader.get(id)?;
-                    if bytes.len() as u64 != length {
-                        return Err(crate::TreeError("a piece doesn't have its length").into());
-                    }
-                    file.write_all_at(&bytes, at).map_err(fail)?;
-                    at += length;
-                }
-            }
-        }
-        file.set_len(size).map_err(fail)
+        content::write(file, &|id| Ok(self.reader.get(id)?), content, size, fail)
     }
 
     /// Copies what no snapshot has; says how many files that were. Links are made anew, and devices, sockets and

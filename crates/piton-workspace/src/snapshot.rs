@@ -57,6 +57,12 @@ impl Snapshot {
         Self { tree: scanned.tree, times: Some(scanned.times), files, bytes, excluded }
     }
 
+    /// The one that an entry has.
+    pub(crate) async fn load(log: &RunLog, seq: Seq, part: &piton_types::Part) -> Result<Self, WorkspaceError> {
+        let damaged = |error: String| StoreError::corrupt(format!("the snapshot of {}@{seq}", log.run()), error);
+        Ok(from_value(log.load(part).await?).map_err(|error| damaged(error.to_string()))?)
+    }
+
     pub(crate) fn to_value(self) -> Value {
         to_value(&self).expect("numbers and texts are values")
     }
@@ -560,10 +566,7 @@ impl Workspace {
     pub async fn snapshot_of(log: &RunLog, seq: Seq) -> Result<Option<Snapshot>, WorkspaceError> {
         let entry = log.entry(seq).await?;
         let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
-        let value = log.load(part).await?;
-        from_value(value).map(Some).map_err(|error| {
-            StoreError::corrupt(format!("the snapshot of {}@{seq}", log.run()), error.to_string()).into()
-        })
+        Snapshot::load(log, seq, part).await.map(Some)
     }
 }
 

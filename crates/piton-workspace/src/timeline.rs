@@ -155,9 +155,7 @@ pub(crate) async fn moment(log: &RunLog, entry: &SealedEntry) -> Result<Option<M
     let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { return Ok(None) };
     let Ok(record) = from_value::<Record>(log.body(entry).await?) else { return Ok(None) };
     let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
-    let snapshot: Snapshot = from_value(log.load(part).await?).map_err(|error| {
-        piton_store::StoreError::corrupt(format!("the snapshot of {checkpoint}"), error.to_string())
-    })?;
+    let snapshot = Snapshot::load(log, entry.seq, part).await?;
     Ok(Some(Moment { checkpoint, at: entry.at, label: entry.label.clone(), record, snapshot, removed: false }))
 }
 

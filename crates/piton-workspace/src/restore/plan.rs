@@ -14,7 +14,7 @@ use piton_types::BlobId;
 
 use super::renames::{Renamed, renames};
 use super::{Ask, Conflict, ConflictResolution, ContestedText, Resolver, Selection};
-use crate::tree::{Content, Entry, Nodes, PERMISSIONS, Reason, diff, entry_at, folder};
+use crate::tree::{Content, Entry, Nodes, PERMISSIONS, Reason, alike, diff, entry_at, folder};
 use crate::{RelPath, WorkspaceError, content};
 
 /// The largest text that is merged.
@@ -522,13 +522,5 @@ impl Replay<'_> {
             }
         }
         Ok(())
-    }
-}
-
-fn alike(a: &Option<Entry>, b: &Option<Entry>) -> bool {
-    match (a, b) {
-        (None, None) => true,
-        (Some(a), Some(b)) => a.is_alike(b),
-        _ => false,
     }
 }

@@ -19,7 +19,7 @@ use super::staging::{Planned, Rescued, Staging};
 use crate::record::{RestoreKind, Role};
 use crate::scan::Progress;
 use crate::snapshot::Snapshot;
-use crate::tree::{Difference, Entry, diff, entry_at};
+use crate::tree::{Difference, Entry, alike, diff, entry_at};
 use crate::workspace::{Inner, blocking};
 use crate::{RelPath, Workspace, WorkspaceError, content, system};
 
@@ -147,18 +147,13 @@ impl Workspace {
             let (mut changes, mut changed) = (Vec::new(), Vec::new());
             for change in planned {
                 let here = entry_at(&nodes, now, &change.path)?;
-                let is = |entry: &Option<Entry>| match (&here, entry) {
-                    (None, None) => true,
-                    (Some(here), Some(entry)) => here.is_alike(entry),
-                    _ => false,
-                };
-                if is(&change.new) {
+                if alike(&here, &change.new) {
                     continue;
                 }
                 // A folder is made narrow, and given its permissions last.
                 let unfinished =
                     here.as_ref().is_some_and(Entry::is_folder) && change.new.as_ref().is_some_and(Entry::is_folder);
-                if is(&change.old)
+                if alike(&here, &change.old)
                     || here.is_none()
                     || unfinished
                     || is_there_in_part(&inner, &reader, &change.path, &here, &change.new)?

@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +22,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::plan::PlannedChange;
-use crate::content::{self, Piece, Sink, pieces};
+use crate::content::{self, Sink};
 use crate::path::TEMPORARY;
 use crate::scan::Progress;
 use crate::system::{self, Stat, name};
@@ -186,21 +185,7 @@ impl Staging {
         let Some(Entry::File { size, content, .. }) = change.then else { return Ok(()) };
         let file = std::fs::File::from(self.open(number, content.id())?);
         let fail = |error| self.fail(&change.path, error);
-        let mut at = 0;
-        for piece in pieces(&reader.get(content.id())?, size)? {
-            match piece {
-                Piece::Zeros { length } => at += length,
-                Piece::Blob { id, length } => {
-                    let bytes = reader.get(id)?;
-                    if bytes.len() as u64 != length {
-                        return Err(crate::TreeError("a piece doesn't have its length").into());
-                    }
-                    file.write_all_at(&bytes, at).map_err(fail)?;
-                    at += length;
-                }
-            }
-        }
-        file.set_len(size).map_err(fail)?;
+        content::write(&file, &|id| Ok(reader.get(id)?), content, size, fail)?;
         self.finish(&file.into(), change, times)
     }
 

@@ -2,9 +2,9 @@
 
 use piton_types::BlobId;
 
-use super::Entry;
 use super::format::MAX_DEPTH;
 use super::nodes::{Nodes, entry_at, folder};
+use super::{Entry, alike};
 use crate::{RelPath, TreeError, WorkspaceError};
 
 /// One path of which two trees say different things. For a folder that both have, only its own mode; what
@@ -41,7 +41,7 @@ pub(crate) fn diff_at(
     let new = entry_at(nodes, new, path)?;
     let pair = Pair { path: path.clone(), old: node_of(&old), new: node_of(&new) };
     let mut found = Vec::new();
-    if !path.is_root() && !is_alike(&old, &new) {
+    if !path.is_root() && !alike(&old, &new) {
         found.push(Difference { path: path.clone(), old, new });
     }
     below(nodes, pair, found)
@@ -104,7 +104,7 @@ fn compare(
         if below_old != below_new {
             next.push(Pair { path: path.clone(), old: below_old, new: below_new });
         }
-        if !is_alike(&before, &after) {
+        if !alike(&before, &after) {
             found.push(Difference { path, old: before, new: after });
         }
     }
@@ -114,13 +114,5 @@ fn node_of(entry: &Option<Entry>) -> Option<BlobId> {
     match entry {
         Some(Entry::Folder { node, .. }) => Some(*node),
         _ => None,
-    }
-}
-
-fn is_alike(old: &Option<Entry>, new: &Option<Entry>) -> bool {
-    match (old, new) {
-        (None, None) => true,
-        (Some(old), Some(new)) => old.is_alike(new),
-        _ => false,
     }
 }

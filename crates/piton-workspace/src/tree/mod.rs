@@ -65,6 +65,15 @@ impl Entry {
     }
 }
 
+/// Whether two trees say the same of a name itself.
+pub(crate) fn alike(a: &Option<Entry>, b: &Option<Entry>) -> bool {
+    match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => a.is_alike(b),
+        _ => false,
+    }
+}
+
 /// The bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Content {
