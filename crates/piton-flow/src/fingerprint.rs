@@ -217,9 +217,9 @@ impl ResumeDiagnostic {
         self.changes.iter().any(|change| change.severity == ChangeSeverity::Danger)
     }
 
-    /// Whether there is something to warn of.
+    /// Whether there is something to warn of: a warning, or a danger.
     pub fn has_warnings(&self) -> bool {
-        self.changes.iter().any(|change| change.severity == ChangeSeverity::Warning)
+        self.changes.iter().any(|change| change.severity >= ChangeSeverity::Warning)
     }
 
     /// One line for each change.
@@ -432,6 +432,10 @@ edges: [{source: s, target: t}, {source: t, target: e}]
         let config = with(|found| found.engine_config_hash = "x".to_owned());
         assert_eq!(said(&standard, &config), "info: engine_config: the limits are different");
         assert!(diff_fingerprints(None, &standard).has_warnings());
+        // V4: a danger is something to warn of, what is only told isn't.
+        let gone = with(|found| found.node_types.clear());
+        let (danger, told) = (diff_fingerprints(Some(&standard), &gone), diff_fingerprints(Some(&standard), &config));
+        assert!(danger.has_danger() && danger.has_warnings() && !told.has_warnings());
     }
 
     #[test]

@@ -279,7 +279,7 @@ impl Gate {
             };
             audited = Some(noted.map_err(FlowError::Journal)?);
         }
-        if diagnostic.has_danger() || diagnostic.has_warnings() {
+        if diagnostic.has_warnings() {
             self.events.tell(|| Event::ResumeWarning { run: self.run.clone(), report: diagnostic.report() });
         }
         Ok(audited)
