@@ -6,6 +6,9 @@ use serde_json::json;
 use crate::claude_code;
 use crate::report::{Report, ReportError};
 
+/// The field of a run's input that says which of an agent's own sessions it is: a run with it is reported by hooks.
+pub const SESSION: &str = "session_id";
+
 /// An agent whose hooks are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -108,6 +111,6 @@ impl Agent {
             Self::ClaudeCode => format!("claude-{session}"),
         };
         let run = RunId::for_foreign(&name, |name| *blake3::hash(name).as_bytes());
-        (run, Value::Map([("session_id".to_owned(), Value::from(session))].into()))
+        (run, Value::Map([(SESSION.to_owned(), Value::from(session))].into()))
     }
 }

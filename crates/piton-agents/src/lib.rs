@@ -9,5 +9,5 @@ mod claude_code;
 pub mod danger;
 mod report;
 
-pub use agent::{Agent, Hooks, SettingsError};
+pub use agent::{Agent, Hooks, SESSION, SettingsError};
 pub use report::{Happening, Report, ReportError};

@@ -84,10 +84,14 @@ impl Residence {
         &self.before
     }
 
+    /// The paths as runs name them.
+    pub fn names(&self) -> Vec<String> {
+        std::iter::once(&self.now).chain(&self.before).map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+
     /// Whether a run that names this folder was made here.
     pub fn has(&self, folder: Option<&str>) -> bool {
-        let is = |path: &PathBuf| Some(&*path.to_string_lossy()) == folder;
-        is(&self.now) || self.before.iter().any(is)
+        folder.is_some_and(|folder| self.names().iter().any(|name| name == folder))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use piton_log::{RunLog, SealedEntry};
 use piton_runtime::History;
 use piton_store::{RunQuery, Span, Store, StoreError};
-use piton_types::{BlobId, RunId, RunSummary, Seq, StepPath, Value};
+use piton_types::{BlobId, RunId, Seq, StepPath, Value};
 
 use super::{Reference, Runs};
 use crate::app::App;
@@ -129,12 +129,10 @@ async fn open(store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunLog, Failure>
 /// meant. If this folder has none, those of runs that belong to no folder are.
 async fn newest_run(app: &App, store: &Arc<dyn Store>) -> Result<RunLog, Failure> {
     let here = app.residence();
-    let own = newest_of(store, |run| here.has(run.folder.as_deref())).await?;
-    let found = match own {
-        None => newest_of(store, |run| run.folder.is_none()).await?,
-        own => own,
-    };
-    if let Some(log) = found {
+    if let Some(log) = newest_of(store, here.names()).await? {
+        return Ok(log);
+    }
+    if let Some(log) = newest_of(store, Vec::new()).await? {
         return Ok(log);
     }
     let mut runs = Runs::newest_first(Arc::clone(store));
@@ -148,16 +146,18 @@ async fn newest_run(app: &App, store: &Arc<dyn Store>) -> Result<RunLog, Failure
     Err(Failure::fixable("there are no checkpoints here yet").hint("`piton log` shows what happened so far."))
 }
 
-/// The run with the newest checkpoint, of those that are wanted.
-async fn newest_of(store: &Arc<dyn Store>, wanted: impl Fn(&RunSummary) -> bool) -> Result<Option<RunLog>, Failure> {
+/// The run with the newest checkpoint, of those that belong to one of these folders; without one, of those that belong to
+/// none.
+async fn newest_of(store: &Arc<dyn Store>, folders: Vec<String>) -> Result<Option<RunLog>, Failure> {
     let mut newest: Option<(SealedEntry, RunLog)> = None;
-    let mut runs = Runs::newest_first(Arc::clone(store));
+    let to_none = folders.is_empty();
+    let mut runs = Runs::of_folders(Arc::clone(store), folders);
     while let Some(run) = runs.next().await? {
         // No entry is newer than its run.
         if newest.as_ref().is_some_and(|(entry, _)| entry.at >= run.updated_at) {
             break;
         }
-        if !wanted(&run) {
+        if to_none && run.folder.is_some() {
             continue;
         }
         let log = RunLog::open(Arc::clone(store), &run.id).await?;

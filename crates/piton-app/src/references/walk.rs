@@ -20,7 +20,12 @@ pub struct Runs {
 impl Runs {
     /// From the run that was changed last.
     pub fn newest_first(store: Arc<dyn Store>) -> Self {
-        let query = RunQuery { limit: Some(PAGE), ..RunQuery::default() };
+        Self::of_folders(store, Vec::new())
+    }
+
+    /// The same of runs that belong to one of these folders; of all if there are none.
+    pub fn of_folders(store: Arc<dyn Store>, folders: Vec<String>) -> Self {
+        let query = RunQuery { folders, limit: Some(PAGE), ..RunQuery::default() };
         Self { store, read: VecDeque::new(), query, ended: false }
     }
 

@@ -8,8 +8,9 @@ use piton_flow::OpenQuestion;
 use piton_log::RunLog;
 use piton_runtime::recovery::stalled;
 use piton_runtime::{Context, History, LeaseOptions, LeaseWatch};
-use piton_store::{RunQuery, Store};
-use piton_types::{RunId, RunState, RunStatus};
+pub use piton_store::RunQuery;
+use piton_store::Store;
+use piton_types::{RunId, RunState, RunStatus, RunSummary};
 
 use crate::app::App;
 use crate::failure::Failure;
@@ -30,14 +31,14 @@ pub enum Which {
 }
 
 /// What is listed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ListRuns {
     /// Which runs.
     pub which: Which,
     /// Of all folders that have a store, not only of this one.
     pub everywhere: bool,
-    /// The most of each store.
-    pub limit: usize,
+    /// What the store is asked for; the states are those of `which`. The limit is that of each store.
+    pub query: RunQuery,
 }
 
 /// Lists runs.
@@ -46,18 +47,18 @@ pub async fn list(app: &App, wanted: ListRuns) -> Result<Vec<ListedRun>, Failure
     if wanted.everywhere {
         for place in app.surroundings.find_all()? {
             let Some(store) = app.open_if_unlocked(&place).await? else { continue };
-            listed.extend(of_store(app, &store, wanted).await?);
+            listed.extend(of_store(app, &store, &wanted).await?);
             store.close().await?;
         }
     } else {
         let store = app.look().await?;
-        listed = of_store(app, &store, wanted).await?;
+        listed = of_store(app, &store, &wanted).await?;
         store.close().await?;
     }
     Ok(listed)
 }
 
-async fn of_store(app: &App, store: &Arc<dyn Store>, wanted: ListRuns) -> Result<Vec<ListedRun>, Failure> {
+async fn of_store(app: &App, store: &Arc<dyn Store>, wanted: &ListRuns) -> Result<Vec<ListedRun>, Failure> {
     let status = match wanted.which {
         Which::Waiting => vec![RunStatus::Waiting],
         Which::Failed => vec![RunStatus::Failed],
@@ -65,22 +66,27 @@ async fn of_store(app: &App, store: &Arc<dyn Store>, wanted: ListRuns) -> Result
         Which::All => Vec::new(),
     };
     let dead = match wanted.which {
-        Which::Waiting | Which::Failed => HashSet::new(),
+        Which::Waiting | Which::Failed => Vec::new(),
         Which::All | Which::Stalled => dead(app, store, wanted.which == Which::Stalled).await?,
     };
-    let query = RunQuery { status, limit: Some(wanted.limit), ..RunQuery::default() };
-    let mut listed = Vec::new();
-    for run in store.list(query).await? {
-        if wanted.which == Which::Stalled && !dead.contains(&run.id) {
-            continue;
+    let query = RunQuery { status, ..wanted.query.clone() };
+    let ids: HashSet<RunId> = dead.iter().map(|run| run.id.clone()).collect();
+    let found = match wanted.which {
+        Which::Stalled => {
+            let most = query.limit.unwrap_or(usize::MAX);
+            dead.into_iter().filter(|run| query.admits(run)).take(most).collect()
         }
+        _ => store.list(query).await?,
+    };
+    let mut listed = Vec::new();
+    for run in found {
         let log = RunLog::open(Arc::clone(store), &run.id).await?;
         let detail = match wanted.which {
             Which::Waiting | Which::Failed => detail(&log).await?,
             Which::All | Which::Stalled => Detail::default(),
         };
         listed.push(ListedRun {
-            stalled: dead.contains(&run.id),
+            stalled: ids.contains(&run.id),
             duration_ms: lasted(&run, app.now()),
             usage: usage::recent(&log).await?.map(Into::into),
             question: detail.question,
@@ -93,7 +99,7 @@ async fn of_store(app: &App, store: &Arc<dyn Store>, wanted: ListRuns) -> Result
 }
 
 /// The runs that no process drives. Of holders on other hosts that shows only after a while, for which `waits` waits.
-async fn dead(app: &App, store: &Arc<dyn Store>, waits: bool) -> Result<HashSet<RunId>, Failure> {
+async fn dead(app: &App, store: &Arc<dyn Store>, waits: bool) -> Result<Vec<RunSummary>, Failure> {
     let (context, ttl) = (Context::system(Arc::clone(store)), LeaseOptions::default().ttl);
     let mut watch = LeaseWatch::default();
     let mut runs = stalled(&context, &mut watch, ttl).await?;
@@ -103,7 +109,7 @@ async fn dead(app: &App, store: &Arc<dyn Store>, waits: bool) -> Result<HashSet<
         context.clock.sleep(ttl).await;
         runs = stalled(&context, &mut watch, ttl).await?;
     }
-    Ok(runs.found.into_iter().map(|run| run.id).collect())
+    Ok(runs.found)
 }
 
 #[derive(Default)]

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_runtime::{Context, History, Requested, RunError};
+use piton_agents::SESSION;
+use piton_runtime::{Context, History, LeaseOptions, LeaseWatch, Requested, RunError, Standing};
 use piton_store::Store;
-use piton_types::Holder;
-use piton_types::{IllegalMove, RunId, RunStatus};
+use piton_types::{Holder, IllegalMove, RunId, RunStatus, Value};
 
 use crate::app::App;
 use crate::failure::Failure;
@@ -22,8 +22,23 @@ pub type Answered = (RequestView, Option<Holder>);
 pub async fn stop(app: &App, run: &RunId, why: &str, grace: Duration) -> Result<Answered, Failure> {
     let store = app.store().await?;
     let run = run_id(&store, run).await?;
-    let came = piton_runtime::stop(&Context::system(Arc::clone(&store)), &run, why, Some(grace)).await?;
+    let context = Context::system(Arc::clone(&store));
+    obeyed(&context, &run, &History::of(&context, &run).await?).await?;
+    let came = piton_runtime::stop(&context, &run, why, Some(grace)).await?;
     told(&store, run, came).await
+}
+
+/// A coding agent that only reports what it does takes no requests while it lives.
+async fn obeyed(context: &Context, run: &RunId, history: &History) -> Result<(), Failure> {
+    let is_reported = matches!(&history.input, Value::Map(input) if input.contains_key(SESSION));
+    if !is_reported || LeaseWatch::default().look(context, run, LeaseOptions::default().ttl).await? != Standing::Held {
+        return Ok(());
+    }
+    let Some(lease) = context.store.lease(run).await? else { return Ok(()) };
+    let Holder { pid, host, .. } = lease.holder;
+    Err(Failure::refused(format!("run {run} is a session of a coding agent that takes no requests, and goes on"))
+        .cause(format!("process {pid} on {host} reports what it does by hooks; Piton doesn't drive it"))
+        .hint(format!("end it there, or with `kill {pid}`; `piton undo {run}` takes back what it did.")))
 }
 
 /// A run that is to be given up.
@@ -39,7 +54,9 @@ impl Cancelling {
     pub async fn plan(app: &App, run: &RunId) -> Result<Self, Failure> {
         let store = app.store().await?;
         let run = run_id(&store, run).await?;
-        let history = History::of(&Context::system(Arc::clone(&store)), &run).await?;
+        let context = Context::system(Arc::clone(&store));
+        let history = History::of(&context, &run).await?;
+        obeyed(&context, &run, &history).await?;
         let from = history.state.status();
         if from == RunStatus::Completed {
             let cause = IllegalMove { from, to: RunStatus::Cancelled };

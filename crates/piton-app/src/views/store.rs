@@ -268,11 +268,13 @@ impl Verdict {
 pub(crate) fn sizes(sizes: piton_log::upkeep::Sizes, stored: u64) -> SizesView {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 100.0).round() / 100.0);
+    // Folders count among the different values only: in a tiny store they may be most of it.
+    let logical = sizes.logical.max(sizes.unique);
     SizesView {
-        logical: sizes.logical,
+        logical,
         unique: sizes.unique,
         stored,
-        deduplication: ratio(sizes.logical, sizes.unique),
+        deduplication: ratio(logical, sizes.unique),
         compression: ratio(sizes.unique, stored),
     }
 }

@@ -14,7 +14,7 @@ use piton_app::files::status::{save, status};
 use piton_app::runs::answer::Asked;
 use piton_app::runs::drive::{DriftWatch, Driving, Prepared};
 use piton_app::runs::events::Events;
-use piton_app::runs::list::{ListRuns, Which, list};
+use piton_app::runs::list::{ListRuns, RunQuery, Which, list};
 use piton_app::runs::resume::{self, ResumeRun};
 use piton_app::runs::show::show;
 use piton_app::runs::start::{self, StartRun};
@@ -81,7 +81,7 @@ fn json(view: &impl serde::Serialize) -> Json {
 }
 
 fn all() -> ListRuns {
-    ListRuns { which: Which::All, everywhere: false, limit: 10 }
+    ListRuns { which: Which::All, everywhere: false, query: RunQuery { limit: Some(10), ..RunQuery::default() } }
 }
 
 #[tokio::test]

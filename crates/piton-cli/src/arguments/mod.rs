@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use piton_flow::Limits;
 use piton_runtime::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, UpstreamPolicy};
-use piton_types::{RunId, StepPath, Value, from_json, from_value};
+use piton_types::{RunId, RunKind, StepPath, Value, from_json, from_value};
 
 use agents::{Drift, Lease};
 use files::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
@@ -222,6 +222,18 @@ pub(crate) struct Consent {
     after_help = "Examples:\n  piton ls\n  piton ls --waiting\n  piton ls --failed --json\n  piton ls --all -n 20"
 )]
 pub(crate) struct Ls {
+    /// Only runs with this in their name or id
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// Only of this kind: workflow, guard, steps, embedded or workspace
+    #[arg(long, value_name = "KIND", value_parser = parse_policy::<RunKind>)]
+    pub(crate) kind: Option<RunKind>,
+    /// Only runs with this label; with several, all of them
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) label: Vec<String>,
+    /// Only runs that were active in this time: a number and s, m, h, d or w
+    #[arg(long, value_name = "AGE", value_parser = store::age)]
+    pub(crate) since: Option<Duration>,
     /// Only runs that wait for an answer, with their questions
     #[arg(long)]
     pub(crate) waiting: bool,

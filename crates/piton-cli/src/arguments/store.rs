@@ -56,7 +56,7 @@ impl Gc {
 }
 
 /// A time such as `30d`.
-fn age(text: &str) -> Result<Duration, String> {
+pub(super) fn age(text: &str) -> Result<Duration, String> {
     let wrong = || "it is a number and one of s, m, h, d and w, as in 30d".to_owned();
     let unit = match text.chars().last() {
         Some('s') => 1,

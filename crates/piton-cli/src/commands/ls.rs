@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use piton_app::runs::list::{ListRuns, Which, list};
+use piton_app::runs::list::{ListRuns, RunQuery, Which, list};
 use piton_app::views::run::ListedRun;
-use piton_types::RunKind;
+use piton_types::{RunKind, Timestamp};
 
 use crate::arguments::Ls;
 use crate::failure::{Exit, Failure};
@@ -20,8 +20,18 @@ pub(crate) async fn execute(session: &Session, arguments: &Ls) -> Result<Exit, F
         Ls { stalled: true, .. } => Which::Stalled,
         _ => Which::All,
     };
-    let wanted = ListRuns { which, everywhere: arguments.all, limit: arguments.limit };
-    let runs = list(session, wanted).await?;
+    let query = RunQuery {
+        text: arguments.text.clone().unwrap_or_default(),
+        kinds: arguments.kind.into_iter().collect(),
+        labels: arguments.label.iter().cloned().collect(),
+        since: arguments.since.map(|age| {
+            let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+            Timestamp::from_millis(session.now().as_millis().saturating_sub(age))
+        }),
+        limit: Some(arguments.limit),
+        ..RunQuery::default()
+    };
+    let runs = list(session, ListRuns { which, everywhere: arguments.all, query }).await?;
     let output = &session.output;
     if output.is_json() {
         output.list(&runs)?;

@@ -286,3 +286,22 @@ fn a_hook_does_not_wait_for_long() {
     let text = String::from_utf8(said.stdout).unwrap();
     assert!(said.status.success() && text.contains("another process works on"), "{text}");
 }
+
+/// No process takes requests for a session that hooks report, so none is made: the user is told what works.
+#[test]
+fn a_reported_session_is_not_asked_to_stop() {
+    let world = installed();
+    let claude = Claude::new(&world);
+    silent(&claude.tell("UserPromptSubmit", json!({"prompt": "change it"})));
+    let listed = world.piton(["ls", "claude-", "--kind", "guard", "--since", "1h", "--json"]).json();
+    let run = listed["id"].as_str().unwrap();
+    for verb in [&["stop"][..], &["cancel", "--yes"]] {
+        let said = world.piton(verb.iter().chain(&[run]));
+        assert_eq!(said.code, Some(4), "{}", said.stderr);
+        assert!(said.stderr.contains("takes no requests, and goes on"), "{}", said.stderr);
+        assert!(said.stderr.contains(&format!("`kill {}`", std::process::id())), "{}", said.stderr);
+    }
+    // Nothing stands in the log that a later process would obey.
+    silent(&claude.tell("Stop", json!({"stop_hook_active": false})));
+    assert_eq!(world.piton(["show", run, "--json"]).json()["status"], "in_progress");
+}

@@ -571,3 +571,20 @@ fn what_is_of_another_folder_is_not_taken_for_this_one() {
         assert!(refused.stderr.contains("there are no checkpoints of [ROOT]/other yet"), "{}", refused.stderr);
     }
 }
+
+/// The store filters by text, kind and time; all of them have to fit.
+#[test]
+fn runs_are_listed_by_what_is_asked_for() {
+    let world = World::with_run();
+    assert_eq!(world.piton(["save"]).code, Some(0));
+    let listed = |arguments: &[&str]| {
+        let said = world.piton([&["ls", "--json"], arguments].concat());
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.stdout.lines().count()
+    };
+    assert_eq!((listed(&[]), listed(&["FIR"]), listed(&["flow.yml"]), listed(&["none"])), (2, 1, 1, 0));
+    assert_eq!((listed(&["--kind", "workflow"]), listed(&["--kind", "guard"])), (1, 0));
+    assert_eq!((listed(&["first", "--kind", "workspace"]), listed(&["--label", "x"])), (0, 0));
+    assert_eq!((listed(&["--since", "1w"]), listed(&["--since", "0s"])), (2, 0));
+    assert_eq!(world.piton(["ls", "--kind", "cake"]).code, Some(2));
+}

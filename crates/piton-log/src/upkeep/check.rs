@@ -73,7 +73,7 @@ pub struct CheckReport {
 /// What deduplication and compression are worth, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// All checkpoints, if each were stored by itself.
+    /// All entries and checkpoints, if each were stored by itself.
     pub logical: u64,
     /// What is different in them.
     pub unique: u64,
@@ -287,8 +287,10 @@ async fn check_run_with(
     for entry in &graph.entries {
         let mut parts = Vec::new();
         let mut files = Vec::new();
-        if references(&entry.body)?.into_iter().any(|id| whole_size(id, &graph.nodes, &mut verdicts).is_none()) {
-            parts.push("body".to_owned());
+        let body = references(&entry.body)?.into_iter().map(|id| whole_size(id, &graph.nodes, &mut verdicts));
+        match body.sum::<Option<u64>>() {
+            Some(size) => sizes.logical += size,
+            None => parts.push("body".to_owned()),
         }
         let is_removed = removed.contains(&entry.seq);
         for (name, part) in entry.parts.iter().filter(|_| !is_removed) {
