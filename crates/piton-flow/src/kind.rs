@@ -11,7 +11,7 @@ use crate::document::{Document, NodeSpec};
 use crate::graph::{Graph, Scope};
 use crate::node::Node;
 use crate::problem::Problem;
-use crate::template::Functions;
+use crate::template::{Functions, Template};
 
 /// A kind of nodes: makes a node from its data, or says everything that is wrong with them.
 ///
@@ -66,6 +66,11 @@ impl Build<'_> {
     /// Whether what is unfinished counts as wrong. An export may have been saved in the middle of the work.
     pub const fn is_strict(&self) -> bool {
         self.document.is_strict
+    }
+
+    /// A template at a place of the data, which may say `{{#node.variable#}}`; a variable that isn't there is an error.
+    pub fn template(&self, source: &str, at: Path) -> Result<Template, Faults> {
+        Template::with_references(source, self.functions()).map_err(|message| Faults::one(at, message))
     }
 
     /// The functions that templates may call.

@@ -117,3 +117,4 @@ pub use runner::{
     WorkflowRunnerBuilder,
 };
 pub use selector::{Mapping, Selector};
+pub use template::Template;

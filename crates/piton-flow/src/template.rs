@@ -25,7 +25,7 @@ const REFERENCES: &str = "__references";
 
 /// A template that was checked. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub(crate) struct Template {
+pub struct Template {
     environment: Arc<Environment<'static>>,
     references: Arc<[Selector]>,
     /// The names that it uses and doesn't make itself, if it isn't plain text.
@@ -117,7 +117,7 @@ impl Template {
     }
 
     /// The variables that it names by reference.
-    pub(crate) fn references(&self) -> &[Selector] {
+    pub fn references(&self) -> &[Selector] {
         &self.references
     }
 
@@ -127,7 +127,7 @@ impl Template {
     }
 
     /// Renders with the variables of a pool: by reference, and by the ids of nodes.
-    pub(crate) fn render_pool(&self, pool: &VariablePool) -> Result<String, String> {
+    pub fn render_pool(&self, pool: &VariablePool) -> Result<String, String> {
         // Only what it names: a pool may be large.
         let mut variables: BTreeMap<String, JinjaValue> = BTreeMap::new();
         for name in &*self.names {

@@ -57,11 +57,7 @@ pub(super) fn build(build: &Build<'_>) -> Built {
         return Err(Faults::one(path, "a program should be here"));
     }
     let mut faults = Faults::default();
-    let mut template = |path: Path, source: &str| {
-        let template =
-            Template::with_references(source, build.functions()).map_err(|message| Faults::one(path, message));
-        faults.keep(template)
-    };
+    let mut template = |path: Path, source: &str| faults.keep(build.template(source, path));
     let command =
         data.command.iter().enumerate().filter_map(|(n, word)| template(path.clone().index(n), word)).collect();
     let env = Path::root().key("env");

@@ -6,7 +6,7 @@
 //!    [`Node`](crate::Node). `build` reads the data ([`Build::data`](crate::Build::data) into a struct with
 //!    serde's `Deserialize`), checks everything that can be checked before a run, and returns *all* that is
 //!    wrong with it as [`Faults`](crate::Faults), each with its place in the data. Templates are compiled
-//!    here ([`Template`](crate::Template)), so that a broken one is refused by `piton validate`.
+//!    here ([`Build::template`](crate::Build::template)), so that a broken one is refused by `piton validate`.
 //! 2. [`Node::inputs`](crate::Node::inputs) computes what the node takes from the variables (a map; it is
 //!    recorded with the result and shown to people: secrets don't belong in it).
 //!    [`Node::run`](crate::Node::run) does the work with that and its

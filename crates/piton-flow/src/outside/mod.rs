@@ -20,7 +20,9 @@ use piton_model::SecretString;
 use piton_model::chat::{Model, Providers, Remote};
 use piton_model::net::{Client, NetError, NetPolicy};
 use piton_process::Sandbox;
-use piton_types::{CheckpointRef, Random, StepPath, Value};
+#[cfg(feature = "checkpoint")]
+use piton_types::Value;
+use piton_types::{CheckpointRef, Random, StepPath};
 
 pub use audit::{Audit, AuditEntry, AuditError, AuditFile, AuditKind};
 pub use config::{Credential, Knowledge, OutsideConfig, Programs, SecurityLevel};
