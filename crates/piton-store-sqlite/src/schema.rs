@@ -43,7 +43,6 @@ const TABLES: &str = "
         labels TEXT,
         moved INTEGER NOT NULL);
     CREATE INDEX run_moved ON run(moved);
-    CREATE INDEX run_listing ON run(updated_at, id);
     CREATE INDEX run_status ON run(status, updated_at, id);
     CREATE INDEX run_folder ON run(folder, updated_at, id) WHERE folder IS NOT NULL;
     CREATE TABLE label(

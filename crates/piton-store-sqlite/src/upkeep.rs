@@ -169,7 +169,7 @@ impl Upkeep for SqliteStore {
 
     async fn run_ids(&self) -> Result<Vec<RunId>, StoreError> {
         // The table and each index that has the ids; where one is damaged, another may not be.
-        let ways = ["INDEXED BY sqlite_autoindex_run_1", "INDEXED BY run_listing", "NOT INDEXED"];
+        let ways = ["INDEXED BY sqlite_autoindex_run_1", "INDEXED BY run_status", "NOT INDEXED"];
         self.core.read(|conn| {
             let (mut found, mut failed) = (BTreeSet::new(), Vec::new());
             for way in ways {

@@ -23,13 +23,13 @@ fn init_says_where_the_store_is_and_can_be_repeated() {
     insta::assert_snapshot!(world.piton(["init"]).whole(), @r"
     --- stdout
     store  sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db
-    size   94 KB
+    size   90 KB
     runs   0
     --- exit 0
     ");
     insta::assert_snapshot!(world.piton(["init", "--json"]).whole(), @r#"
     --- stdout
-    {"bytes":94208,"encrypted":false,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db"}
+    {"bytes":90112,"encrypted":false,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db"}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["log"]).whole(), @r"
@@ -77,7 +77,7 @@ fn inside_the_folder_git_ignores_it() {
     insta::assert_snapshot!(world.piton(["init", "--here"]).whole(), @r"
     --- stdout
     store  sqlite:[ROOT]/work/.piton/store.db
-    size   94 KB
+    size   90 KB
     runs   0
     --- stderr
     It is inside the folder: git ignores it, but `git clean -fdx` and `rm -rf` take it away.

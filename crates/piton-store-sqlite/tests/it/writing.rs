@@ -24,7 +24,12 @@ fn an_append_is_one_transaction() {
         let store = open(&folder);
         let mut line = Line::relaxed("run");
         line.durability = Durability::Durable;
-        line.grow(&store, 50).await;
+        let mut first = line.next();
+        let row = first.index.as_mut().unwrap();
+        (row.folder, row.labels) = (None, Default::default());
+        store.append(vec![first.clone()]).await.unwrap();
+        line.advance(&first);
+        line.grow(&store, 49).await;
         let counters = store.counters();
         assert_eq!((counters.commits, counters.syncs), (50, 50));
         let before = counters.wal_pages;
@@ -33,8 +38,15 @@ fn an_append_is_one_transaction() {
         // changes its row and the index of lists.
         let pages = store.counters().wal_pages - before;
         assert!((30..=34).contains(&pages), "{pages} pages for 10 appends");
+        // A run with a folder is listed by that too, and one with labels by those.
+        let mut listed = Line { durability: Durability::Durable, ..Line::relaxed("listed") };
+        listed.grow(&store, 50).await;
+        let before = store.counters().wal_pages;
+        listed.grow(&store, 10).await;
+        let pages = store.counters().wal_pages - before;
+        assert!((60..=64).contains(&pages), "{pages} pages for 10 appends to a run with a folder and a label");
         drop(store);
-        assert_eq!(count(&folder.path().join("store.db"), "SELECT count(*) FROM entry"), 60);
+        assert_eq!(count(&folder.path().join("store.db"), "SELECT count(*) FROM entry"), 120);
     });
 }
 
