@@ -97,6 +97,9 @@ async fn reports_are_held_by_the_agent() {
     assert_eq!(world.store.summary(&id).await.unwrap().unwrap().status, RunStatus::Completed);
 }
 
+/// Longer than the ticks of any clock that files are stamped with.
+const SETTLED: std::time::Duration = std::time::Duration::from_millis(60);
+
 /// What a report takes doesn't grow with the reports before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_report_takes_does_not_grow() {
@@ -106,11 +109,18 @@ async fn what_a_report_takes_does_not_grow() {
         async |world: &World| Reports::of(&world.workspace(), &run_id(7), "agent", Value::Null, None).await.unwrap();
     reports(&world).await.turn_begins("a long turn").await.unwrap();
     let mut calls = Vec::new();
+    let compared = |n: usize| (1..12).contains(&n) || (144..165).contains(&n) || n >= 279;
     for n in 0..300 {
         let counting = Arc::new(CrashStore::new(Arc::clone(&below), Fault::None));
         world.store = Arc::clone(&counting) as Arc<dyn Store>;
         reports(&world).await.tool_begins("Edit", Some("one"), Value::Null).await.unwrap();
         world.write("a", n.to_string());
+        // A file that was written in the last ticks is read and stored once more, which takes a few calls: those that are
+        // compared below are all older than that.
+        let written = world.path("a").metadata().unwrap().modified().unwrap();
+        while compared(n) && written.elapsed().is_ok_and(|age| age < SETTLED) {
+            tokio::time::sleep(SETTLED).await;
+        }
         reports(&world).await.tool_ended("Edit", Some("one"), Ok(Value::Null)).await.unwrap().unwrap();
         calls.push(counting.names().len());
     }
@@ -118,9 +128,7 @@ async fn what_a_report_takes_does_not_grow() {
     let least = |calls: &[usize]| *calls.iter().min().unwrap();
     let [first, folded, last] = [least(&calls[2..12]), least(&calls[145..165]), least(&calls[280..])];
     println!("{first} store calls for one of the first tool calls, {folded} with a segment, {last} for the 300th");
-    // A file that was written in the last ticks is read and stored once more, which takes a few calls: on a busy machine it
-    // is older than that by then. What grew with the reports would be hundreds.
-    assert!(last <= folded + 8 && folded <= first + 16, "{first}, {folded}, {last}");
+    assert!(last <= folded && folded <= first + 8, "{first}, {folded}, {last}");
     let id = reports(&world).await.run().clone();
     let history = WholeHistory::of(&context(&world.store), &id).await.unwrap();
     let places: Vec<u32> = history.steps.iter().map(|step| step.index).collect();
