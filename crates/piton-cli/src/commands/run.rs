@@ -17,7 +17,8 @@ use crate::terminal::{answer, has_terminal};
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
     let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
     let mut system = BTreeMap::new();
-    if let Some(question) = arguments.question.or(arguments.query) {
+    // One that says nothing is none.
+    if let Some(question) = arguments.question.or(arguments.query).filter(|question| !question.trim().is_empty()) {
         system.insert("query".to_owned(), question.into());
     }
     if !arguments.file.is_empty() {

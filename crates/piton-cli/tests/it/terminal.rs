@@ -99,6 +99,7 @@ workflow:
         "{}",
         refused.stderr
     );
+    assert_eq!(world.piton(["run", "chat.yml", " "]).code, Some(1), "a question that says nothing is none");
     assert!(!world.state().exists(), "a refusal leaves nothing behind");
     let answer = |arguments: &[&str]| {
         let said = world.piton([&["run", "chat.yml", "--json"], arguments].concat());
