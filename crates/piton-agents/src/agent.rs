@@ -42,6 +42,13 @@ impl Agent {
         }
     }
 
+    /// What the names of its sessions begin with.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude",
+        }
+    }
+
     /// As people write it.
     pub const fn title(self) -> &'static str {
         match self {
@@ -107,9 +114,7 @@ impl Agent {
 
     /// The run of one of its sessions, and the run's input.
     pub fn run(self, session: &str) -> (RunId, Value) {
-        let name = match self {
-            Self::ClaudeCode => format!("claude-{session}"),
-        };
+        let name = format!("{}-{session}", self.short());
         let run = RunId::for_foreign(&name, |name| *blake3::hash(name).as_bytes());
         (run, Value::Map([(SESSION.to_owned(), Value::from(session))].into()))
     }

@@ -18,6 +18,8 @@ use piton_types::{Clock as _, Timestamp};
 
 use crate::documents::outside::no_secrets;
 use crate::failure::Failure;
+use crate::held::Held;
+use crate::names::{NamedStore, Names};
 use crate::place::keys::KeySources;
 use crate::place::{Found, Origin, Place, Residence, Surroundings};
 use crate::shell::{Level, Shell};
@@ -25,6 +27,12 @@ use crate::words;
 
 /// How long nothing is said of long work, and how long between two words.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How stores are written.
+#[cfg(feature = "postgres")]
+const WRITTEN: &str = "sqlite:/path/to/store.db, file:/path/to/folder or postgres://USER@HOST/DATABASE";
+#[cfg(not(feature = "postgres"))]
+const WRITTEN: &str = "sqlite:/path/to/store.db or file:/path/to/folder";
 
 /// What is said of a key that isn't needed.
 const UNUSED_KEY: &str = "this store isn't encrypted, and the key isn't used; `piton init --encrypt` makes one that is";
@@ -52,6 +60,10 @@ pub struct App {
     metrics: Mutex<Vec<Arc<Metrics>>>,
     /// Where the folder has been, as its store knows it.
     residence: OnceLock<Residence>,
+    /// What the runs that were met are called.
+    names: Arc<Names>,
+    /// The store, where all calls share it.
+    held: Option<Arc<Held>>,
 }
 
 impl fmt::Debug for App {
@@ -70,18 +82,64 @@ impl App {
             lookup,
             metrics: Mutex::default(),
             residence: OnceLock::new(),
+            names: Arc::default(),
+            held: None,
+        }
+    }
+
+    /// The same for a server: its calls share one store, which none of them closes.
+    pub fn holding(&self, shell: Arc<dyn Shell>) -> Self {
+        let held = Some(self.held.clone().unwrap_or_default());
+        Self {
+            held,
+            residence: self.residence.clone(),
+            names: Arc::clone(&self.names),
+            ..Self::new(shell, self.surroundings.clone(), self.lookup)
+        }
+    }
+
+    /// Opens the store of the folder, or makes it, so that what is wrong with it is found now.
+    pub async fn hold(&self) -> Result<(), Failure> {
+        self.store_or_create().await.map(drop)
+    }
+
+    /// The store isn't held any more: the next call opens it anew. For a handle that serves no more.
+    pub async fn let_go(&self) {
+        if let Some(held) = &self.held {
+            held.let_go().await;
         }
     }
 
     /// The same for another folder with its own store, and with another shell.
     pub fn at(&self, folder: PathBuf, shell: Arc<dyn Shell>) -> Self {
-        let surroundings = Surroundings { folder, option: None, variable: None, ..self.surroundings.clone() };
+        let (below, configured) = (PathBuf::new(), None);
+        let surroundings =
+            Surroundings { folder, below, option: None, configured, variable: None, ..self.surroundings.clone() };
         Self::new(shell, surroundings, self.lookup)
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.surroundings.folder
+    }
+
+    /// The port to the shell, to be shared.
+    pub fn shared_shell(&self) -> Arc<dyn Shell> {
+        Arc::clone(&self.shell)
+    }
+
+    /// A path that the user named, seen from the folder: it is meant from where the command was called.
+    pub fn path(&self, path: &Path) -> PathBuf {
+        self.surroundings.folder.join(&self.surroundings.below).join(path)
+    }
+
+    /// A path of the folder as the user names it from where the command was called.
+    pub fn seen_from_here(&self, path: &Path) -> PathBuf {
+        let below = &self.surroundings.below;
+        match path.strip_prefix(below) {
+            Ok(inside) if !inside.as_os_str().is_empty() => inside.to_owned(),
+            _ => below.components().map(|_| "..").collect::<PathBuf>().join(path),
+        }
     }
 
     /// The port to the shell.
@@ -215,13 +273,34 @@ impl App {
 
     /// Opens the store of the folder, which says where the folder has been.
     async fn open_own(&self, place: &Place, access: Access) -> Result<Arc<dyn Store>, Failure> {
-        let store = self.open(place, access).await?;
+        let store = match &self.held {
+            Some(held) => {
+                // Calls that only look share it with calls that change something.
+                let access = if access == Access::Look { Access::Change } else { access };
+                held.or_open(self.open(place, access)).await?
+            }
+            None => self.open(place, access).await?,
+        };
+        if let (Some(_), Some(residence)) = (&self.held, self.residence.get()) {
+            return Ok(self.naming(store, residence));
+        }
         let residence = match access {
             Access::Look => self.surroundings.residence(place, store.hashing()),
             Access::Change | Access::Create => self.surroundings.settle(place, store.hashing())?,
         };
-        self.residence.get_or_init(|| residence);
-        Ok(store)
+        let residence = self.residence.get_or_init(|| residence);
+        Ok(self.naming(store, residence))
+    }
+
+    /// The same store, in which runs are given names when they are created.
+    pub(crate) fn naming(&self, store: Arc<dyn Store>, residence: &Residence) -> Arc<dyn Store> {
+        let folder = residence.known_as().to_string_lossy();
+        Arc::new(NamedStore::new(store, &folder, Arc::clone(&self.names)))
+    }
+
+    /// What the runs that were met are called.
+    pub fn names(&self) -> &Arc<Names> {
+        &self.names
     }
 
     /// Where the folder is and was, once its store is open.
@@ -255,7 +334,7 @@ impl App {
         let below = self.open_below(place, Access::Look).await?;
         let keys = &self.surroundings.keys;
         let is_encrypted = piton_store::is_encrypted(&*below).await?;
-        let is_named = matches!(place.origin, Origin::Option | Origin::Variable);
+        let is_named = place.is_named();
         let why = if is_encrypted && keys.is_empty() && !is_named {
             "no key was given"
         } else {
@@ -265,8 +344,27 @@ impl App {
                 store => return redacted(store?).map(Some),
             }
         };
-        self.warn(&format!("{} is encrypted, and {why}: its runs aren't listed", place.url));
+        self.warn(&format!("{} is encrypted, and {why}: its runs aren't listed", place.shown()));
         Ok(None)
+    }
+
+    /// Whether a store is encrypted and the given key doesn't open it.
+    pub async fn is_locked(&self, place: &Place) -> bool {
+        let Ok(below) = self.open_below(place, Access::Look).await else { return false };
+        let keys = &self.surroundings.keys;
+        let locked = match piton_store::is_encrypted(&*below).await {
+            Ok(true) if keys.is_empty() => true,
+            Ok(true) => match keys.key(&*self.shell) {
+                Ok(key) => {
+                    matches!(self.unlock_with(Arc::clone(&below), Some(&key)).await, Err(StoreError::Locked { .. }))
+                }
+                Err(_) => true,
+            },
+            _ => false,
+        };
+        // It was only looked at.
+        let _ = below.close().await;
+        locked
     }
 
     /// The same store as its user sees it: with its key if it is encrypted, and measured.
@@ -296,27 +394,33 @@ impl App {
 
     /// Opens the store at `place` as it is, encrypted or not.
     pub async fn open_below(&self, place: &Place, access: Access) -> Result<Arc<dyn Store>, Failure> {
-        self.detail(&format!("store {}", place.url));
+        self.detail(&format!("store {}", place.shown()));
         let (create, looks) = (access == Access::Create, access == Access::Look);
         let registry = Registry::default()
             .with("file", FolderDriver { create })
             .with("memory", MemoryDriver)
             .with("sqlite", SqliteDriver { create, looks });
+        #[cfg(feature = "postgres")]
+        let registry = crate::place::postgres::with(registry, self, place, access)?;
+        #[cfg(feature = "objects")]
+        let registry = crate::place::objects::with(registry, self, place, access)?;
         registry.open(&place.url).await.map_err(|error| match error {
+            #[cfg(feature = "objects")]
+            error if crate::place::objects::is_here(&place.url) => crate::place::objects::unopened(error, place),
+            #[cfg(feature = "postgres")]
+            error if crate::place::postgres::is_here(&place.url) => crate::place::postgres::unopened(error, place),
             StoreError::Invalid { ref what, .. } if what.starts_with("store URL") => Failure::usage(error.to_string())
                 .hint(match place.origin {
-                    Origin::Variable => {
-                        "PITON_STORE names it; a store is written as sqlite:/path/to/store.db or file:/path/to/folder."
-                    }
-                    _ => "a store is written as sqlite:/path/to/store.db or file:/path/to/folder.",
+                    Origin::Variable => format!("PITON_STORE names it; a store is written as {WRITTEN}."),
+                    Origin::Configuration => format!("the configuration names it; a store is written as {WRITTEN}."),
+                    _ => format!("a store is written as {WRITTEN}."),
                 }),
             StoreError::NotFound { .. } if !create => match place.origin {
                 Origin::Here | Origin::State => no_store(&self.surroundings.folder),
-                Origin::Option | Origin::Variable => Failure::not_found(format!("there is no store at {}", place.url))
-                    .hint(
-                        "make one with `piton init --store URL`, an encrypted one with `piton init --store URL --encrypt \
+                _ => Failure::not_found(format!("there is no store at {}", place.shown())).hint(
+                    "make one with `piton init --store URL`, an encrypted one with `piton init --store URL --encrypt \
                          --key-file FILE`, or look where it really is.",
-                    ),
+                ),
             },
             StoreError::Invalid { .. } => {
                 Failure::fixable(error.to_string()).hint("nothing was changed; name another file with `--store URL`.")

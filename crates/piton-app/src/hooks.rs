@@ -15,7 +15,7 @@ use piton_workspace::{Reports, ToolFailure, Workspace};
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::files::{Capture, open};
+use crate::files::{Capture, open, store_for_files};
 use crate::plan::Plan;
 use crate::store::keeping;
 use crate::views::files::{HooksChanged, HooksView};
@@ -113,8 +113,9 @@ pub async fn called(app: &App, agent: Agent, event: &str) -> Result<(), Failure>
     if !report.needs_checkpoint(&Classifier::default()) {
         return Ok(());
     }
-    let store = app.store_or_create().await?;
-    let workspace = open(app, &store, Capture { patience: Some(PATIENCE), ..Capture::default() }).await?;
+    let capture = Capture { patience: Some(PATIENCE), ..Capture::default() };
+    let store = store_for_files(app, capture).await?;
+    let workspace = open(app, &store, capture).await?;
     let reports = reports(app, &workspace, agent, &report).await?;
     match report.happening {
         Happening::TurnBegins { prompt } => drop(reports.turn_begins(&prompt).await?),

@@ -8,10 +8,14 @@
 
 pub mod app;
 pub mod cases;
+pub mod debug;
 pub mod documents;
+pub mod drawing;
 pub mod failure;
 pub mod files;
+mod held;
 pub mod hooks;
+pub mod names;
 pub mod place;
 pub mod plan;
 pub mod references;
@@ -23,6 +27,7 @@ pub mod words;
 
 pub use app::{Access, App};
 pub use failure::{Failure, FailureKind, Hint};
+pub use names::Names;
 pub use piton_store::SecretFiles;
 pub use place::{Surroundings, keys::KeySources};
 pub use plan::Plan;

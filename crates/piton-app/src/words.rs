@@ -43,11 +43,21 @@ pub fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
+/// A command as it is typed into a shell.
+pub fn typed(words: &[&str]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@=:".contains(c);
+    let words = words.iter().map(|word| match !word.is_empty() && word.chars().all(plain) {
+        true => (*word).to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// A number of bytes, as people say it.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
     if bytes < 1000 {
-        return format!("{bytes} bytes");
+        return count(usize::try_from(bytes).unwrap_or_default(), "byte");
     }
     let mut unit = 0;
     // In tenths of a unit, rounded to the nearest.
@@ -111,6 +121,7 @@ mod tests {
     fn sizes() {
         for (bytes, expected) in [
             (0, "0 bytes"),
+            (1, "1 byte"),
             (999, "999 bytes"),
             (1000, "1.0 KB"),
             (36_864, "37 KB"),

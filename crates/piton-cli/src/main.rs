@@ -5,12 +5,14 @@
 
 mod arguments;
 mod ask;
+mod boxes;
 mod commands;
 mod consent;
 mod drive;
 mod failure;
 mod live;
 mod output;
+mod pager;
 mod questions;
 mod session;
 mod signals;
@@ -22,7 +24,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -31,6 +33,7 @@ use clap::error::ErrorKind;
 use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
 use output::{Output, Verbosity};
+use piton_app::documents::outside::store_in;
 use piton_app::{KeySources, SecretFiles, Surroundings};
 use session::Session;
 
@@ -96,12 +99,13 @@ fn guarded(work: impl FnOnce() -> Exit) -> Exit {
 }
 
 fn start(output: Output, arguments: Arguments) -> Exit {
-    let surroundings = match surroundings(arguments.global) {
+    let surroundings = match surroundings(arguments.global, arguments.verb.config()) {
         Ok(surroundings) => surroundings,
         Err(failure) => {
             return output.failure(&failure);
         }
     };
+    let surroundings = if arguments.verb.is_of_this_folder() { surroundings } else { surroundings.of_owner() };
     let session = Session::new(output, surroundings, |name| env::var_os(name));
     let workers = if arguments.verb.drives() { 2 } else { 1 };
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build() {
@@ -120,7 +124,7 @@ fn start(output: Output, arguments: Arguments) -> Exit {
 }
 
 /// The one place where the environment is read.
-fn surroundings(global: Global) -> Result<Surroundings, Failure> {
+fn surroundings(global: Global, config: Option<&Path>) -> Result<Surroundings, Failure> {
     if let Some(folder) = &global.folder {
         env::set_current_dir(folder)
             .map_err(|error| Failure::fixable(format!("can't work in {}", folder.display())).because(&error))?;
@@ -142,9 +146,10 @@ fn surroundings(global: Global) -> Result<Surroundings, Failure> {
         _ => None,
     };
     let secrets = match env::var("PITON_SECRETS").as_deref() {
-        Err(_) | Ok("" | "capture") => SecretFiles::Capture,
-        Ok("report") => SecretFiles::Report,
-        Ok("exclude") => SecretFiles::Exclude,
+        Err(_) | Ok("") => None,
+        Ok("capture") => Some(SecretFiles::Capture),
+        Ok("report") => Some(SecretFiles::Report),
+        Ok("exclude") => Some(SecretFiles::Exclude),
         Ok(_) => return Err(Failure::usage("PITON_SECRETS is capture, report or exclude")),
     };
     let path = |name| env::var_os(name).map(PathBuf::from);
@@ -155,7 +160,12 @@ fn surroundings(global: Global) -> Result<Surroundings, Failure> {
         command: env::var_os("PITON_KEY_COMMAND"),
         passphrase: env::var_os("PITON_PASSPHRASE"),
     };
-    Ok(Surroundings { option: global.store, variable, state_home, home, folder, budget, keys, secrets: Some(secrets) })
+    let configured = match config {
+        Some(file) => store_in(file, |name| env::var(name).ok())?,
+        None => None,
+    };
+    let (option, below) = (global.store, PathBuf::new());
+    Ok(Surroundings { option, configured, variable, state_home, home, folder, below, budget, keys, secrets })
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use piton_app::{Level, Shell};
+use piton_app::{Level, Names, Shell};
 use piton_types::Event;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -40,6 +40,8 @@ pub(crate) struct Output {
     told: AtomicBool,
     /// What is drawn at the end of the terminal while a run is being driven. All that is written to it goes through here.
     live: Mutex<Option<Live>>,
+    /// What runs are called: messages say names instead of ids.
+    names: OnceLock<Arc<Names>>,
 }
 
 impl Output {
@@ -53,7 +55,13 @@ impl Output {
             closed: AtomicBool::new(false),
             told: AtomicBool::new(false),
             live: Mutex::new(None),
+            names: OnceLock::new(),
         }
+    }
+
+    /// From now on messages say what runs are called instead of their ids.
+    pub(crate) fn call_runs_by(&self, names: &Arc<Names>) {
+        self.names.get_or_init(|| Arc::clone(names));
     }
 
     /// Begins a live view, if there is a terminal for one and a person who looks at it.
@@ -100,9 +108,21 @@ impl Output {
         self.colour && self.width.is_some()
     }
 
+    /// Whether stdout is a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.width.is_some()
+    }
+
     /// The width to keep to, if any.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width
+    }
+
+    /// Whether stdout is a terminal with fewer lines than a text has.
+    pub(crate) fn is_higher(&self, text: &str) -> bool {
+        let stdout = io::stdout();
+        let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal());
+        size.is_some_and(|size| size.ws_row > 0 && text.lines().count() >= usize::from(size.ws_row))
     }
 
     /// Whether stdout has no reader any more, so that a long list can stop.
@@ -125,6 +145,21 @@ impl Output {
             Err(error) => Err(Failure::fixable("can't write to stdout").because(&error)),
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Data as it is: what is in a file. On a terminal nothing of it controls that.
+    pub(crate) fn bytes(&self, content: &[u8]) -> Result<(), Failure> {
+        if self.width.is_none() {
+            self.told.store(true, Ordering::Relaxed);
+            let mut stdout = io::stdout().lock();
+            return match stdout.write_all(content).and_then(|()| stdout.flush()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                done => done.map_err(|error| Failure::fixable("can't write to stdout").because(&error)),
+            };
+        }
+        let text = String::from_utf8_lossy(content);
+        let lines: Vec<_> = text.lines().map(|line| clean(&line.replace('\t', "    "))).collect();
+        self.data(&lines.join("\n"))
     }
 
     /// Data for programs: one object on one line.
@@ -180,13 +215,16 @@ impl Output {
 
     /// Data for programs: a view as one object on one line.
     pub(crate) fn view(&self, view: &impl Serialize) -> Result<(), Failure> {
-        let object =
-            serde_json::to_value(view).map_err(|error| Failure::internal("a view has no JSON form").because(&error))?;
-        self.object(&object)
+        // As text at once: that keeps the fields in the order in which people read them.
+        let object = serde_json::to_string(view)
+            .map_err(|error| Failure::internal("a view has no JSON form").because(&error))?;
+        self.data(&object)
     }
 
     /// A line on stderr. If it can't be written there is no reader to tell.
     fn complain(&self, text: &str) {
+        let named = self.names.get().map(|names| names.shorten(text));
+        let text = named.as_deref().unwrap_or(text);
         match &mut *self.live() {
             Some(live) => live.say(text),
             None => drop(writeln!(io::stderr().lock(), "{text}")),

@@ -43,6 +43,14 @@ impl Signals {
     }
 }
 
+/// The first signal that comes from now on.
+pub(crate) fn first_signal() -> Result<impl Future<Output = ()>, Failure> {
+    let mut signals = Signals::listen()?;
+    Ok(async move {
+        signals.next().await;
+    })
+}
+
 /// Does `work` until it ends or a signal comes.
 pub(crate) async fn until_stopped<T>(work: impl Future<Output = T>) -> Result<Ended<T>, Failure> {
     let mut signals = Signals::listen()?;

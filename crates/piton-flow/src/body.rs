@@ -13,9 +13,25 @@ use crate::error::FlowError;
 use crate::fingerprint::ContextFingerprint;
 use crate::flow::Given;
 use crate::format::Format;
+use crate::runner::Schedule;
 
 /// No node can have this name.
 const PREFIX: &str = "#document";
+
+/// The file that says what a run may use, as it was when the run was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigFile {
+    /// Where it is.
+    pub path: String,
+    /// The hash of what was in it.
+    pub hash: String,
+}
+
+/// The configuration that a run says it was begun with. The log says so, and a log may come from anywhere: the caller
+/// decides whether to believe it. Nothing for a run that was begun without one, or is no workflow.
+pub fn configured_by(history: &History) -> Option<ConfigFile> {
+    from_value::<FlowBody>(history.input.clone()).ok()?.config
+}
 
 /// What entry 0 of a workflow's run has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,11 +42,20 @@ pub(crate) struct FlowBody {
     /// The system variables that it began with.
     #[serde(default)]
     pub(crate) system: BTreeMap<String, Value>,
+    /// The variables of the conversation that the turn before it left.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) conversation: BTreeMap<String, Value>,
     #[serde(default)]
     pub(crate) folder: Option<String>,
     /// What it was begun with; null in a run of before there were fingerprints.
     #[serde(default)]
     pub(crate) fingerprint: Value,
+    /// The configuration that it was begun with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) config: Option<ConfigFile>,
+    /// The schedule that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<Schedule>,
 }
 
 /// A document that takes the place of the one before.
@@ -74,7 +99,8 @@ impl FlowBody {
 
     /// What the run was given.
     pub(crate) fn given(&self) -> Given {
-        Given { inputs: self.inputs.clone(), system: self.system.clone(), ..Given::default() }
+        let (inputs, system, conversation) = (self.inputs.clone(), self.system.clone(), self.conversation.clone());
+        Given { inputs, system, conversation, ..Given::default() }
     }
 
     /// What it was begun with.

@@ -3,7 +3,7 @@
 //! Numbers are compared as numbers: the variable must be one, the value may be a text that is one, as
 //! forms write it. What can't be compared isn't met, and the caller gets the reason.
 
-use piton_types::{Path, Value};
+use piton_types::{Path, Value, from_json};
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 
@@ -88,23 +88,33 @@ pub(crate) enum Junction {
 /// A condition as it is written.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ConditionData {
+    /// What is looked at.
     variable_selector: Option<Selector>,
+    /// The same, in some documents.
     value_selector: Option<Selector>,
     /// The key of an item, for conditions on lists.
     key: Option<String>,
+    /// `is`, `is not`, `contains`, `not contains`, `start with`, `end with`, `empty`, `not empty`, `in`, `not in`,
+    /// `=`, `≠`, `>`, `<`, `≥`, `≤`, `null`, `not null`, `exists`, `not exists`, `all of`.
     comparison_operator: Option<String>,
+    /// The same, in some documents.
     comparison: Option<String>,
+    /// The same, in some documents.
     operator: Option<String>,
+    /// With what it is compared; a text may have variables in it.
     #[serde(default)]
     value: Value,
+    /// Conditions on the items of a list of files or maps.
     sub_variable_condition: Option<SubConditions>,
 }
 
 /// Conditions on the items of a list of files or maps.
 #[derive(Debug, Clone, Deserialize)]
 struct SubConditions {
+    /// `and` or `or`.
     #[serde(default)]
     logical_operator: Junction,
+    /// What must hold of an item.
     #[serde(default)]
     conditions: Vec<ConditionData>,
 }
@@ -138,6 +148,35 @@ enum Expected {
 pub(crate) struct Conditions {
     junction: Junction,
     conditions: Vec<Condition>,
+}
+
+/// A condition on one line: a variable, the words of an operator, and a value, which is JSON if it is some, else text.
+pub(crate) fn parse(line: &str) -> Result<Conditions, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let Some((variable, rest)) = words.split_first() else { return Err("a condition should be here".to_owned()) };
+    let selector = Selector::new(variable.split('.').map(str::to_owned).collect())
+        .map_err(|_| format!("{variable:?} is no variable: it should be NODE.VARIABLE"))?;
+    // Of several operators the longest: `is not empty`, and not `is`.
+    let found = (1..=rest.len().min(5)).rev().find(|count| Operator::parse(&rest[..*count].join(" ")).is_some());
+    let Some(count) = found else {
+        return Err(format!(
+            "behind {variable} an operator should be, as in `{variable} > 5` or `{variable} contains x`"
+        ));
+    };
+    let text = rest[count..].join(" ");
+    let value = from_json(text.as_bytes()).unwrap_or(Value::String(text));
+    let data = ConditionData {
+        variable_selector: Some(selector),
+        value_selector: None,
+        key: None,
+        comparison_operator: Some(rest[..count].join(" ")),
+        comparison: None,
+        operator: None,
+        value,
+        sub_variable_condition: None,
+    };
+    let condition = data.check(&Path::default()).map_err(Faults::first)?;
+    Ok(condition.into())
 }
 
 /// The largest compiled pattern, in bytes. Matching takes time in proportion to the text, whatever the
@@ -393,7 +432,7 @@ fn name_of(item: &Value) -> Option<&str> {
 fn listed(expected: &Value) -> Vec<Value> {
     match expected {
         Value::List(items) => items.clone(),
-        Value::String(text) if text.trim_start().starts_with('[') => match piton_types::from_json(text.as_bytes()) {
+        Value::String(text) if text.trim_start().starts_with('[') => match from_json(text.as_bytes()) {
             Ok(Value::List(items)) => items,
             _ => vec![expected.clone()],
         },

@@ -32,6 +32,9 @@ enum Gate {
 struct Seen {
     /// All of them, in order.
     updates: Vec<Update>,
+    /// How many steps of the log have them.
+    #[cfg(feature = "checkpoint")]
+    update_steps: u32,
     running: BTreeSet<StepPath>,
     last: Option<StepPath>,
     failed: Vec<(StepPath, String)>,
@@ -159,8 +162,19 @@ impl Control {
     }
 
     #[cfg(feature = "checkpoint")]
-    pub(crate) fn put_updates(&self, updates: impl IntoIterator<Item = Update>) {
-        self.seen().updates.extend(updates);
+    /// The updates that the log has, in so many steps.
+    pub(crate) fn put_updates(&self, steps: u32, updates: impl IntoIterator<Item = Update>) {
+        let mut seen = self.seen();
+        seen.update_steps = steps;
+        seen.updates.extend(updates);
+    }
+
+    /// The number of the next step of updates, from 1.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn next_update_step(&self) -> u32 {
+        let mut seen = self.seen();
+        seen.update_steps += 1;
+        seen.update_steps
     }
 
     pub(crate) fn began(&self, step: &StepPath) {

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
 use crate::control::{Control, Working};
+use crate::debug::{Moment, Phase, Then};
 use crate::engine::{Host, Outputs};
 use crate::error::FlowError;
 use crate::graph::{Graph, GraphNode};
@@ -124,7 +125,9 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 Err(error) => return Err(broken(error, ended)),
             };
             match begins.found {
-                Found::Finished { record, order } => drop(known.insert(order, (place, begins.step, Ok(record)))),
+                Found::Finished { record, order, usage } => {
+                    known.insert(order, (place, begins.step, Ok((record, usage))));
+                }
                 Found::Failed { message, order } => drop(known.insert(order, (place, begins.step, Err(message)))),
                 Found::Open { attempts, wait } => fresh.push_back((place, begins.step, attempts, wait)),
             }
@@ -134,18 +137,24 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
             host.control.into_iter().for_each(|control| control.completed(&step));
             host.tell(|| Event::StepSkipped { run: host.run(), step }).await;
             let result = match found {
-                Ok(record) => Ok(Done { output: record::read(record), usage: TokenUsage::default() }),
+                Ok((record, usage)) => Ok(Done { output: record::read(record), usage, failed: None }),
                 Err(message) => Err(FlowError::Node { node: node.id.clone(), message }),
             };
             (place, result, Some(order))
         } else {
             // What runs goes on while nothing new may begin. One that waits for a person takes no place from others.
-            let may_begin = |fresh: &VecDeque<_>| {
+            let may_begin = |fresh: &VecDeque<_>, running: &FuturesUnordered<_>| {
                 let open = host.control.is_none_or(|control| !control.is_closed());
-                open && nodes.count() < most && !fresh.is_empty()
+                // One at a time, under a debugger.
+                let place = if host.debugger.is_some() { running.is_empty() } else { nodes.count() < most };
+                open && place && !fresh.is_empty()
             };
-            while may_begin(&fresh) {
+            while may_begin(&fresh, &running) {
                 let Some((place, step, attempts, wait)) = fresh.pop_front() else { break };
+                if hold(&graph.nodes[place], &step, None, Phase::Before, &ended.pool, frame).await == Then::Leave {
+                    fresh.push_front((place, step, attempts, wait));
+                    break;
+                }
                 if let Some(control) = host.control.filter(|control| control.has_updates(&ended.pool)) {
                     // One that began in an earlier process begins with the variables that it had.
                     let before = match began(&graph.nodes[place], &step, host).await {
@@ -184,7 +193,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                     Poll::Ready(Some(Err(_))) => Poll::Ready(Next::Look),
                     _ => match timers.poll_next_unpin(cx) {
                         Poll::Ready(Some(place)) => Poll::Ready(Next::Late(place)),
-                        _ if may_begin(&fresh) => Poll::Ready(Next::Look),
+                        _ if may_begin(&fresh, &running) => Poll::Ready(Next::Look),
                         _ => Poll::Pending,
                     },
                 });
@@ -228,7 +237,15 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
                 }
                 return Err(broken(error, ended));
             }
-            Err(error) => return Err(broken(error, ended)),
+            Err(error) => {
+                if host.debugger.is_some()
+                    && order.is_none()
+                    && let (FlowError::Node { message, .. }, Ok(step)) = (&error, place_in_log(node, frame))
+                {
+                    hold(node, &step, Some(message), Phase::After, &ended.pool, frame).await;
+                }
+                return Err(broken(error, ended));
+            }
         };
         // What was set by hand before it ended comes before what it gives, now as when the run goes on from its log.
         if let Some(control) = host.control {
@@ -236,7 +253,7 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
         }
         let NodeOutput { variables, exit, assignments, exceptions } = done.output;
         ended.exceptions += exceptions;
-        add(&mut ended.usage, done.usage);
+        ended.usage += done.usage;
         if node.is_end {
             ended.outputs.extend(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
@@ -254,8 +271,61 @@ pub(crate) async fn drive(graph: &Graph, pool: VariablePool, frame: Frame<'_>) -
             ready.unwanted.extend(&node.only_for_it);
         }
         leave_out(&mut ready, &mut fresh, &mut handles, &mut ended_early);
+        if host.debugger.is_some()
+            && order.is_none()
+            && let Ok(step) = place_in_log(node, frame)
+        {
+            let then = hold(node, &step, done.failed.as_deref(), Phase::After, &ended.pool, frame).await;
+            if then == Then::Leave {
+                // It isn't over, even if this was its last node.
+                let _rest = frame.activity.rest();
+                tokio::select! {
+                    () = host.cancel.cancelled() => return Err(broken(FlowError::Cancelled, ended)),
+                    () = opened(host.control) => {}
+                }
+            }
+        }
     }
     Ok(ended)
+}
+
+/// Lets a debugger hold the run up at a node. If the run is left there, nothing begins any more.
+async fn hold(
+    node: &GraphNode,
+    step: &StepPath,
+    error: Option<&str>,
+    phase: Phase,
+    pool: &VariablePool,
+    frame: Frame<'_>,
+) -> Then {
+    let host = frame.host;
+    let Some(debugger) = host.debugger else { return Then::GoOn };
+    if host.control.is_some_and(Control::is_closed) {
+        return Then::Leave;
+    }
+    let mut variables = pool.clone();
+    if let Some(control) = host.control {
+        control.make_updates(&mut variables, None, &mut Vec::new());
+    }
+    let moment = Moment { host, step, node: &node.id, kind: &node.kind, title: &node.title, phase, error, variables };
+    if !debugger.stops(&moment) {
+        return Then::GoOn;
+    }
+    if host.facts().keeps {
+        host.burst.written().await;
+    }
+    let then = {
+        // A run that stands takes no time, and may be stopped.
+        let _rest = frame.activity.rest();
+        debugger.stopped(moment).await
+    };
+    if then == Then::Leave {
+        match host.control {
+            Some(control) => control.close(),
+            None => host.cancel.cancel(),
+        }
+    }
+    then
 }
 
 /// What a graph that runs waits for.
@@ -311,15 +381,11 @@ fn broken(error: FlowError, ended: Ended) -> Broken {
     Broken { error, pool: ended.pool, outputs: ended.outputs, exceptions: ended.exceptions, usage: ended.usage }
 }
 
-pub(crate) fn add(sum: &mut TokenUsage, more: TokenUsage) {
-    sum.input += more.input;
-    sum.output += more.output;
-    sum.cost += more.cost;
-}
-
 struct Done {
     output: NodeOutput,
     usage: TokenUsage,
+    /// Why it failed, if the graph goes on all the same.
+    failed: Option<String>,
 }
 
 /// A node that is ready.
@@ -352,7 +418,7 @@ async fn find(node: &GraphNode, frame: Frame<'_>) -> Result<Begins, FlowError> {
 async fn began(node: &GraphNode, step: &StepPath, host: &Host<'_>) -> Result<Option<u64>, FlowError> {
     for graph in node.node.graphs().into_iter().filter(|_| host.facts().keeps) {
         // The container itself says what is wrong with its place.
-        let Ok(first) = format!("{step}/0/{}", graph.nodes[graph.start].id).parse() else { continue };
+        let Ok(first) = format!("{step}/1/{}", graph.nodes[graph.start].id).parse() else { continue };
         if let Found::Finished { order, .. } = host.journal.find(&first).await.map_err(FlowError::Journal)? {
             return Ok(Some(order));
         }
@@ -383,7 +449,8 @@ async fn run_node(
     let host = frame.host;
     // A container isn't worked at itself: the nodes inside it are.
     let is_container = !node.node.graphs().is_empty();
-    let usage = Mutex::new(TokenUsage::default());
+    // What the attempts of this process used, and the one that runs.
+    let (mut all, usage) = (TokenUsage::default(), Mutex::new(TokenUsage::default()));
     let (mut attempt, mut wait) = (before.attempts + 1, before.wait);
     loop {
         if !wait.is_zero() {
@@ -455,19 +522,17 @@ async fn run_node(
             return Err(fatal);
         }
         let duration = host.clock.monotonic().saturating_sub(started);
-        let ended = Attempt { node, step: &step, inputs: &inputs, started_at, duration };
+        let used = std::mem::take(&mut *usage.lock().unwrap_or_else(PoisonError::into_inner));
+        all += used;
+        let ended = Attempt { node, step: &step, inputs: &inputs, started_at, duration, usage: used };
         let error = match result {
-            Ok(output) => {
-                let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
-                return Ok(ended.succeed(output, usage, None, host).await);
-            }
+            Ok(output) => return Ok(ended.succeed(output, all, None, host).await),
             Err(error) => error.cut(),
         };
         let retry = &node.settings.retry;
         let again = attempt <= retry.most && (error.retryable || !retry.only_retryable) && !is_given_up;
         if !again {
-            let usage = *usage.lock().unwrap_or_else(PoisonError::into_inner);
-            return ended.give_up(error, usage, host).await;
+            return ended.give_up(error, all, host).await;
         }
         wait = retry.wait(attempt, host.chance());
         ended.fail(&error, Some(wait), None, host).await;
@@ -532,6 +597,7 @@ struct Attempt<'a> {
     inputs: &'a Value,
     started_at: piton_types::Timestamp,
     duration: Duration,
+    usage: TokenUsage,
 }
 
 impl Attempt<'_> {
@@ -555,6 +621,7 @@ impl Attempt<'_> {
             checkpoint: self.node.settings.checkpoint,
             retry,
             unanswered,
+            usage: self.usage,
         });
     }
 
@@ -567,7 +634,7 @@ impl Attempt<'_> {
     }
 
     async fn succeed(self, output: NodeOutput, usage: TokenUsage, failed: Option<String>, host: &Host<'_>) -> Done {
-        let event = || match failed {
+        let event = || match failed.clone() {
             Some(error) => Event::StepFailed { run: host.run(), step: self.step.clone(), error },
             None => Event::StepFinished { run: host.run(), step: self.step.clone(), duration: self.duration, usage },
         };
@@ -578,7 +645,7 @@ impl Attempt<'_> {
         } else {
             host.events.tell(event).await;
         }
-        Done { output, usage }
+        Done { output, usage, failed }
     }
 
     /// The node failed for good: the run goes on as it says, or fails.

@@ -1,6 +1,7 @@
 //! A workflow as it is written. Reading takes care of shapes; whether the whole makes sense is for
 //! [`Document::check`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use piton_types::{Path, Value};
@@ -12,6 +13,7 @@ use crate::kind::Kinds;
 use crate::lines;
 use crate::problem::{Place, Problems};
 use crate::read;
+use crate::value::to_text;
 
 /// A workflow document: the flat form (`nodes` and `edges` at the top) or an export of Dify
 /// (`workflow.graph`). Both are read into this.
@@ -42,6 +44,8 @@ pub struct Document {
     pub conversation: Vec<VariableSpec>,
     /// What runs when a node has failed and nothing else takes care of it.
     pub error_handler: Option<ErrorHandler>,
+    /// Programs that check the work of a run that ended well: a graph of `command` nodes, one behind the other.
+    pub verify: Option<Box<Self>>,
     /// The MCP servers that it names, as they are written.
     pub mcp_servers: Value,
     /// What the app is called, if the document says so.
@@ -50,6 +54,10 @@ pub struct Document {
     pub start: Option<String>,
     /// Whether it is a chat: each run answers what the user says, `sys.query`.
     pub is_chat: bool,
+    /// What a chat says before the first question. `{{name}}` stands for an input of that name.
+    pub opening_statement: Option<String>,
+    /// What the user could ask first.
+    pub suggested_questions: Vec<String>,
     /// Whether it was written by hand, so that what is unfinished is a mistake.
     pub(crate) is_strict: bool,
     /// Where it stands in the text.
@@ -127,6 +135,33 @@ impl Document {
         let value = format.read(text)?;
         let source = Source { text: text.into(), format };
         read::document(value, source)
+    }
+
+    /// The ids of all nodes, with those inside others and of the error handler.
+    pub fn node_ids(&self) -> Vec<&NodeId> {
+        let mut found = Vec::new();
+        for node in &self.nodes {
+            found.push(&node.id);
+            found.extend(node.inside.iter().flat_map(|inside| inside.node_ids()));
+        }
+        found.extend(self.error_handler.iter().flat_map(|handler| handler.graph.node_ids()));
+        found
+    }
+
+    /// The node whose id is most like a wrong one, if any is.
+    pub fn nearest_node(&self, wrong: &str) -> Option<&NodeId> {
+        let ids = self.node_ids();
+        let nearest = crate::graph::nearest(wrong, ids.iter().map(|id| id.as_str()))?;
+        ids.into_iter().find(|id| id.as_str() == nearest)
+    }
+
+    /// The opening statement of a chat, with the inputs in their places.
+    pub fn opening(&self, inputs: &BTreeMap<String, Value>) -> Option<String> {
+        let mut statement = self.opening_statement.clone()?;
+        for (name, value) in inputs {
+            statement = statement.replace(&format!("{{{{{name}}}}}"), &to_text(value));
+        }
+        Some(statement)
     }
 
     /// Checks that the document can run with the engine's own kinds, and reports everything that is

@@ -7,19 +7,22 @@
 //! - The entry of a node after which a checkpoint is wanted carries the parts `variables` and `engine`: what every
 //!   node gave, and where the run is. Both cost what changed since the checkpoint before; without a checkpoint
 //!   neither is made.
+//! - A store that keeps nothing but the newest checkpoint is given the part `checkpoint` too: all of it, for its readers.
 //! - Every entry of a node carries what was counted so far, so that limits count on.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex as Locked, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use piton_log::DraftPart;
+use piton_log::{Content, DraftPart};
 use piton_runtime::{Entry, FailureKind, Intended, Run, RunError, StepDone, StepStanding, Turn, Uncertain};
 use piton_types::{
-    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, StepPath, TokenUsage, Trigger, Value,
+    CheckpointKind, CheckpointRecord, CheckpointRef, Clock, Durability, PartName, RunState, StepPath, TokenUsage,
+    Trigger, Value,
 };
 use tokio::sync::Mutex;
 
+use crate::checkpoint;
 use crate::flow::Flow;
 use crate::journal::{
     Beginning, Begun, Found, Happened, Journal, JournalError, NodeDone, OnUncertain, RunFacts, Written,
@@ -41,6 +44,8 @@ pub struct RunJournal<'a> {
     facts: RunFacts,
     fingerprint: Value,
     everywhere: bool,
+    /// The store keeps nothing but the newest checkpoint.
+    in_full: bool,
     /// When this process began.
     began: std::time::Duration,
     counted: Locked<Tally>,
@@ -61,6 +66,8 @@ struct Book {
 struct Parts {
     variables: Variables,
     engine: EnginePart,
+    /// The part `checkpoint`, if the store wants it.
+    whole: Option<Value>,
 }
 
 /// An entry that is to be written, and what it stands for.
@@ -86,6 +93,7 @@ struct Made {
     /// What the node gave after which it is made.
     gave: Option<Gave>,
     moved: Moved,
+    tally: Tally,
 }
 
 impl std::fmt::Debug for RunJournal<'_> {
@@ -111,6 +119,7 @@ impl<'a> RunJournal<'a> {
             facts,
             fingerprint: Value::Null,
             everywhere: false,
+            in_full: !run.context().store.capabilities().history,
             began: clock.monotonic(),
             counted: Locked::new(before),
             book: Mutex::new(Book { begun: BTreeMap::new(), position, parts: Parts::default() }),
@@ -154,11 +163,22 @@ impl<'a> RunJournal<'a> {
         let turn = self.run.turn().await?;
         let Book { begun, position, parts } = &mut *book;
         position.begin(self.run).await?;
-        let moved = position.moved(None, &Now { begun, counted: &self.tally().value() });
-        let parts = parts.of(&turn, None, &moved, &self.fingerprint, std::iter::empty()).await?;
+        let tally = self.tally();
+        let moved = position.moved(None, &Now { begun, counted: &tally.value(), in_full: self.in_full });
+        let made = Made { gave: None, moved, tally };
+        let parts = parts.of(&turn, &made, &self.fingerprint, std::iter::empty()).await?;
         let saved = turn.save_checkpoint(&marked(trigger, description), parts, None).await?;
         self.note_saved(None, description)?;
         Ok(saved)
+    }
+
+    /// [`save`](Self::save) for a run that comes to rest, if the store keeps nothing but the newest checkpoint: another has
+    /// what happened since in its log.
+    pub(crate) async fn save_at_rest(&self, trigger: Trigger, description: &str) -> Result<(), JournalError> {
+        if self.in_full && matches!(self.run.state(), RunState::InProgress(_)) {
+            self.save(trigger, description, true).await?;
+        }
+        Ok(())
     }
 
     /// Says in the audit log and in the run's own that a checkpoint was made, at a step or at none.
@@ -217,9 +237,14 @@ impl<'a> RunJournal<'a> {
         // What asked before has its checkpoint.
         if beginning.checkpoint && !self.run.is_asked(&step) {
             let Book { begun, position, .. } = &mut *book;
-            let moved = position.moved(None, &Now { begun, counted: &self.tally().value() });
+            if self.in_full && beginning.waits && beginning.effect != Effect::Outward {
+                // It is the last one that the store is given before a person is asked.
+                begun.insert(step.clone(), true);
+            }
+            let tally = self.tally();
+            let moved = position.moved(None, &Now { begun, counted: &tally.value(), in_full: self.in_full });
             let entry = turn.marked(&marked(Trigger::BeforeExternal, &before(&step)))?;
-            let kind = Kind::Checkpoint(Box::new(Made { gave: None, moved }));
+            let kind = Kind::Checkpoint(Box::new(Made { gave: None, moved, tally }));
             pending.push(Pending { place, entry, step: step.clone(), kind });
         }
         let mut key = None;
@@ -260,15 +285,16 @@ impl<'a> RunJournal<'a> {
             counted.steps += 1;
             counted.exceptions += record::exceptions(record);
         }
-        let tally = self.tally().value();
+        let tally = self.tally();
+        let counted = tally.value();
         book.begun.remove(&step);
         let kind = match &done.result {
             Ok(record) if (done.checkpoint || self.everywhere) && is_node => {
                 let gave = Some(Gave::new(&step, record));
                 let Book { begun, position, .. } = book;
-                let now = Now { begun, counted: &tally };
+                let now = Now { begun, counted: &counted, in_full: self.in_full };
                 let moved = position.moved(Some((&step, record)), &now);
-                Kind::Checkpoint(Box::new(Made { gave, moved }))
+                Kind::Checkpoint(Box::new(Made { gave, moved, tally }))
             }
             Ok(record) => {
                 book.position.finished(&step, record);
@@ -281,7 +307,8 @@ impl<'a> RunJournal<'a> {
             duration: done.duration,
             failure: if done.unanswered { FailureKind::Unanswered } else { FailureKind::Work },
             retry: done.retry,
-            tally,
+            usage: done.usage,
+            tally: counted,
             // What it takes in follows from the document and the results before it.
             is_compared: false,
             ..StepDone::new(done.step, done.inputs, done.result)
@@ -309,7 +336,7 @@ impl<'a> RunJournal<'a> {
                     Kind::Checkpoint(made) => {
                         let finished = |pending: &&Pending| matches!(pending.kind, Kind::End { is_finished: true });
                         let earlier = rest[..at].iter().filter(finished).map(|earlier| &earlier.step);
-                        parts.of(turn, made.gave.as_ref(), &made.moved, &self.fingerprint, earlier).await?
+                        parts.of(turn, made, &self.fingerprint, earlier).await?
                     }
                     _ => Vec::new(),
                 };
@@ -356,19 +383,23 @@ fn before(step: &StepPath) -> String {
 }
 
 impl Parts {
-    /// The parts of a checkpoint; with what a node gave, if it is made after one. `earlier` are the steps of the same
-    /// burst that finished before it.
+    /// The parts of a checkpoint. `earlier` are the steps of the same burst that finished before it.
     async fn of<'s>(
         &mut self,
         turn: &Turn<'_>,
-        gave: Option<&Gave>,
-        moved: &Moved,
+        made: &Made,
         fingerprint: &Value,
         earlier: impl Iterator<Item = &'s StepPath>,
     ) -> Result<Vec<DraftPart<'_>>, RunError> {
         let known = self.engine.begin(turn, fingerprint).await?;
-        let variables = self.variables.part(turn, known, gave, earlier).await?;
-        Ok(vec![variables, self.engine.part(turn, moved).await?])
+        let variables = self.variables.part(turn, known, made.gave.as_ref(), earlier).await?;
+        let mut parts = vec![variables, self.engine.part(turn, &made.moved).await?];
+        if let Some(whole) = &made.moved.whole {
+            let whole = self.whole.insert(checkpoint::fields(turn.run().as_str(), whole, made.tally, fingerprint));
+            let (name, schema) = (PartName::CHECKPOINT.into(), "piton.workflow-checkpoint".to_owned());
+            parts.push(DraftPart { name, schema, version: 1, content: Content::Value(whole) });
+        }
+        Ok(parts)
     }
 }
 
@@ -381,7 +412,7 @@ impl Journal for RunJournal<'_> {
     async fn find(&self, step: &StepPath) -> Result<Found, JournalError> {
         Ok(match self.run.standing(step).await? {
             StepStanding::Open { attempts, wait } => Found::Open { attempts, wait },
-            StepStanding::Finished { output, order } => Found::Finished { record: output, order },
+            StepStanding::Finished { output, order, usage } => Found::Finished { record: output, order, usage },
             StepStanding::Failed { error, order } => Found::Failed { message: error, order },
         })
     }

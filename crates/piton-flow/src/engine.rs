@@ -7,26 +7,34 @@ use std::pin::pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use piton_types::{Clock, Event, RunId, TokenUsage, Value};
+use piton_types::{Clock, Event, RunId, TokenUsage, Value, Verification};
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
 use crate::burst::{Burst, writing};
 use crate::control::Control;
+use crate::debug::Debugger;
 use crate::dispatch::{self, Broken, Ended, Frame};
 use crate::error::FlowError;
 use crate::events::EventSink;
 use crate::flow::{Flow, Given, Handler};
-use crate::graph::Graph;
+use crate::graph::{Graph, GraphNode};
 use crate::inbox::{Answered, Inbox, Waiting};
 use crate::journal::{Beginning, Begun, Happened, Journal, JournalError, RunFacts};
 use crate::need::Services;
 use crate::node::Effect;
+use crate::pool::VariablePool;
 use crate::selector::{CONVERSATION, SYSTEM};
 use crate::value::to_text;
 
 /// What stands before the nodes of the error handler in the log.
 pub(crate) const HANDLER: &str = "error-handler";
+
+/// What stands before the checks of the work in the log.
+pub(crate) const VERIFICATION: &str = "verification";
+
+/// How much is kept of what a check said.
+const SAID: usize = 2000;
 
 /// What a workflow is given, by name.
 pub type Inputs = BTreeMap<String, Value>;
@@ -99,6 +107,8 @@ pub struct Host<'a> {
     pub inbox: Option<&'a dyn Inbox>,
     /// Holds the run up, or changes its variables.
     pub control: Option<&'a Control>,
+    /// Holds the run up at its nodes.
+    pub debugger: Option<&'a dyn Debugger>,
 }
 
 static NO_SERVICES: LazyLock<Services> = LazyLock::new(Services::default);
@@ -118,6 +128,7 @@ impl<'a> Host<'a> {
             cancel: CancellationToken::new(),
             inbox: None,
             control: None,
+            debugger: None,
         }
     }
 
@@ -198,6 +209,8 @@ pub struct Finished {
     pub exceptions: u32,
     /// The failure that the error handler recovered from.
     pub recovered_from: Option<String>,
+    /// What the checks of its work came to.
+    pub verification: Vec<Verification>,
     /// What it used.
     pub usage: TokenUsage,
     /// The conversation's variables at the end.
@@ -263,7 +276,15 @@ pub(crate) async fn drive(
         },
     };
     let broken = match ended {
-        Ok(ended) => return Ok(finished(&flow.graph, ended)),
+        Ok(ended) => {
+            let Some(checks) = &flow.verify else { return Ok(finished(&flow.graph, ended)) };
+            let checking = verify(checks, ended.pool.clone(), frame);
+            let checked = match most {
+                None => checking.await?,
+                Some(most) => activity.within(most, checking).await.unwrap_or(Err(FlowError::TooLong { most }))?,
+            };
+            return Ok(Finished { verification: checked, ..finished(&flow.graph, ended) });
+        }
         Err(broken) => broken,
     };
     let Some(handler) = &flow.handler else { return Err(broken.error) };
@@ -296,9 +317,29 @@ fn finished(graph: &Graph, ended: Ended) -> Finished {
         outputs,
         exceptions: ended.exceptions,
         recovered_from: None,
+        verification: Vec::new(),
         usage: ended.usage,
         conversation: ended.pool.scope(CONVERSATION).cloned().unwrap_or_default(),
     }
+}
+
+/// Runs the checks of the work, one behind the other. They see all variables; that one fails is what it came to, and
+/// no failure of the run.
+async fn verify(checks: &Graph, mut pool: VariablePool, frame: Frame<'_>) -> Result<Vec<Verification>, FlowError> {
+    pool.set_inputs(Inputs::new());
+    let prefix = format!("{VERIFICATION}/");
+    let ended =
+        dispatch::drive(checks, pool, Frame { prefix: &prefix, ..frame }).await.map_err(|broken| broken.error)?;
+    let check = |node: &GraphNode| {
+        let gave = ended.pool.scope(node.id.as_str())?;
+        let text = |name: &str| gave.get(name).map(to_text).filter(|text| !text.trim().is_empty());
+        let exit_code = gave.get("exit_code").and_then(Value::as_i64)?;
+        let said = text("error_message").or_else(|| text("stderr")).or_else(|| text("stdout")).unwrap_or_default();
+        let said = said.trim();
+        let from = said.ceil_char_boundary(said.len().saturating_sub(SAID));
+        Some(Verification { name: node.title.clone(), passed: exit_code == 0, detail: said[from..].to_owned() })
+    };
+    Ok(checks.nodes.iter().filter_map(check).collect())
 }
 
 /// Runs the error handler. It sees all variables so far, and what went wrong as system variables.
@@ -338,7 +379,7 @@ async fn handle(flow: &Flow, handler: &Handler, broken: Broken, frame: Frame<'_>
         Ok(ended) if handler.recovers => {
             let mut finished = finished(&handler.graph, ended);
             finished.exceptions += broken.exceptions;
-            dispatch::add(&mut finished.usage, broken.usage);
+            finished.usage += broken.usage;
             finished.recovered_from = Some(broken.error.to_string());
             Ok(finished)
         }

@@ -103,12 +103,14 @@ pub enum FlowError {
 
     /// The surroundings of the run are too different from those that it was begun in. Nothing was changed.
     #[cfg(feature = "checkpoint")]
-    #[error("run {run} was begun in other surroundings:\n{}", .diagnostic.report())]
+    #[error("run {workflow_id} was begun in other surroundings:\n{diagnostic}")]
     ResumeRejected {
         /// The run.
-        run: piton_types::RunId,
+        workflow_id: piton_types::RunId,
+        /// The whole report, for people.
+        diagnostic: String,
         /// Everything that changed.
-        diagnostic: crate::fingerprint::ResumeDiagnostic,
+        changes: Vec<crate::fingerprint::EnvironmentChange>,
     },
 
     /// Work that was to come, or had begun, is gone from the document: under no policy does the run go on with it.
@@ -136,6 +138,33 @@ pub enum FlowError {
         /// What differs.
         what: &'static str,
     },
+
+    /// The last question of the conversation isn't answered yet, and is another one. Nothing was changed.
+    #[cfg(feature = "checkpoint")]
+    #[error("the question before isn't answered: run {run} is {status}")]
+    TurnOpen {
+        /// The run of that turn.
+        run: piton_types::RunId,
+        /// How it stands.
+        status: piton_types::RunStatus,
+    },
+
+    /// The conversation hasn't come to that turn. Nothing was changed.
+    #[cfg(feature = "checkpoint")]
+    #[error("there is no turn {turn} of conversation {conversation} yet: the next one is {next}")]
+    NoSuchTurn {
+        /// The conversation.
+        conversation: piton_types::RunId,
+        /// The turn that was asked for.
+        turn: u32,
+        /// The next one.
+        next: u32,
+    },
+
+    /// A conversation needs a store, where its turns are found again. Nothing was run.
+    #[cfg(feature = "checkpoint")]
+    #[error("a conversation needs a store that keeps its turns")]
+    NoStore,
 
     /// The step can't be tried out on that entry, from which the run doesn't come to it next. Nothing was run.
     #[cfg(feature = "checkpoint")]

@@ -131,7 +131,9 @@ fn document_value(document: &Document) -> Value {
     let handler = document.error_handler.as_ref().map_or(Value::Null, |handler| {
         Value::map([("recovers", handler.recovers.into()), ("graph", document_value(&handler.graph))])
     });
-    Value::map([
+    // A document without checks has the name that it had before there were any.
+    let verify = document.verify.as_deref().map(|verify| ("verify", document_value(verify)));
+    let all = [
         ("nodes", Value::map(nodes)),
         ("edges", Value::List(edges.into_iter().map(Value::from).collect())),
         ("environment", variables(&document.environment)),
@@ -139,7 +141,8 @@ fn document_value(document: &Document) -> Value {
         ("error_handler", handler),
         ("mcp_servers", document.mcp_servers.clone()),
         ("start", document.start.as_deref().map_or(Value::Null, Value::from)),
-    ])
+    ];
+    Value::map(all.into_iter().chain(verify))
 }
 
 fn node_value(node: &NodeSpec) -> Value {
@@ -172,6 +175,9 @@ fn kinds_and_groups(document: &Document, kinds: &mut BTreeSet<String>, groups: &
     }
     if let Some(handler) = &document.error_handler {
         kinds_and_groups(&handler.graph, kinds, groups);
+    }
+    if let Some(verify) = &document.verify {
+        kinds_and_groups(verify, kinds, groups);
     }
 }
 

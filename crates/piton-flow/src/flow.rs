@@ -11,15 +11,18 @@ use crate::error::FlowError;
 use crate::graph::{Graph, given};
 use crate::kind::Kinds;
 use crate::need::{NodeNeed, Services};
+use crate::node::Node;
 use crate::pool::VariablePool;
 use crate::problem::{Problem, Problems, Severity};
-use crate::selector::{CONVERSATION, ENVIRONMENT, SYSTEM};
+use crate::selector::{CONVERSATION, ENVIRONMENT, SYSTEM, Selector};
 
 /// A document, checked and ready to run any number of times.
 #[derive(Debug)]
 pub struct Flow {
     pub(crate) graph: Arc<Graph>,
     pub(crate) handler: Option<Handler>,
+    /// What checks the work of a run that ended well.
+    pub(crate) verify: Option<Graph>,
     environment: BTreeMap<String, Value>,
     conversation: BTreeMap<String, Value>,
     needs: Vec<NodeNeed>,
@@ -58,7 +61,7 @@ impl Given {
             ("user_id", "".into()),
             ("workflow_id", document.name.as_deref().unwrap_or("workflow").into()),
             ("workflow_run_id", run.as_str().into()),
-            ("dialogue_count", 0.into()),
+            ("dialogue_count", i64::from(document.is_chat).into()),
             ("timestamp", (now.as_millis() / 1000).into()),
         ];
         for (name, value) in every {
@@ -108,6 +111,13 @@ pub(crate) struct CheckedFlow {
 }
 
 impl Flow {
+    /// The nodes that read a variable of a node, by themselves or by what is inside them.
+    pub fn readers(&self, node: &str, variable: &str) -> Vec<&str> {
+        let reads = |selector: &Selector| selector.node == node && selector.path.first().is_some_and(|v| v == variable);
+        let readers = self.graph.nodes.iter().filter(|graph_node| reads_any(&*graph_node.node, &reads));
+        readers.map(|graph_node| graph_node.id.as_str()).collect()
+    }
+
     /// Checks a document.
     ///
     /// # Errors
@@ -126,6 +136,11 @@ impl Flow {
             problems.extend(inner.problems);
             inner.graph.map(|graph| Handler { recovers: handler.recovers, graph })
         });
+        let verify = document.verify.as_deref().map(|verify| {
+            let inner = Graph::check_handler(verify, document, kinds);
+            problems.extend(inner.problems);
+            inner.graph
+        });
         let mut needs = Vec::new();
         let mut flow = None;
         if let Some(graph) = checked.graph {
@@ -133,10 +148,14 @@ impl Flow {
             if let Some(Some(handler)) = &handler {
                 handler.graph.needs(&mut needs);
             }
+            if let Some(Some(verify)) = &verify {
+                verify.needs(&mut needs);
+            }
             if !problems.has_errors() {
                 flow = Some(Self {
                     graph: Arc::new(graph),
                     handler: handler.flatten(),
+                    verify: verify.flatten(),
                     environment: given(&document.environment),
                     conversation: given(&document.conversation),
                     needs: needs.clone(),
@@ -157,12 +176,29 @@ impl Flow {
         self.needs.iter().filter(|need| !services.meet(&need.need)).cloned().collect()
     }
 
+    /// The needs of these nodes, and of the checks of the work, that `services` don't meet. What handles errors is needed
+    /// only if something fails.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn unmet_of(&self, pending: &std::collections::BTreeSet<String>, services: &Services) -> Vec<NodeNeed> {
+        let mut needs = Vec::new();
+        let nodes = self.graph.nodes.iter().filter(|node| pending.contains(node.id.as_str()));
+        nodes.for_each(|node| node.needs(&mut needs));
+        self.verify.iter().for_each(|verify| verify.needs(&mut needs));
+        needs.retain(|need| !services.meet(&need.need));
+        needs
+    }
+
     /// What a run is given, as it is wanted, if it may begin where these services are.
-    pub(crate) fn accept(&self, mut given: Given, services: &Services) -> Result<Given, FlowError> {
+    pub(crate) fn accept(&self, given: Given, services: &Services) -> Result<Given, FlowError> {
         let unmet = self.unmet(services);
         if !unmet.is_empty() {
             return Err(FlowError::Needs(unmet));
         }
+        self.accept_inputs(given)
+    }
+
+    /// What a run is given, as it is wanted.
+    pub(crate) fn accept_inputs(&self, mut given: Given) -> Result<Given, FlowError> {
         let start = &self.graph.nodes[self.graph.start].node;
         given.inputs = start.accepts(given.inputs, given.lenient).map_err(FlowError::Inputs)?;
         Ok(given)
@@ -185,4 +221,9 @@ impl Flow {
 
 fn count(document: &Document) -> usize {
     document.nodes.iter().map(|node| 1 + node.inside.as_deref().map_or(0, count)).sum()
+}
+/// Whether a node, or one inside it, reads something that is wanted.
+fn reads_any(node: &dyn Node, wanted: &dyn Fn(&Selector) -> bool) -> bool {
+    node.references().into_iter().any(wanted)
+        || node.graphs().into_iter().any(|graph| graph.nodes.iter().any(|inner| reads_any(&*inner.node, wanted)))
 }

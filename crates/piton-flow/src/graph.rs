@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use piton_types::{Segment, Value};
 
-use crate::document::{Document, NodeSpec};
+use crate::document::{Document, NodeSpec, VariableSpec};
 use crate::id::NodeId;
 use crate::kind::{Build, Fault, Kinds, join};
 use crate::need::NodeNeed;
@@ -117,6 +117,7 @@ impl Graph {
             let (node, settings) = &built[place];
             if let Some(node) = node {
                 scope.check_references(spec, &**node, reached[place], &mut problems);
+                check_names(document, depth, spec, &**node, &built, &places, &mut problems);
                 if is_whole {
                     let later = later(place, &**node, &rank, &edges, &places);
                     check_order(document, spec, &later, &mut problems);
@@ -188,11 +189,16 @@ impl Graph {
 
     /// What its nodes need, also of those inside others.
     pub(crate) fn needs(&self, found: &mut Vec<NodeNeed>) {
-        for node in self.nodes.iter().filter(|node| node.reached) {
-            let needs = node.node.needs().into_iter();
-            found.extend(needs.map(|need| NodeNeed { node: node.id.to_string(), need }));
-            node.node.graphs().into_iter().for_each(|inner| inner.needs(found));
-        }
+        self.nodes.iter().filter(|node| node.reached).for_each(|node| node.needs(found));
+    }
+}
+
+impl GraphNode {
+    /// What it needs, with what is inside it.
+    pub(crate) fn needs(&self, found: &mut Vec<NodeNeed>) {
+        let needs = self.node.needs().into_iter();
+        found.extend(needs.map(|need| NodeNeed { node: self.id.to_string(), need }));
+        self.node.graphs().into_iter().for_each(|inner| inner.needs(found));
     }
 }
 
@@ -230,6 +236,74 @@ impl Scope<'_> {
                 problems.hint(format!("did you mean {near:?}?"));
             }
         }
+    }
+}
+
+/// A node and its settings, as far as they could be read.
+type BuiltNode = (Option<Box<dyn Node>>, Option<Settings>);
+
+/// System variables that a run can have.
+const SYSTEM_NAMES: [&str; 15] = [
+    "query",
+    "files",
+    "conversation_id",
+    "user_id",
+    "app_id",
+    "workflow_id",
+    "workflow_run_id",
+    "dialogue_count",
+    "timestamp",
+    "history",
+    "error_message",
+    "error_node_id",
+    "error_node_type",
+    "error_type",
+    "workflow_outputs",
+];
+
+/// What a node with a branch for failures gives there.
+const FAILURE_NAMES: [&str; 2] = ["error_message", "error_type"];
+
+/// Warns of variables that a node names and no other gives, as far as that is known.
+fn check_names(
+    document: &Document,
+    depth: usize,
+    spec: &NodeSpec,
+    node: &dyn Node,
+    built: &[BuiltNode],
+    places: &HashMap<&str, usize>,
+    problems: &mut Problems,
+) {
+    let mut warn = |said: String, name: &str, known: &[&str]| {
+        problems.warn(Some(spec.id.as_str()), spec.place.clone().key("data"), said);
+        if let Some(near) = nearest(name, known.iter().copied()) {
+            problems.hint(format!("did you mean {near:?}?"));
+        }
+    };
+    for selector in node.references() {
+        let Some(name) = selector.path.first() else { continue };
+        let specs = |specs: &'_ [VariableSpec]| specs.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
+        let known: Vec<String> = match selector.node.as_str() {
+            SYSTEM => SYSTEM_NAMES.map(str::to_owned).to_vec(),
+            // The graphs inside others have the variables of the outermost.
+            ENVIRONMENT if depth == 0 => specs(&document.environment),
+            CONVERSATION if depth == 0 => specs(&document.conversation),
+            id => {
+                let Some((Some(other), Some(settings))) = places.get(id).map(|place| &built[*place]) else { continue };
+                let (Some(gives), false) = (other.gives(), matches!(settings.on_error, OnError::Default(_))) else {
+                    continue;
+                };
+                gives.into_iter().chain(FAILURE_NAMES).map(str::to_owned).collect()
+            }
+        };
+        if !known.contains(name) {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            warn(format!("it uses {:?}, which {:?} doesn't give", cut(name), cut(&selector.node)), name, &known);
+        }
+    }
+    let (undefined, known) = node.undefined();
+    for name in undefined {
+        warn(format!("its template uses {:?}, which isn't among its variables", cut(name)), name, &known);
     }
 }
 
@@ -414,7 +488,7 @@ fn build_node(
     kinds: &Kinds,
     scope: &Scope<'_>,
     problems: &mut Problems,
-) -> (Option<Box<dyn Node>>, Option<Settings>) {
+) -> BuiltNode {
     let build = Build { spec, document, kinds, scope };
     let settings = Settings::read(&spec.kind, &spec.data);
     let node = match kinds.get(&spec.kind) {
@@ -528,6 +602,6 @@ fn reach(start: usize, edges: &Edges) -> Vec<bool> {
 }
 
 /// The variables that a document gives to begin with.
-pub(crate) fn given(variables: &[crate::document::VariableSpec]) -> BTreeMap<String, Value> {
+pub(crate) fn given(variables: &[VariableSpec]) -> BTreeMap<String, Value> {
     variables.iter().map(|variable| (variable.name.clone(), variable.value.clone())).collect()
 }

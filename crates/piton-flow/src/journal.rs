@@ -31,6 +31,8 @@ pub enum Found {
         record: Value,
         /// Its place in the order in which nodes ended, which is the order in which they count again.
         order: u64,
+        /// What it used.
+        usage: TokenUsage,
     },
     /// It failed for good.
     Failed {
@@ -116,6 +118,8 @@ pub struct NodeDone {
     pub retry: Option<Duration>,
     /// It failed without a word from outside: what it asked for may have taken place.
     pub unanswered: bool,
+    /// What it used, with all that is inside it.
+    pub usage: TokenUsage,
 }
 
 /// Something that happened in a run.

@@ -12,6 +12,7 @@ use crate::graph::{Graph, Scope};
 use crate::node::Node;
 use crate::problem::Problem;
 use crate::template::{Functions, Template};
+use crate::value::{number, to_text};
 
 /// A kind of nodes: makes a node from its data, or says everything that is wrong with them.
 ///
@@ -124,12 +125,56 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-fn read<T: DeserializeOwned>(value: Value, at: &Path) -> Result<T, Faults> {
-    from_value(value).map_err(|error| {
+/// Reads a value as a type. Forms leave texts where numbers, true or false are wanted (`'1000'`), and numbers where texts
+/// are: each is taken as what fits.
+pub(crate) fn read<T: DeserializeOwned>(mut value: Value, at: &Path) -> Result<T, Faults> {
+    let read = loop {
+        match from_value(value.clone()) {
+            Err(error) if loosen::<T>(&mut value, error.path()) => {}
+            read => break read,
+        }
+    };
+    read.map_err(|error| {
         let inner = error.path().clone();
         let message = error.to_string();
         let message = message.strip_prefix(&format!("at {inner}: ")).unwrap_or(&message).to_owned();
         Faults::one(join(at, &inner), message)
+    })
+}
+
+/// Puts what fits in the place of a value that doesn't; whether there is such a thing.
+fn loosen<T: DeserializeOwned>(value: &mut Value, place: &Path) -> bool {
+    let Some(found) = at_path(value, place).cloned() else { return false };
+    let others: Vec<Value> = match &found {
+        Value::String(text) if text.trim().is_empty() => vec![Value::Null],
+        Value::String(text) => {
+            let word = match text.trim() {
+                "true" => Some(true.into()),
+                "false" => Some(false.into()),
+                _ => None,
+            };
+            number(text).into_iter().chain(word).collect()
+        }
+        Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::Bool(_) => vec![to_text(&found).into()],
+        _ => Vec::new(),
+    };
+    for other in others {
+        let Some(slot) = at_path(value, place) else { return false };
+        *slot = other;
+        // What is wrong elsewhere is looked at next.
+        if from_value::<T>(value.clone()).err().is_none_or(|error| error.path() != place) {
+            return true;
+        }
+    }
+    at_path(value, place).into_iter().for_each(|slot| *slot = found.clone());
+    false
+}
+
+fn at_path<'v>(value: &'v mut Value, place: &Path) -> Option<&'v mut Value> {
+    place.segments().iter().try_fold(value, |value, segment| match value {
+        Value::Map(entries) => entries.get_mut(&*segment.as_key()),
+        Value::List(items) => items.get_mut(segment.as_index()?),
+        _ => None,
     })
 }
 
@@ -164,6 +209,14 @@ impl Faults {
     /// Adds a thing.
     pub fn add(&mut self, path: Path, message: impl Into<String>) {
         self.0.push(Fault::Here { path, message: message.into() });
+    }
+
+    /// The first thing, in words.
+    pub(crate) fn first(self) -> String {
+        self.0.into_iter().next().map_or_else(String::new, |fault| match fault {
+            Fault::Here { message, .. } => message,
+            Fault::Inside(problem) => problem.to_string(),
+        })
     }
 
     /// Adds what is wrong with another part.

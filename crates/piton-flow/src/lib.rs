@@ -18,8 +18,11 @@ mod alone;
 mod body;
 mod bundle;
 mod burst;
+#[cfg(feature = "checkpoint")]
+mod checkpoint;
 mod condition;
 mod control;
+mod debug;
 mod dispatch;
 mod document;
 #[cfg(feature = "checkpoint")]
@@ -49,6 +52,8 @@ mod pool;
 #[cfg(feature = "checkpoint")]
 mod position;
 mod problem;
+#[cfg(feature = "checkpoint")]
+mod progress;
 mod read;
 mod ready;
 mod record;
@@ -70,9 +75,14 @@ mod variables;
 
 #[cfg(feature = "checkpoint")]
 pub use alone::run_alone;
+#[cfg(feature = "checkpoint")]
+pub use body::{ConfigFile, configured_by};
 pub use bundle::{Bundle, DocumentFiles};
 pub use burst::Burst;
+#[cfg(feature = "checkpoint")]
+pub use checkpoint::{Checkpoint, ConsumedResources, TraversalState};
 pub use control::Control;
+pub use debug::{Debugger, Moment, Phase, Then, When};
 pub use document::{Document, Edge, ErrorHandler, NodeSpec, VariableSpec};
 #[cfg(feature = "checkpoint")]
 pub use durable::RunJournal;
@@ -98,19 +108,22 @@ pub use node::{DEFAULT_EXIT, Effect, Exits, FAIL_EXIT, Join, Node, NodeContext, 
 pub use nodes::file_with;
 pub use outside::{
     Audit, AuditEntry, AuditError, AuditFile, AuditKind, Credential, Governor, Knowledge, Outside, OutsideConfig,
-    Programs, Quotas, SecurityLevel, ToolServer, ToolServers, Used,
+    Programs, Quotas, SecurityLevel, ServerDescription, ToolServer, ToolServers, Used,
 };
 #[cfg(feature = "plugin-system")]
 pub use plugin::{Plugin, PluginContext, PluginError, PluginMetadata, PluginPhase};
 pub use pool::VariablePool;
 pub use problem::{Place, Problem, Problems, Severity};
+#[cfg(feature = "checkpoint")]
+pub use progress::how_far;
 pub use reply::Reply;
 #[cfg(feature = "checkpoint")]
 pub use resume::{ResumeExamination, ResumePolicy, Setting, examine_history, examine_resume};
 #[cfg(feature = "checkpoint")]
 pub use runner::{
-    AnswerError, Companion, FlowOptions, RunOutcome, StartFlow, answer_question, choose, open_questions,
-    resume_durable, resume_with_document, run_durable,
+    AnswerError, Companion, Conversation, FlowOptions, NextTurn, RunOutcome, Schedule, StartFlow, answer_question,
+    choose, create_durable, create_following, next_turn, open_questions, resume_durable, resume_with_document,
+    run_durable, schedule_of,
 };
 pub use runner::{
     ExecutionStatus, HandleError, OpenQuestion, SafeStopSignal, StopReport, WorkflowHandle, WorkflowRunner,

@@ -48,6 +48,16 @@ pub trait Node: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The names of the variables that it gives, for the check of the document; nothing if they aren't known before it runs.
+    fn gives(&self) -> Option<Vec<&str>> {
+        None
+    }
+
+    /// Names that its templates use and that nothing gives, for the check of the document, and the names that there are.
+    fn undefined(&self) -> (Vec<&str>, Vec<&str>) {
+        (Vec::new(), Vec::new())
+    }
+
     /// What it can't run without.
     fn needs(&self) -> Vec<Need> {
         Vec::new()
@@ -214,6 +224,11 @@ impl From<&str> for NodeError {
     }
 }
 
+/// What was used since `before`.
+fn less(now: TokenUsage, before: TokenUsage) -> TokenUsage {
+    TokenUsage { input: now.input - before.input, output: now.output - before.output, cost: now.cost - before.cost }
+}
+
 /// What a node that runs has of the engine.
 #[derive(Debug)]
 pub struct NodeContext<'a> {
@@ -362,10 +377,12 @@ impl<'a> NodeContext<'a> {
 
     /// Adds to what the node has used what nodes inside it have counted already.
     pub(crate) fn used_inside(&self, usage: TokenUsage) {
-        let mut sum = self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        sum.input += usage.input;
-        sum.output += usage.output;
-        sum.cost += usage.cost;
+        *self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += usage;
+    }
+
+    /// What this attempt at the node has used.
+    pub(crate) fn used_so_far(&self) -> TokenUsage {
+        *self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The key of the next call that the node makes outside, for services that recognise repetitions: the same if the
@@ -412,7 +429,8 @@ impl<'a> NodeContext<'a> {
         // Also for a container, which otherwise isn't while others inside it are.
         let _busy = (self.activity.count() == 0).then(|| self.activity.begin());
         // A part that failed is tried again with its node.
-        if let Found::Finished { record, .. } = host.journal.find(&step).await.map_err(failed)? {
+        if let Found::Finished { record, usage, .. } = host.journal.find(&step).await.map_err(failed)? {
+            self.used_inside(usage);
             host.tell(|| Event::StepSkipped { run: host.run(), step: step.clone() }).await;
             return Ok(record);
         }
@@ -428,6 +446,7 @@ impl<'a> NodeContext<'a> {
         };
         let begun = host.begin(beginning, self.activity).await.map_err(failed)?;
         let (started_at, started) = (host.clock.now(), host.clock.monotonic());
+        let before = self.used_so_far();
         let result = match begun {
             Begun::Go { key } => work(key).await,
             Begun::Done(value) => Ok(value),
@@ -448,6 +467,7 @@ impl<'a> NodeContext<'a> {
             checkpoint: false,
             retry: None,
             unanswered: result.as_ref().is_err_and(|error| error.unanswered),
+            usage: less(self.used_so_far(), before),
         });
         result
     }

@@ -17,6 +17,7 @@ use piton_log::{Content, DraftPart};
 use piton_runtime::{Run, RunError, Turn};
 use piton_types::{PartName, Path, Seq, StepPath, Value};
 
+use crate::checkpoint::{TraversalState, Whole};
 use crate::graph::{EdgeExit, Graph};
 use crate::ready::Ready;
 use crate::record;
@@ -32,8 +33,12 @@ pub(crate) struct Position {
     places: BTreeMap<Arc<str>, usize>,
     /// The nodes to be listed since the last checkpoint. Empty until there is one.
     nodes: BTreeMap<String, Value>,
-    /// Which nodes are done or passed over.
-    over: Vec<bool>,
+    /// How each node stands: done, passed over or still to come.
+    states: Vec<TraversalState>,
+    /// By which exit each node left.
+    exits: Vec<Option<String>>,
+    /// By node: the one whose end made it ready.
+    predecessors: Vec<Option<usize>>,
     outputs: BTreeMap<String, Value>,
     /// An end gave something.
     has_outputs: bool,
@@ -50,6 +55,16 @@ pub(crate) struct Now<'a> {
     pub(crate) begun: &'a BTreeMap<StepPath, bool>,
     /// What was counted.
     pub(crate) counted: &'a Value,
+    /// Whether the store wants to be told everything at once.
+    pub(crate) in_full: bool,
+}
+
+impl Now<'_> {
+    /// The steps that began, without the one that is done, and that wait for a person or don't.
+    fn that_wait(&self, waiting: bool, done: Option<&StepPath>) -> impl Iterator<Item = &str> {
+        let begun = self.begun.iter().filter(move |(step, waits)| **waits == waiting && Some(*step) != done);
+        begun.map(|(step, _)| step.as_str())
+    }
 }
 
 impl Position {
@@ -59,7 +74,9 @@ impl Position {
             ready: Ready::new(Arc::clone(graph)),
             places: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            over: vec![false; graph.nodes.len()],
+            states: vec![TraversalState::Pending; graph.nodes.len()],
+            exits: vec![None; graph.nodes.len()],
+            predecessors: vec![None; graph.nodes.len()],
             outputs: BTreeMap::new(),
             has_outputs: false,
             last: None,
@@ -80,8 +97,9 @@ impl Position {
         // What lies inside another is told by its variables alone.
         let Some(&place) = self.places.get(step) else { return };
         // Passed over, though the log has it: the document is another than the one that it ran by.
-        let was_over = std::mem::replace(&mut self.over[place], true);
+        let was_over = std::mem::replace(&mut self.states[place], TraversalState::Taken) != TraversalState::Pending;
         let exit = record::exit(record);
+        self.exits[place] = exit.map(str::to_owned);
         let branches = self.graph.nodes[place].edges.iter().any(|leads| leads.exit != EdgeExit::Usual);
         if exit.is_some() || branches || was_over {
             let edge = |exits: &EdgeExit| if exits.is_taken(exit) { "taken" } else { "skipped" };
@@ -96,10 +114,16 @@ impl Position {
         if was_over {
             return;
         }
+        let queued = self.ready.queue.len();
         self.ready.done(place, exit);
-        for (places, state) in [(&self.ready.passed, "skipped"), (&self.ready.unwanted, "cancelled")] {
+        self.ready.queue.iter().skip(queued).for_each(|&next| self.predecessors[next] = Some(place));
+        let gone = [
+            (&self.ready.passed, "skipped", TraversalState::Skipped),
+            (&self.ready.unwanted, "cancelled", TraversalState::Cancelled),
+        ];
+        for (places, state, stands) in gone {
             for &place in places {
-                self.over[place] = true;
+                self.states[place] = stands;
                 let described = self.described(place, state, |_| state);
                 self.nodes.insert(self.graph.nodes[place].id.to_string(), described);
             }
@@ -141,8 +165,9 @@ impl Position {
     ) -> BTreeSet<String> {
         let mut position = Self::new(graph);
         position.follow(steps);
-        let nodes = graph.nodes.iter().zip(position.over);
-        nodes.filter(|(node, over)| node.reached && !over).map(|(node, _)| node.id.to_string()).collect()
+        let nodes = graph.nodes.iter().zip(position.states);
+        let pending = nodes.filter(|(node, state)| node.reached && *state == TraversalState::Pending);
+        pending.map(|(node, _)| node.id.to_string()).collect()
     }
 
     /// Begins, with what is recorded of the graph's nodes. That is for the first checkpoint of this process.
@@ -161,18 +186,9 @@ impl Position {
         if let Some((step, record)) = node {
             self.take(step, record);
         }
-        let ready = self
-            .ready
-            .queue
-            .iter()
-            .map(|place| self.graph.nodes[*place].id.as_str())
-            .filter(|id| !now.begun.keys().any(|step| step.as_str() == *id))
-            .map(Value::from);
-        let begun = now.begun.iter().filter(|(step, _)| node.is_none_or(|(done, _)| done != *step));
-        let that_wait = |waiting: bool| {
-            let steps = begun.clone().filter(|(_, waits)| **waits == waiting);
-            Value::List(steps.map(|(step, _)| step.as_str().into()).collect())
-        };
+        let ready = self.that_are_ready(now).map(|place| self.graph.nodes[place].id.as_str().into());
+        let done = node.map(|(step, _)| step);
+        let that_wait = |waiting| Value::List(now.that_wait(waiting, done).map(Value::from).collect());
         // What changes every time is one value, so it costs one edit.
         let position = Value::map([
             ("counted", now.counted.clone()),
@@ -181,9 +197,51 @@ impl Position {
             ("running", that_wait(false)),
             ("waiting", that_wait(true)),
         ]);
+        let whole = now.in_full.then(|| self.whole(now, done));
         let outputs = self.has_outputs.then(|| Value::Map(self.outputs.clone()));
         let now = [("now", position)].into_iter().chain(outputs.map(|outputs| ("outputs", outputs))).collect();
-        Moved { now, nodes: std::mem::take(&mut self.nodes), is_first }
+        Moved { now, nodes: std::mem::take(&mut self.nodes), is_first, whole }
+    }
+
+    fn that_are_ready<'s>(&'s self, now: &'s Now<'_>) -> impl Iterator<Item = usize> + 's {
+        let has_begun = |place: usize| now.begun.contains_key(self.graph.nodes[place].id.step());
+        self.ready.queue.iter().copied().filter(move |place| !has_begun(*place))
+    }
+
+    /// Where the run is, with nothing left to be looked up elsewhere.
+    fn whole(&self, now: &Now<'_>, done: Option<&StepPath>) -> Whole {
+        let id = |place: usize| self.graph.nodes[place].id.to_string();
+        let mut edge_states = BTreeMap::new();
+        for (place, node) in self.graph.nodes.iter().enumerate() {
+            for leads in &node.edges {
+                let name = match &leads.exit {
+                    EdgeExit::Usual => format!("{} -> {}", node.id, id(leads.target)),
+                    EdgeExit::Named(exit) => format!("{} [{exit}] -> {}", node.id, id(leads.target)),
+                };
+                let state = match self.states[place] {
+                    TraversalState::Taken if !leads.exit.is_taken(self.exits[place].as_deref()) => {
+                        TraversalState::Skipped
+                    }
+                    state => state,
+                };
+                edge_states.insert(name, state);
+            }
+        }
+        let ready: Vec<usize> = self.that_are_ready(now).collect();
+        let that_wait = |waiting| now.that_wait(waiting, done).map(str::to_owned).collect();
+        Whole {
+            completed_node_id: self.last.clone(),
+            node_states: self.states.iter().enumerate().map(|(place, state)| (id(place), *state)).collect(),
+            edge_states,
+            ready_queue: ready.iter().copied().map(id).collect(),
+            ready_predecessor: ready
+                .iter()
+                .filter_map(|&place| Some((id(place), id(self.predecessors[place]?))))
+                .collect(),
+            running_nodes: that_wait(false),
+            waiting_nodes: that_wait(true),
+            final_outputs: self.outputs.clone(),
+        }
     }
 }
 
@@ -196,6 +254,8 @@ pub(crate) struct Moved {
     nodes: BTreeMap<String, Value>,
     /// It is the first one of this process: what is listed takes the place of what was.
     is_first: bool,
+    /// All of it, for a store that keeps nothing but the newest checkpoint.
+    pub(crate) whole: Option<Whole>,
 }
 
 /// The part `engine`.

@@ -10,6 +10,7 @@ use piton_types::{Path, Value};
 use crate::document::{Document, Edge, ErrorHandler, NodeSpec, Source, VariableSpec};
 use crate::id::NodeId;
 use crate::problem::{Place, Problems};
+use crate::settings::typed;
 
 /// The document that `value` is.
 pub(crate) fn document(value: Value, source: Source) -> Result<Document, Problems> {
@@ -61,6 +62,13 @@ fn export(value: &Value, workflow: &Value, problems: &mut Problems) -> Document 
     let app = value.field("app");
     document.name = app.and_then(|app| text(app, "name"));
     document.is_chat = app.and_then(|app| text(app, "mode")).as_deref() == Some("advanced-chat");
+    if let Some(features) = workflow.field("features") {
+        let said = |text: &String| !text.trim().is_empty();
+        document.opening_statement = text(features, "opening_statement").filter(said);
+        let questions = features.field("suggested_questions").and_then(Value::as_list).unwrap_or_default();
+        let questions = questions.iter().filter_map(Value::as_str).map(str::to_owned);
+        document.suggested_questions = questions.filter(said).collect();
+    }
     document
 }
 
@@ -169,6 +177,7 @@ fn is_note(node: &Value) -> bool {
 fn variables_of(value: &Value, at: &Path, document: &mut Document, problems: &mut Problems) {
     document.environment = variables(value, "environment_variables", at, problems);
     document.conversation = variables(value, "conversation_variables", at, problems);
+    document.verify = checks(value, at, problems);
     if let Some(handler) = value.field("error_handler").filter(|handler| **handler != Value::Null) {
         let at = at.clone().key("error_handler");
         let recovers = match handler.field("mode").and_then(Value::as_str) {
@@ -188,6 +197,67 @@ fn variables_of(value: &Value, at: &Path, document: &mut Document, problems: &mu
             _ => problems.add(Place::Path(at.key("sub_graph")), "a map with nodes and edges should be here"),
         }
     }
+}
+
+/// Programs that check the work: a list of shell commands, or of programs with their arguments. They become a graph of
+/// their own, so whatever holds for nodes that run programs holds for them.
+fn checks(value: &Value, at: &Path, problems: &mut Problems) -> Option<Box<Document>> {
+    let at = at.clone().key("verify");
+    let found = match value.field("verify") {
+        None | Some(Value::Null) => return None,
+        Some(Value::List(found)) => found,
+        Some(other) => {
+            problems.add(Place::Path(at), format!("a list of commands should be here, not {}", other.kind()));
+            return None;
+        }
+    };
+    let mut document = Document::empty(at.clone());
+    let mut before = "begin".to_owned();
+    document.nodes.extend(check_node(&before, "start", "", Value::map::<&str>([]), &at));
+    for (place, check) in found.iter().enumerate() {
+        let path = at.clone().index(place);
+        let (title, command) = match check {
+            Value::String(line) if !line.trim().is_empty() => {
+                (line.clone(), vec!["sh".into(), "-c".into(), line.as_str().into()])
+            }
+            Value::List(words) if !words.is_empty() && words.iter().all(|word| word.as_str().is_some()) => {
+                let title: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                (title.join(" "), words.clone())
+            }
+            _ => {
+                problems.add(Place::Path(path), "a command should be here, or a list of its words");
+                continue;
+            }
+        };
+        // A program that can't be started is a check that failed.
+        let code = Value::map([("exit_code", Value::from(CANT_START))]);
+        let data = Value::map([
+            ("command", Value::List(command)),
+            ("allow_failure", true.into()),
+            ("error_strategy", "default-value".into()),
+            ("default_value", code),
+        ]);
+        let id = format!("check-{}", place + 1);
+        document.nodes.extend(check_node(&id, "command", &title, data, &path));
+        let place = path;
+        document.edges.push(Edge { source: before, target: id.clone(), source_handle: None, place });
+        before = id;
+    }
+    if document.nodes.len() == 1 {
+        return None;
+    }
+    let outputs = Value::map([("outputs", Value::List(Vec::new()))]);
+    document.nodes.extend(check_node("done", "end", "", outputs, &at));
+    document.edges.push(Edge { source: before, target: "done".to_owned(), source_handle: None, place: at });
+    Some(Box::new(document))
+}
+
+/// What a shell gives for a program that it can't run.
+const CANT_START: i64 = 127;
+
+fn check_node(id: &str, kind: &str, title: &str, data: Value, place: &Path) -> Option<NodeSpec> {
+    let (id, kind, title) = (id.parse().ok()?, kind.to_owned(), title.to_owned());
+    Some(NodeSpec { id, kind, title, data, inside: None, place: place.clone() })
 }
 
 fn variables(value: &Value, key: &str, at: &Path, problems: &mut Problems) -> Vec<VariableSpec> {
@@ -213,6 +283,10 @@ fn variables(value: &Value, key: &str, at: &Path, problems: &mut Problems) -> Ve
                 let kind =
                     text(item, "value_type").or_else(|| text(item, "type")).unwrap_or_else(|| "string".to_owned());
                 let value = item.field("value").or_else(|| item.field("default")).cloned().unwrap_or_default();
+                let value = match kind.as_str() {
+                    "number" | "integer" | "float" | "boolean" => typed(&kind, value),
+                    _ => value,
+                };
                 add(VariableSpec { name, kind, value }, path.key("name"), problems);
             }
         }
@@ -231,6 +305,7 @@ fn variables(value: &Value, key: &str, at: &Path, problems: &mut Problems) -> Ve
 fn items<'a>(document: &'a Value, key: &str, at: &Path, problems: &mut Problems) -> &'a [Value] {
     match document.field(key) {
         Some(Value::List(items)) => items,
+        Some(Value::Null) if key == "edges" => &[],
         other => {
             let found = other
                 .map_or("it is missing".to_owned(), |found| format!("a list should be here, not {}", found.kind()));
@@ -321,10 +396,13 @@ impl Document {
             environment: Vec::new(),
             conversation: Vec::new(),
             error_handler: None,
+            verify: None,
             mcp_servers: Value::Null,
             name: None,
             start: None,
             is_chat: false,
+            opening_statement: None,
+            suggested_questions: Vec::new(),
             is_strict: true,
             place,
             source: None,

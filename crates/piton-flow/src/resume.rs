@@ -10,7 +10,7 @@ use piton_types::{Clock, Event, RunId, StepPath};
 
 use crate::body::FlowBody;
 use crate::document::Document;
-use crate::engine::{HANDLER, Limits};
+use crate::engine::{HANDLER, Limits, VERIFICATION};
 use crate::error::FlowError;
 use crate::fingerprint::{
     ChangeSeverity, ContextFingerprint, Impact, ResumeDiagnostic, diff_fingerprints, schema_hash,
@@ -147,6 +147,13 @@ async fn examine(
     Ok(Examined { said: ResumeExamination { diagnostic, impact: Some(impact), now }, flow, replaces })
 }
 
+/// The nodes of a flow that neither finished nor were passed over.
+async fn still_pending(flow: &Flow, history: &History) -> Result<BTreeSet<String>, FlowError> {
+    let nodes = flow.graph.nodes.iter().map(|node| node.id.step().clone()).collect();
+    let finished = history.finished_among(nodes).await.map_err(RunError::Store)?;
+    Ok(Position::pending(&flow.graph, finished.iter().map(|step| (&step.path, &step.output))))
+}
+
 /// Whether a document has the node of a step: `node`, `loop/3/node`, `agent/turn-2`.
 fn has_node(document: &Document, step: &StepPath) -> bool {
     let mut graph = document;
@@ -156,6 +163,12 @@ fn has_node(document: &Document, step: &StepPath) -> bool {
             && let Some(handler) = &graph.error_handler
         {
             graph = &handler.graph;
+            continue;
+        }
+        if word == VERIFICATION
+            && let Some(verify) = &graph.verify
+        {
+            graph = verify;
             continue;
         }
         let Some(node) = graph.nodes.iter().find(|node| node.id.as_str() == word) else { return false };
@@ -221,10 +234,17 @@ impl Gate {
         let other = differs.map(|(text, format)| parse(text, *format)).transpose()?;
         let setting = Setting { kinds: &self.kinds, services: &self.services, limits: &self.limits };
         let Examined { said, flow, replaces } = examine(history, &body, &own, other.as_ref(), setting).await?;
-        flow.accept(body.given(), &self.services)?;
+        flow.accept_inputs(body.given())?;
         let lost = said.impact.as_ref().map(|impact| impact.lost.clone()).unwrap_or_default();
         if replaces && !lost.is_empty() {
             return Err(FlowError::PendingNodesGone { run: self.run.clone(), nodes: lost });
+        }
+        // What it was forced past shows when a node that needs it runs.
+        if self.policy != ResumePolicy::Force {
+            let unmet = flow.unmet_of(&still_pending(&flow, history).await?, &self.services);
+            if !unmet.is_empty() {
+                return Err(FlowError::Needs(unmet));
+            }
         }
         let audited = self.judge(history, &said.diagnostic)?;
         if let Some((text, format)) = differs.filter(|_| replaces) {
@@ -266,7 +286,11 @@ impl Gate {
     fn judge(&self, history: &History, diagnostic: &ResumeDiagnostic) -> Result<Option<String>, FlowError> {
         let forced = self.policy == ResumePolicy::Force;
         if diagnostic.has_danger() && !forced {
-            return Err(FlowError::ResumeRejected { run: self.run.clone(), diagnostic: diagnostic.clone() });
+            return Err(FlowError::ResumeRejected {
+                workflow_id: self.run.clone(),
+                diagnostic: diagnostic.report(),
+                changes: diagnostic.changes.clone(),
+            });
         }
         let mut audited = None;
         if let (Some(outside), Some(_)) = (self.services.get::<Outside>(), &history.claim) {

@@ -9,6 +9,7 @@ use piton_types::{Path, Value, from_value};
 use crate::journal::OnUncertain;
 use crate::kind::Faults;
 use crate::nodes::HUMAN_INPUT;
+use crate::value::{as_f64, number};
 
 /// The settings that any node may have.
 #[derive(Debug, Clone, PartialEq)]
@@ -163,10 +164,10 @@ fn default_values(values: Option<&Value>) -> BTreeMap<String, Value> {
 }
 
 /// A value that a form wrote as text, as the kind that it says.
-fn typed(kind: &str, value: Value) -> Value {
+pub(crate) fn typed(kind: &str, value: Value) -> Value {
     match (kind, &value) {
         ("string", _) => value,
-        ("number", Value::String(text)) => crate::value::number(text).unwrap_or(value),
+        ("number" | "integer" | "float", Value::String(text)) => number(text).unwrap_or(value),
         (_, Value::String(text)) => piton_types::from_json(text.as_bytes()).unwrap_or(value),
         _ => value,
     }
@@ -182,6 +183,9 @@ fn read_retry(found: &Value, faults: &mut Faults) -> Retry {
         None | Some(Value::Null) => None,
         Some(Value::Int(n)) if *n >= 0 => Some(*n),
         Some(Value::Float(x)) if *x >= 0.0 => Some(*x as i64),
+        // Forms leave numbers as texts.
+        Some(Value::String(text)) if text.trim().is_empty() => None,
+        Some(text @ Value::String(_)) if as_f64(text).is_some_and(|x| x >= 0.0) => as_f64(text).map(|x| x as i64),
         Some(_) => {
             faults.add(at.clone().key(key), "a number that isn't negative is wanted");
             None
@@ -205,11 +209,12 @@ fn read_retry(found: &Value, faults: &mut Faults) -> Retry {
     };
     // Dify has a switch beside the numbers, and retries whatever the error.
     let enabled = found.field("retry_enabled").or_else(|| found.field("enabled"));
+    let enabled = enabled.filter(|switch| !switch.is_null()).map(is_on);
     let only_retryable = match found.field("retry_on_retryable_only") {
         Some(Value::Bool(only)) => *only,
         _ => enabled.is_none(),
     };
-    let most = if matches!(enabled, Some(Value::Bool(false))) { 0 } else { most };
+    let most = if enabled == Some(false) { 0 } else { most };
     if most > MOST_RETRIES {
         faults.add(at.key("max_retries"), format!("at most {MOST_RETRIES} retries are allowed"));
     }
@@ -224,11 +229,19 @@ fn read_retry(found: &Value, faults: &mut Faults) -> Retry {
     }
 }
 
+/// Whether a switch is on; forms leave it as a text too.
+pub(crate) fn is_on(switch: &Value) -> bool {
+    matches!(switch, Value::Bool(true)) || switch.as_str() == Some("true")
+}
+
 fn seconds(data: &Value, key: &str, faults: &mut Faults) -> Option<Duration> {
     match data.field(key) {
         None | Some(Value::Null) => None,
         Some(Value::Int(n)) if *n > 0 => Some(Duration::from_secs(n.unsigned_abs())),
         Some(Value::Float(x)) if *x > 0.0 => Duration::try_from_secs_f64(*x).ok(),
+        Some(text @ Value::String(_)) if as_f64(text).is_some_and(|x| x > 0.0) => {
+            as_f64(text).and_then(|x| Duration::try_from_secs_f64(x).ok())
+        }
         Some(_) => {
             faults.add(Path::root().key(key), "a number of seconds above 0 is wanted");
             None

@@ -121,6 +121,12 @@ impl Template {
         &self.references
     }
 
+    /// The names that it uses and that are neither these nor functions.
+    pub(crate) fn undefined(&self, known: &[&str]) -> Vec<&str> {
+        let is_global = |name: &str| self.environment.globals().any(|(global, _)| global == name);
+        self.names.iter().map(String::as_str).filter(|name| !known.contains(name) && !is_global(name)).collect()
+    }
+
     /// Renders with these variables.
     pub(crate) fn render(&self, variables: &BTreeMap<String, Value>) -> Result<String, String> {
         self.render_value(jinja_map(variables))

@@ -10,7 +10,7 @@ use piton_log::{Content, DraftPart};
 use piton_runtime::{RunError, Turn};
 use piton_types::{PartName, Path, Seq, StepPath, Value};
 
-use crate::engine::HANDLER;
+use crate::engine::{HANDLER, VERIFICATION};
 use crate::record;
 use crate::runner::updates;
 use crate::selector::Selector;
@@ -118,7 +118,7 @@ impl Gave {
 /// The node of a step, without the rounds in which it ran: `loop/node` for `loop/3/node`.
 fn node_of(step: &StepPath) -> String {
     let (handler, path) = match step.as_str().split_once('/') {
-        Some((first, inside)) if first.starts_with(HANDLER) => (Some(first), inside),
+        Some((first, inside)) if first.starts_with(HANDLER) || first == VERIFICATION => (Some(first), inside),
         _ => (None, step.as_str()),
     };
     // A node and a round in turn. The parts of a node's own work are no numbers.

@@ -91,6 +91,7 @@ impl Core {
             retry: self.retry.clone(),
             waits: self.waits,
             lease: self.lease,
+            overdue: self.overdue.clone(),
             ..OpenRun::default()
         }
     }

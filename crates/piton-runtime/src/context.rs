@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use piton_store::Store;
+use piton_store::{Store, StoreError};
 use piton_types::{Clock, Holder, Random};
 
 use crate::{OpenRun, Run, RunError, SystemClock, SystemRandom, this_process};
@@ -24,6 +24,14 @@ impl Context {
     /// The system's clock and randomness, and this process.
     pub fn system(store: Arc<dyn Store>) -> Self {
         Self { store, clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom), holder: this_process() }
+    }
+
+    /// That the store keeps what came before: one that has only the newest checkpoint of a run can't do `what`.
+    pub(crate) fn check_history(&self, what: &'static str) -> Result<(), RunError> {
+        if self.store.capabilities().history {
+            return Ok(());
+        }
+        Err(StoreError::Unsupported { store: "a store that keeps only the newest checkpoint", what }.into())
     }
 
     /// Opens the run of this id, and creates it if there is none: [`Run::open`] with nothing but an id, which also names

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 use piton_log::{Content, Draft, DraftPart, RunLog, SealedEntry};
 use piton_store::StoreError;
 use piton_types::{
-    CheckpointRef, Durability, EntryKind, Event, Fence, IllegalMove, Parts, Paused, RunId, RunState, RunStatus,
+    CheckpointRef, Durability, EntryKind, Event, Fence, Holder, IllegalMove, Parts, Paused, RunId, RunState, RunStatus,
     RunSummary, Seq, StepPath, Value, to_value,
 };
 use tokio::sync::watch;
@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) retry: RetryPolicy,
     pub(crate) waits: Waits,
     pub(crate) lease: LeaseOptions,
+    /// Whose runs are taken over, for runs that are steps of this one.
+    pub(crate) overdue: Option<Holder>,
     /// How many entries come between two indexes.
     pub(crate) index_every: u32,
     /// For a run that only one step is tried out in: which one.
@@ -189,7 +191,9 @@ impl Core {
     /// The state of a run that stops now.
     pub(crate) fn paused(&self, writer: &Writer, reason: String) -> RunState {
         let checkpoint = writer.checkpoint.map(|seq| CheckpointRef { run: self.id.clone(), seq });
-        RunState::Paused(Paused { at: self.context.clock.now(), reason, resume_instructions: None, checkpoint })
+        let instructions = instructions(&self.id, self.known().line.last_finished.as_ref(), checkpoint.as_ref());
+        let at = self.context.clock.now();
+        RunState::Paused(Paused { at, reason, resume_instructions: Some(instructions), checkpoint })
     }
 
     fn known_request(&self) -> Option<RequestRecord> {
@@ -428,6 +432,14 @@ pub(crate) fn carry_on(parts: &Parts, to: &mut Vec<DraftPart<'_>>) {
 }
 
 /// The entry that says `fact`.
+/// How a run that was stopped goes on.
+pub(crate) fn instructions(run: &RunId, last: Option<&StepPath>, checkpoint: Option<&CheckpointRef>) -> String {
+    let behind = last.map_or_else(String::new, |step| format!(" behind {step}, which finished last"));
+    let checkpoint = checkpoint.map_or_else(String::new, |name| format!("; its newest checkpoint is {name}"));
+    format!("resume {run}: it goes on{behind}, and nothing that finished is done again{checkpoint}")
+}
+
+/// An entry that says this.
 pub(crate) fn draft(run: &RunId, fact: &Fact) -> Result<Draft<'static>, RunError> {
     let (kind, label, body) = match fact {
         Fact::Claimed(claim) => (EntryKind::Claimed, String::new(), to_value(claim)),

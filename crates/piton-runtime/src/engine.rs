@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use piton_types::{BlobId, EntryKind, StepPath, Value, to_value};
+use piton_types::{BlobId, EntryKind, StepPath, TokenUsage, Value, to_value};
 
 use crate::effect::{EffectAnswer, Uncertain, about};
 use crate::fact::Fact;
@@ -27,6 +27,8 @@ pub enum StepStanding {
         output: Value,
         /// Its place in the order in which steps ended.
         order: u64,
+        /// What it used.
+        usage: TokenUsage,
     },
     /// It failed for good, and the engine dealt with that.
     Failed {
@@ -73,7 +75,7 @@ impl Run {
         let Some(step) = line.steps.get(path) else { return Ok(anew) };
         let order = line.order.get(path).copied().unwrap_or_default();
         if step.is_finished() {
-            return Ok(StepStanding::Finished { output: step.output.clone(), order });
+            return Ok(StepStanding::Finished { output: step.output.clone(), order, usage: step.usage });
         }
         let begun = line.reopened.get(path).copied();
         Ok(match &step.retry {

@@ -1,11 +1,12 @@
 //! Ending a run, or letting go of it: its last state goes into the log and the index in one commit.
 
 use async_recursion::async_recursion as boxed;
-use piton_types::{Completed, Event, Failed, RunState, to_value};
+use piton_types::{Completed, Event, Failed, RunState, Value, to_value};
 use serde::Serialize;
 
 use crate::core::Core;
 use crate::fact::Fact;
+use crate::progress::checks;
 use crate::{Run, RunError, StepError};
 
 /// Why a run failed.
@@ -80,24 +81,39 @@ impl<E: std::fmt::Display> From<&StepError<E>> for Failure {
     }
 }
 
+/// How a run ended well, beside what it gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ending {
+    /// How many steps failed without stopping it.
+    pub exceptions: u32,
+    /// The failure that it recovered from.
+    pub recovered_from: Option<String>,
+    /// What a run that follows it takes along, such as the variables of a conversation.
+    pub kept: Value,
+    /// The files that it changed, beside those that it named before.
+    pub files_modified: Vec<String>,
+}
+
 impl Run {
     /// Ends the run well. When it returns, that is as durable as the run, and nothing can follow.
     pub async fn complete(&self, output: impl Serialize) -> Result<(), RunError> {
-        self.complete_as(output, 0, None).await
+        self.complete_as(output, Ending::default()).await
     }
 
-    /// Ends the run well although `exceptions` steps failed, or after it recovered from a failure.
-    pub async fn complete_as(
-        &self,
-        output: impl Serialize,
-        exceptions: u32,
-        recovered_from: Option<String>,
-    ) -> Result<(), RunError> {
+    /// Ends the run well although steps failed, after it recovered from a failure, or with something for a run that
+    /// follows it.
+    pub async fn complete_as(&self, output: impl Serialize, ending: Ending) -> Result<(), RunError> {
         let core = self.core();
+        let Ending { exceptions, recovered_from, kept, files_modified } = ending;
         let output = to_value(&output).map_err(RunError::value("the output of the run"))?;
+        let mut noted = core.known().line.noted.clone();
+        noted.files.extend(files_modified);
         let completed = Completed {
+            files_modified: noted.files.into_iter().collect(),
+            verification: checks(&noted.verified)?,
             exceptions,
             recovered_from: recovered_from.clone(),
+            kept,
             ..Completed::new(core.context.clock.now(), output.clone())
         };
         core.finish(RunState::Completed(completed)).await?;
@@ -116,10 +132,18 @@ impl Run {
     }
 
     /// Lets go of the run, to go on later, here or elsewhere.
-    #[boxed]
     pub async fn pause(&self, reason: &str) -> Result<(), RunError> {
+        self.pause_with(reason, None).await
+    }
+
+    /// [`pause`](Self::pause), with what a person should do before the run goes on; without it, where it goes on is said.
+    #[boxed]
+    pub async fn pause_with(&self, reason: &str, instructions: Option<String>) -> Result<(), RunError> {
         let core = self.core();
-        let paused = core.paused(&*core.writer().await?, reason.to_owned());
+        let mut paused = core.paused(&*core.writer().await?, reason.to_owned());
+        if let (RunState::Paused(paused), Some(instructions)) = (&mut paused, instructions) {
+            paused.resume_instructions = Some(instructions);
+        }
         core.finish(paused).await?;
         core.events.tell(|| Event::RunPaused { run: core.id.clone(), step: None, prompt: reason.to_owned() });
         Ok(())

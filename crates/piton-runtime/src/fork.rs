@@ -70,7 +70,7 @@ pub struct ForkRun {
 /// # Errors
 ///
 /// `NotFound` from the store if there is no such run or entry, `Conflict` if there is a run of the new
-/// id, [`RunError::NoSuchStep`] if a step whose output is to be changed hasn't finished by then.
+/// id, `Unsupported` if it keeps no history, [`RunError::NoSuchStep`] if a step whose output is to be changed hasn't finished by then.
 pub async fn fork(context: &Context, at: &CheckpointRef, fork: ForkRun) -> Result<RunId, RunError> {
     fork_into(context, context, at, fork).await
 }
@@ -83,6 +83,7 @@ pub async fn fork_into(
     at: &CheckpointRef,
     fork: ForkRun,
 ) -> Result<RunId, RunError> {
+    context.check_history("fork a run")?;
     // Nothing behind that entry is looked at: a fork is the way around a log whose end is damaged.
     let log = RunLog::open_at(Arc::clone(&context.store), &at.run, at.seq).await?;
     let summary = log.summary().await?;
@@ -117,7 +118,8 @@ pub async fn fork_into(
     let mut parts = BTreeMap::new();
     // Where a workflow is and what its nodes gave follows from its steps, which may be others now.
     let follows = |name: &PartName| {
-        summary.kind == RunKind::Workflow && [PartName::VARIABLES, PartName::ENGINE].contains(&name.0.as_str())
+        summary.kind == RunKind::Workflow
+            && [PartName::VARIABLES, PartName::ENGINE, PartName::CHECKPOINT].contains(&name.0.as_str())
     };
     // Another store doesn't have the files of a snapshot.
     let stays = |name: &PartName| name.0 == PartName::WORKSPACE && !Arc::ptr_eq(&context.store, &target.store);
@@ -183,8 +185,12 @@ fn is_own(effect: &EffectRecord) -> bool {
 
 /// The body of entry 0.
 pub(crate) fn created(at: piton_types::Timestamp, input: Value, origin: Option<&Origin>) -> Result<Value, RunError> {
-    let queued = RunState::Queued(Queued { created_at: at, priority: 0, estimated_complexity: None, input });
-    let body = to_value(&queued).map_err(RunError::value("the body of the run"))?;
+    created_as(Queued { created_at: at, priority: 0, estimated_complexity: None, input }, origin)
+}
+
+/// [`created`], with what is known of how the run waits.
+pub(crate) fn created_as(queued: Queued, origin: Option<&Origin>) -> Result<Value, RunError> {
+    let body = to_value(&RunState::Queued(queued)).map_err(RunError::value("the body of the run"))?;
     let Some(origin) = origin else { return Ok(body) };
     let Value::Map(mut map) = body else { unreachable!("a state is a map") };
     map.insert(ORIGIN.to_owned(), to_value(origin).map_err(RunError::value("the origin of the run"))?);

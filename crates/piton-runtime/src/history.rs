@@ -8,14 +8,15 @@ use async_recursion::async_recursion as boxed;
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Span, StoreError};
 use piton_types::{
-    CheckpointRef, Clock, EntryKind, Fence, Parts, Queued, RunId, RunState, RunStatus, Seq, StepPath, Timestamp, Value,
+    CheckpointRef, Clock, EntryKind, Fence, Parts, Queued, RunId, RunState, RunStatus, Seq, StepPath, Timestamp,
+    TokenUsage, Value,
 };
 
 use crate::fact::Fact;
 use crate::index::{Base, IndexRecord, LastStep, Pages, Past, Totals};
 use crate::line::Line;
 use crate::record::{ClaimRecord, EffectRecord, Origin, QuestionRecord, StepRecord};
-use crate::{Context, RunError};
+use crate::{Context, RunError, usage};
 
 /// How many entries are read at a time on the way back to an index.
 const STEPS: [usize; 2] = [32, 256];
@@ -25,6 +26,10 @@ const STEPS: [usize; 2] = [32, 256];
 pub struct History {
     /// The document and inputs that it was created with.
     pub input: Value,
+    /// How urgent it was when it was created: the larger, the sooner.
+    pub priority: i32,
+    /// A guess at its work when it was created.
+    pub estimated_complexity: Option<f64>,
     /// The run that it comes from, if it is a fork or a step of another one.
     pub origin: Option<Origin>,
     /// The state that it is in.
@@ -35,7 +40,7 @@ pub struct History {
     pub claimed_at: Option<Timestamp>,
     /// How much there is of everything.
     pub totals: Totals,
-    /// The attempt at a step that ended last.
+    /// The attempt at a step that ended last, of those that count.
     pub last_step: Option<LastStep>,
     /// How many steps finished and count.
     pub finished: u64,
@@ -174,12 +179,14 @@ impl History {
         }
         Ok(Self {
             input: queued.input,
+            priority: queued.priority,
+            estimated_complexity: queued.estimated_complexity,
             origin: origin.map(|origin| *origin),
             state: past.state.clone(),
             claim: past.claim.clone(),
             claimed_at: past.claimed_at,
             totals: past.totals,
-            last_step: past.last_step.clone(),
+            last_step: line.last_step.clone(),
             finished: line.finished,
             last_finished: line.last_finished.clone(),
             uncertain: line.uncertain().cloned().collect(),
@@ -259,16 +266,32 @@ impl History {
         self.line.step_entry(path).await
     }
 
-    /// How often the run went on after something went wrong, by itself or because it was resumed: takeovers, retries
-    /// of the run, and attempts at steps beyond the first.
+    /// How often the run went on after something went wrong, each counted once: it was taken over from a process that
+    /// died, tried again after it had failed, or an attempt at a step failed and was made again by itself.
     pub fn recovery_attempts(&self) -> u32 {
         self.retries + self.takeovers + u32::try_from(self.totals.repeated).unwrap_or(u32::MAX)
+    }
+
+    /// What the run used, of what counts; `None` if nothing says. A workflow counts with every node, an agent's context
+    /// in the part `usage`, in which what was spent stays spent when the run goes back.
+    pub async fn usage(&self, log: &RunLog) -> Result<Option<TokenUsage>, StoreError> {
+        match &self.checkpoint {
+            _ if !self.line.tally.is_null() => Ok(Some(usage::of_tally(&self.line.tally))),
+            Some((_, parts)) => usage::of_parts(log, parts).await,
+            None => Ok(None),
+        }
     }
 
     /// How long it took from its first claim to its end, or has taken so far, by the wall clock.
     pub fn duration(&self, clock: &dyn Clock) -> Option<Duration> {
         let end = self.ended_at.unwrap_or_else(|| clock.now());
         self.started_at.map(|start| end.since(start))
+    }
+
+    /// The state of the run once it is queued again.
+    pub(crate) fn queued_again(&self, created_at: Timestamp) -> Queued {
+        let (priority, estimated_complexity) = (self.priority, self.estimated_complexity);
+        Queued { created_at, priority, estimated_complexity, input: self.input.clone() }
     }
 
     /// The newest checkpoint by its name.
@@ -288,7 +311,7 @@ impl Past {
             retries: 0,
             takeovers: 0,
             totals: Totals::default(),
-            last_step: None,
+            is_claimed_only: false,
             checkpoint: None,
             removed: None,
             notes: Vec::new(),
@@ -307,7 +330,7 @@ impl Past {
         if entry.kind == EntryKind::Logged && !entry.label.is_empty() {
             self.notes.push(entry.seq);
         }
-        let before = self.state.status();
+        let (before, was_claimed_only) = (self.state.status(), std::mem::take(&mut self.is_claimed_only));
         if let Some(state) = fact.state() {
             self.state = state;
             let over = matches!(self.state, RunState::Completed(_) | RunState::Failed(_) | RunState::Cancelled { .. });
@@ -315,7 +338,11 @@ impl Past {
         }
         match fact {
             Fact::Claimed(claim) => {
-                self.takeovers += u32::from(before == RunStatus::InProgress);
+                // A process that took it and let go of it again before anything happened hasn't failed.
+                let is_again =
+                    was_claimed_only && self.claim.as_ref().is_some_and(|(_, old)| old.holder == claim.holder);
+                self.takeovers += u32::from(before == RunStatus::InProgress && !is_again);
+                self.is_claimed_only = true;
                 self.started_at.get_or_insert(entry.at);
                 self.claimed_at = Some(entry.at);
                 self.claim = Some((entry.fence, claim.clone()));
@@ -324,11 +351,10 @@ impl Past {
             Fact::Step(step) => {
                 self.totals.attempts += 1;
                 self.totals.finished += u64::from(step.is_finished());
-                self.totals.repeated += u64::from(step.attempt > 1);
+                self.totals.repeated += u64::from(step.retry.is_some());
                 self.totals.lines += step.log.len() as u64;
-                let (path, error, started_at) = (step.path.clone(), step.error.clone(), step.started_at);
-                self.last_step = Some(LastStep { path, error, started_at });
             }
+            Fact::Receipt(receipt) => self.totals.repeated += u64::from(receipt.retry.is_some()),
             Fact::Answer(_) => self.totals.answers += 1,
             Fact::Restored(_) => self.totals.restores += 1,
             Fact::Logged(record) => self.totals.lines += record.log.len() as u64,

@@ -49,6 +49,9 @@ mod nudge;
 mod open;
 mod pages;
 mod platform;
+mod programs;
+mod progress;
+mod queue;
 mod record;
 pub mod recovery;
 mod restore;
@@ -64,6 +67,7 @@ mod stop;
 mod system;
 mod triggers;
 mod turn;
+mod usage;
 mod wait;
 mod watch;
 mod whole;
@@ -80,7 +84,7 @@ pub use effect::{EffectAnswer, EffectFailure, EffectOptions, Probed, Uncertain};
 pub use engine::{Intended, StepStanding};
 pub use error::{Call, RunError};
 pub use events::Listener;
-pub use finish::Failure;
+pub use finish::{Ending, Failure};
 pub use folder::folder_log;
 pub use fork::{ForkRun, fork, fork_into};
 pub use history::History;
@@ -91,6 +95,9 @@ pub use lines::Lines;
 pub use nudge::listen_for_nudges;
 pub use open::{Admission, Looking, OpenRun, Refusal, StartAt};
 pub use pages::{CheckpointInfo, Cursor, Pager, PastEntry, PastStep};
+pub use programs::{ProgramError, Programs, submit_program};
+pub use progress::AtWork;
+pub use queue::{Driver, Submission, Taken, Undriven, WorkerOptions, place_in_queue, submit, wake, work};
 pub use record::{
     AnswerRecord, ClaimRecord, Compensation, EffectRecord, EffectStatus, FailureKind, IntentRecord, LogLine, Order,
     Origin, QuestionRecord, ReceiptRecord, RequestRecord, RestoreRecord, StepRecord, Witness,

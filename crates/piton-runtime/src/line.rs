@@ -12,7 +12,7 @@ use piton_store::StoreError;
 use piton_types::{RunState, Seq, StepPath, Value, to_value};
 
 use crate::fact::Fact;
-use crate::index::{Base, CallIndex, Changes, LineHead, Recalled, key};
+use crate::index::{Base, CallIndex, Changes, LastStep, LineHead, Noted, Recalled, key};
 use crate::record::{
     AnswerRecord, EffectRecord, EffectStatus, FailureKind, IntentRecord, Order, Origin, QuestionRecord, ReceiptRecord,
     RequestRecord, StepRecord, Witness,
@@ -56,8 +56,12 @@ pub(crate) struct Line {
     /// How many steps finished, and the one that did last.
     pub(crate) finished: u64,
     pub(crate) last_finished: Option<StepPath>,
+    /// The attempt at a step that ended last.
+    pub(crate) last_step: Option<LastStep>,
     /// The newest checkpoint.
     pub(crate) checkpoint: Option<Seq>,
+    /// What the program said of its work.
+    pub(crate) noted: Noted,
     /// The index that it began with, and what was recalled from it.
     base: Option<Arc<Base>>,
     recalled: HashSet<StepPath>,
@@ -99,7 +103,9 @@ impl Line {
             ended: head.ended,
             finished: head.finished,
             last_finished: head.last_finished,
+            last_step: head.last_step,
             checkpoint: head.checkpoint,
+            noted: head.noted,
             base: Some(Arc::new(base)),
             ..Self::tracked()
         };
@@ -304,6 +310,8 @@ impl Line {
                 if !step.tally.is_null() {
                     self.tally = step.tally.clone();
                 }
+                let (path, error, started_at) = (step.path.clone(), step.error.clone(), step.started_at);
+                self.last_step = Some(LastStep { path, error, started_at });
                 self.steps.insert(step.path.clone(), step);
             }
             Fact::Intent(intent) => {
@@ -363,7 +371,8 @@ impl Line {
                 self.request = None;
                 self.waiting_held &= !matches!(state, RunState::Waiting(_));
             }
-            Fact::Created(_, None) | Fact::Logged(_) | Fact::Indexed(_) | Fact::Checkpoint => {}
+            Fact::Logged(record) => self.noted.take(record),
+            Fact::Created(_, None) | Fact::Indexed(_) | Fact::Checkpoint => {}
         }
     }
 
@@ -507,12 +516,14 @@ impl Line {
             ended: self.ended,
             finished: self.finished,
             last_finished: self.last_finished.clone(),
+            last_step: self.last_step.clone(),
             tally: self.tally.clone(),
             request: self.request.clone(),
             waiting_held: self.waiting_held,
             epoch: self.epoch,
             failed_of: self.failed_of.clone(),
             checkpoint: self.checkpoint,
+            noted: self.noted.clone(),
             open: open.into_iter().collect(),
         }
     }

@@ -84,7 +84,7 @@ impl Core {
             return Ok(());
         }
         let mut writer = self.writer().await?;
-        let lines = LogRecord { log: self.open_lines() };
+        let lines = LogRecord { log: self.open_lines(), ..LogRecord::default() };
         if lines.log.is_empty() {
             return Ok(());
         }

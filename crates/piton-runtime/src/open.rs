@@ -13,19 +13,19 @@ use async_recursion::async_recursion as boxed;
 use piton_log::{NewRun, RunLog};
 use piton_store::StoreError;
 use piton_types::{
-    Durability, Event, Fence, IllegalMove, InProgress, Queued, RunId, RunKind, RunState, RunStatus, RunSummary, Seq,
-    StepPath, Value,
+    CheckpointRecord, CheckpointRef, Durability, EntryKind, Event, Fence, Holder, IllegalMove, InProgress, Queued,
+    RunId, RunKind, RunState, RunStatus, RunSummary, Seq, StepPath, Value, from_value,
 };
 use tokio::sync::watch;
 
 use crate::core::{Alone, Core, Known, Writer, draft};
 use crate::fact::Fact;
-use crate::fork::created;
+use crate::fork::created_as;
 use crate::index::EVERY;
 use crate::lease::{LeaseWatch, Standing};
 use crate::live::LiveClaim;
 use crate::record::{ClaimRecord, Order, Origin};
-use crate::{Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits};
+use crate::{AtWork, Context, History, LeaseOptions, Listener, RetryPolicy, Run, RunError, Waits};
 
 /// How often a lost race is run again. Each loss means that another process wrote, and the one that claimed
 /// the run then holds it; to lose this often takes as many who claimed it and died at once.
@@ -44,6 +44,10 @@ pub struct OpenRun {
     pub folder: Option<String>,
     /// What a new run is found by beside its name.
     pub labels: BTreeSet<String>,
+    /// How urgent a new run is: the larger, the sooner.
+    pub priority: i32,
+    /// A guess at the work of a new run, in whatever unit the caller uses.
+    pub estimated_complexity: Option<f64>,
     /// The document and inputs of a new run.
     pub body: Value,
     /// What acknowledged writes survive.
@@ -56,6 +60,9 @@ pub struct OpenRun {
     pub waits: Waits,
     /// How signs of life are given, and whether to wait for a run that is held.
     pub lease: LeaseOptions,
+    /// A holder whose time is up by the clock of the store, as a [worker](crate::work) learns: what it holds is taken over, even if
+    /// its process lives. It is frozen or cut off, and can write nothing afterwards.
+    pub overdue: Option<Holder>,
     /// Where a run that exists goes on.
     pub at: StartAt,
     /// If it goes on from an earlier entry: what it had used by then is what it has used (W5). Otherwise what was
@@ -139,7 +146,7 @@ impl Run {
     ///
     /// [`RunError::Held`] if its holder is alive, or on another host and not known to be dead;
     /// [`RunError::Illegal`] if it is cancelled, or completed and to go on earlier; [`RunError::Store`] if
-    /// the store fails, after which it may be opened again.
+    /// the store fails, after which it may be opened again, or if it is to go on earlier and the store keeps no history.
     #[boxed]
     pub async fn open(context: &Context, open: OpenRun) -> Result<Self, RunError> {
         Self::open_for(context, open, Purpose::default()).await
@@ -163,6 +170,20 @@ impl Run {
         take_up(context, log, open, purpose.alone).await
     }
 
+    /// Creates a run that no process drives yet, if there is none of that id; says which it is.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Store`] if the store fails.
+    #[boxed]
+    pub async fn create(context: &Context, open: OpenRun) -> Result<RunId, RunError> {
+        let id = open.id.clone().unwrap_or_else(|| RunId::generate(context.clock.now(), &*context.random));
+        match create(context, &id, &open, &Purpose::default()).await {
+            Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) => Ok(id),
+            created => created.map(|_| id),
+        }
+    }
+
     /// Opens a run that exists; never creates one.
     ///
     /// # Errors
@@ -183,13 +204,19 @@ impl Run {
 async fn create(context: &Context, id: &RunId, open: &OpenRun, purpose: &Purpose) -> Result<RunLog, RunError> {
     let at = context.clock.now();
     let origin = purpose.child_of.clone().map(|(run, step)| Origin::Child { run, step });
+    let queued = Queued {
+        created_at: at,
+        priority: open.priority,
+        estimated_complexity: open.estimated_complexity,
+        input: open.body.clone(),
+    };
     let new = NewRun {
         name: open.name.clone(),
         kind: open.kind,
         status: RunStatus::Queued,
         folder: open.folder.clone(),
         labels: open.labels.clone(),
-        body: created(at, open.body.clone(), origin.as_ref())?,
+        body: created_as(queued, origin.as_ref())?,
         fence: Fence(0),
         durability: open.durability,
         ..NewRun::new(id.clone(), at)
@@ -212,7 +239,9 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
             let cause = IllegalMove { from: status, to: RunStatus::InProgress };
             return Err(RunError::Illegal { run: log.run().clone(), cause });
         }
-        if watch.judge(context, log.run(), &history, open.lease.ttl).await? == Standing::Held {
+        if !is_overdue(&open, &history)
+            && watch.judge(context, log.run(), &history, open.lease.ttl).await? == Standing::Held
+        {
             let waited = context.clock.monotonic().saturating_sub(started);
             let left = open.lease.wait.unwrap_or_default().saturating_sub(waited);
             if left.is_zero() {
@@ -234,6 +263,9 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
             continue;
         }
         // Before anything is written: what can't be done changes nothing.
+        if open.at != StartAt::End {
+            context.check_history("go back to an earlier entry")?;
+        }
         let target = crate::restore::target(log.run(), &history, &open.at).await?;
         open.admission.ask(log.run(), &history).await?;
         let resumed = history.claim.is_some();
@@ -255,6 +287,9 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
                 }
                 crate::watch::start(&core, ttl);
                 core.events.tell(|| Event::RunStarted { run: core.id.clone(), resumed });
+                if resumed {
+                    core.tell_checkpoint().await?;
+                }
                 return Ok(Run { scope: crate::Scope::outermost(core) });
             }
             Err(RunError::Store(StoreError::Conflict { .. } | StoreError::Fenced { .. })) if races < RACES => {
@@ -266,9 +301,36 @@ async fn take_up(context: &Context, mut log: RunLog, open: OpenRun, alone: Optio
     }
 }
 
+impl Core {
+    /// Tells from which checkpoint the run goes on, if it has one.
+    async fn tell_checkpoint(&self) -> Result<(), RunError> {
+        if !self.events.listens() {
+            return Ok(());
+        }
+        let writer = self.writer().await?;
+        let Some(seq) = writer.checkpoint else { return Ok(()) };
+        let entry = writer.log.entry(seq).await?;
+        let step = match entry.kind {
+            EntryKind::StepDone => entry.label.parse().ok(),
+            EntryKind::Checkpoint => {
+                let record: Option<CheckpointRecord> = from_value(writer.log.body(&entry).await?).ok();
+                record.and_then(|record| record.step).map(|step| step.path)
+            }
+            _ => None,
+        };
+        let checkpoint = CheckpointRef { run: self.id.clone(), seq };
+        self.events.tell(|| Event::CheckpointResumed { checkpoint, step });
+        Ok(())
+    }
+}
+
 /// How often a process that waits for a run looks whether its holder lives.
 fn look_every(ttl: Duration) -> Duration {
     (ttl / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
+}
+
+fn is_overdue(open: &OpenRun, history: &History) -> bool {
+    open.overdue.is_some() && open.overdue.as_ref() == history.claim.as_ref().map(|(_, claim)| &claim.holder)
 }
 
 fn held(run: &RunId, history: &History) -> RunError {
@@ -289,8 +351,7 @@ async fn claim(
     durability: Durability,
 ) -> Result<(LiveClaim, RunState), RunError> {
     if history.state.status() == RunStatus::Failed {
-        let (created_at, input) = (context.clock.now(), history.input.clone());
-        let queued = Queued { created_at, priority: 0, estimated_complexity: None, input };
+        let queued = history.queued_again(context.clock.now());
         write(context, log, Fact::State(RunState::Queued(queued)), summary, durability).await?;
     }
     let claim = LiveClaim::new(&context.holder, &*context.random);
@@ -299,14 +360,15 @@ async fn claim(
         Some(RunState::InProgress(before)) => before.started_at,
         _ => now,
     };
+    let AtWork { current, step, iteration, last_progress, .. } = history.at_work();
     let state = RunState::InProgress(InProgress {
-        current: None,
-        step: None,
-        iteration: 0,
+        current,
+        step: step.map(|step| step.to_string()),
+        iteration,
         started_at,
         last_activity_at: now,
         context: Value::Null,
-        last_progress: history.last_step.as_ref().map(|step| step.path.to_string()),
+        last_progress,
     });
     let record = ClaimRecord { holder: context.holder.clone(), claim: claim.number(), state: state.clone() };
     write(context, log, Fact::Claimed(record), summary, durability).await?;
@@ -364,6 +426,7 @@ fn assemble(
         retry: open.retry,
         waits: open.waits,
         lease: open.lease,
+        overdue: open.overdue,
         alone: None,
         fence: log.head().fence,
         index_every: open.index_every.unwrap_or(EVERY).max(1),

@@ -1,7 +1,10 @@
 //! The bodies of the entries that a run writes. They are stored: fields may be added, with a default,
 //! and are never given another meaning.
 
-use piton_types::{BlobId, CheckpointRef, Holder, RunId, RunState, Seq, StepPath, Timestamp, Value, WaitFor};
+use piton_types::{
+    BlobId, CheckpointRef, Holder, ProgressReport, RunId, RunState, Seq, StepPath, Timestamp, TokenUsage, Value,
+    Verification, WaitFor,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Deadline;
@@ -96,10 +99,14 @@ pub struct StepRecord {
     /// The run that did the work, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
+    /// What the attempt used, with all that is inside it.
+    #[serde(default, skip_serializing_if = "TokenUsage::is_zero")]
+    pub usage: TokenUsage,
     /// What was logged since the entry before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<LogLine>,
-    /// What an engine that counts had counted for the whole run when this ended; null if it doesn't.
+    /// What an engine that counts had counted for the whole run when this ended; null if it doesn't. The fields
+    /// `prompt_tokens`, `completion_tokens` and `cost` are what the run had used by then.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub tally: Value,
 }
@@ -297,8 +304,17 @@ pub struct RestoreRecord {
 }
 
 /// The body of a `Logged` entry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogRecord {
     /// The lines.
     pub log: Vec<LogLine>,
+    /// How far the run has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressReport>,
+    /// What was checked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verified: Vec<Verification>,
+    /// Files that were changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
 }

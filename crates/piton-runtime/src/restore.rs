@@ -151,6 +151,7 @@ where
     E: std::fmt::Display + Send,
     W: Future<Output = Result<Value, E>> + Send,
 {
+    context.check_history("roll back")?;
     let history = History::of(context, run).await?;
     if history.state.status().is_final() {
         let cause = IllegalMove { from: history.state.status(), to: RunStatus::InProgress };

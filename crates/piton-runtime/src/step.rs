@@ -37,6 +37,8 @@ pub struct StepDone {
     pub failure: FailureKind,
     /// When it is tried again, if it failed and is.
     pub retry: Option<Duration>,
+    /// What it used, with all that is inside it.
+    pub usage: TokenUsage,
     /// What the engine has counted for the whole run; null if it doesn't count.
     pub tally: Value,
 }
@@ -53,6 +55,7 @@ impl StepDone {
             duration: Duration::ZERO,
             failure: FailureKind::Work,
             retry: None,
+            usage: TokenUsage::default(),
             tally: Value::Null,
         }
     }
@@ -438,6 +441,7 @@ impl Core {
             attempt: attempts + 1,
             path: place.path.clone(),
             child: None,
+            usage: TokenUsage::default(),
             log: Vec::new(),
             tally: Value::Null,
         }
@@ -487,6 +491,7 @@ impl Core {
             duration_ms: millis(done.duration),
             attempt: attempts + 1,
             child: None,
+            usage: done.usage,
             log: Vec::new(),
             tally: done.tally,
         })

@@ -10,9 +10,9 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use piton_log::RunLog;
 use piton_store::StoreError;
-use piton_types::{Holder, IllegalMove, Paused, Queued, RunId, RunState, RunStatus, RunSummary};
+use piton_types::{Holder, IllegalMove, Paused, RunId, RunState, RunStatus, RunSummary};
 
-use crate::core::draft;
+use crate::core::{draft, instructions};
 use crate::deadline::millis;
 use crate::fact::Fact;
 use crate::lease::{LeaseWatch, Standing};
@@ -108,7 +108,8 @@ fn alone(context: &Context, run: &RunId, history: &History, request: &RequestRec
     let at = context.clock.now();
     let reason = request.reason.clone();
     let checkpoint = history.last_checkpoint(run);
-    let paused = RunState::Paused(Paused { at, reason: reason.clone(), resume_instructions: None, checkpoint });
+    let instructions = Some(instructions(run, history.last_finished.as_ref(), checkpoint.as_ref()));
+    let paused = RunState::Paused(Paused { at, reason: reason.clone(), resume_instructions: instructions, checkpoint });
     let cancelled = Fact::State(RunState::Cancelled { at, reason });
     let from = history.state.status();
     let illegal = |to| Err(RunError::Illegal { run: run.clone(), cause: IllegalMove { from, to } });
@@ -124,9 +125,7 @@ fn alone(context: &Context, run: &RunId, history: &History, request: &RequestRec
         (Order::Cancel, RunStatus::InProgress) => taken().into_iter().chain([cancelled]).collect(),
         (Order::Cancel, RunStatus::Queued | RunStatus::Paused | RunStatus::Waiting) => vec![cancelled],
         (Order::Cancel, RunStatus::Failed) => {
-            let input = history.input.clone();
-            let queued = Queued { created_at: at, priority: 0, estimated_complexity: None, input };
-            vec![Fact::State(RunState::Queued(queued)), cancelled]
+            vec![Fact::State(RunState::Queued(history.queued_again(at))), cancelled]
         }
         (Order::Cancel, RunStatus::Completed) => return illegal(RunStatus::Cancelled),
     })

@@ -354,6 +354,7 @@ pub async fn answer(
         match log.append(entry).await {
             Ok(_) => {
                 crate::stop::nudge(context, &history);
+                crate::queue::wake(context, run).await?;
                 return Ok(asked.path.clone());
             }
             Err(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => drop(log.refresh().await?),

@@ -1,8 +1,8 @@
 //! Which runs there are, and who drives them.
 //!
-//! A run's row is that of its newest entry. The lease is an object that is replaced if unchanged and never synced: what
-//! a power cut leaves of it may be torn, and then the run has no holder. The fence in the log is what keeps an old
-//! holder out.
+//! A run's row is that of its newest entry; where every look is a call, `rows` keeps those of runs at rest. The lease is an
+//! object that is replaced if unchanged and never synced: what a power cut leaves of it may be torn, and then the run has
+//! no holder. The fence in the log is what keeps an old holder out.
 
 use async_trait::async_trait;
 use piton_store::checked::FORMAT;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::names::{RUNS, run_of};
 use crate::objects::{Objects, change, read};
 use crate::readable;
+use crate::run::Run;
 use crate::store::ObjectStore;
 
 /// `lease.json`.
@@ -36,35 +37,46 @@ impl ObjectStore {
         runs.sort();
         Ok(runs)
     }
+
+    /// The run's row: that of its newest entry or, where that is damaged, the one that `state.json` has. One damaged run must
+    /// not hide the others; opening it says what is wrong.
+    async fn row(&self, objects: &dyn Objects, run: &Run) -> Result<Option<RunSummary>, StoreError> {
+        match run.end(objects, &mut *run.known.lock().await).await {
+            Ok(end) => Ok(end.end().map(|end| end.row)),
+            Err(error @ StoreError::Corrupt { .. }) => match readable::read_state(objects, run).await {
+                Some(row) => {
+                    tracing::warn!(run = %run.id, %error, "a run is listed as its state.json has it");
+                    Ok(Some(row))
+                }
+                None => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
 }
 
 #[async_trait]
 impl RunIndex for ObjectStore {
     async fn summary(&self, run: &RunId) -> Result<Option<RunSummary>, StoreError> {
         let (objects, run) = (self.objects()?, self.run(run));
-        let mut known = run.known.lock().await;
-        Ok(run.end(objects, &mut known).await?.end().map(|end| end.row))
+        self.row(objects, &run).await
     }
 
     async fn list(&self, query: RunQuery) -> Result<Vec<RunSummary>, StoreError> {
         let objects = self.objects()?;
         let mut found = Vec::new();
-        for id in self.all_runs(objects).await? {
+        let runs = match objects.is_remote() {
+            true => self.rows(objects).await?,
+            false => self.all_runs(objects).await?.into_iter().map(|id| (id, None)).collect(),
+        };
+        for (id, row) in runs {
             if !id.as_str().starts_with(&query.id_prefix) {
                 continue;
             }
             let run = self.run(&id);
-            let row = match run.end(objects, &mut *run.known.lock().await).await {
-                Ok(end) => end.end().map(|end| end.row),
-                // One damaged run must not hide the others; opening it says what is wrong.
-                Err(error @ StoreError::Corrupt { .. }) => match readable::read_state(objects, &run).await {
-                    Some(row) => {
-                        tracing::warn!(run = %id, %error, "a run is listed as its state.json has it");
-                        Some(row)
-                    }
-                    None => return Err(error),
-                },
-                Err(error) => return Err(error),
+            let row = match row {
+                Some(row) => Some(row),
+                None => self.row(objects, &run).await?,
             };
             let Some(row) = row else { continue };
             if query.admits(&row) && query.after.as_ref().is_none_or(|(at, id)| (row.updated_at, &row.id) < (*at, id)) {

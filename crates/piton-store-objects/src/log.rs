@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{Commit, Fold, Head, Log, Record, Section, Segment, SegmentInfo, Span, StoreError};
-use piton_types::{Durability, RunId, Seq};
+use piton_types::{Durability, RunId, RunStatus, Seq};
 
 use crate::commit::CommitObject;
 use crate::objects::{Objects, Part};
@@ -100,9 +100,7 @@ impl Fold for ObjectStore {
         if last >= end.head.seq || first > last || !shape.segments.iter().all(|(info, _)| apart(info)) {
             return Err(conflict());
         }
-        for name in &shape.leftovers {
-            objects.delete(name, None, Durability::Relaxed).await?;
-        }
+        objects.delete_all(&shape.leftovers, Durability::Relaxed).await?;
         let name = run.segment_name(end.base, segment.info);
         let bytes = segment::encode(&run.id, end.base, &segment)?;
         if !objects.create(&name, bytes.clone(), Durability::Durable).await? {
@@ -125,10 +123,7 @@ impl Fold for ObjectStore {
         let whole = |first: Seq, last: Seq| (first.0..=last.0).all(|seq| covered(Seq(seq)));
         let entries = shape.objects.iter().filter(|stretch| whole(stretch.first, stretch.last));
         old.extend(entries.map(|stretch| run.names.entry(stretch.number)));
-        for name in old {
-            objects.delete(&name, None, Durability::Relaxed).await?;
-        }
-        Ok(())
+        objects.delete_all(&old, Durability::Relaxed).await
     }
 }
 
@@ -141,14 +136,24 @@ impl ObjectStore {
     async fn commit(&self, commits: Vec<Commit>) -> Result<(), StoreError> {
         let (objects, run) = (self.objects()?, self.run(&commits[0].run));
         let mut known = run.known.lock().await;
-        let found = run.end(objects, &mut known).await?;
+        let mut found = match &known.end {
+            // The creation tells whether it still holds.
+            Some(end) if objects.is_remote() => Found::Run(end.clone()),
+            _ => run.end(objects, &mut known).await?,
+        };
+        if objects.is_remote() && commits[0].check(found.head()).is_err() {
+            found = run.end(objects, &mut known).await?;
+        }
+        commits[0].check(found.head())?;
         let (base, number, before) = match &found {
             Found::Run(end) => (end.base, end.next(), Some(end)),
             Found::Free(number) => (*number, *number, None),
         };
-        commits[0].check(before.map(|end| end.head))?;
         let staged: Vec<_> = commits.iter().flat_map(|commit| &commit.staged).copied().collect();
         let owner = commits[0].owner;
+        if objects.is_remote() {
+            run.moves(objects, &mut known, before).await?;
+        }
         self.take_packs(objects, &staged, owner).await?;
         let row = commits.iter().rev().find_map(|commit| commit.index.clone());
         let is_changed = row.is_some();
@@ -185,12 +190,19 @@ impl ObjectStore {
         if object.entries.len() > 1 {
             known.bursts.insert(number, base + u64::from(newest.seq.0));
         }
-        known.end = Some(End { base, object: number, head: newest.head(), row });
+        known.end = Some(End { base, object: number, head: newest.head(), row: row.clone() });
         // Pins that don't end now run out.
         if let Err(error) = self.end_pins(objects, &staged, owner).await {
             tracing::warn!(run = %run.id, %error, "packs of a commit are still pinned");
         }
-        // From here on it is committed, and what is only for people can't make it fail.
+        // From here on it is committed, and what only helps can't make it fail.
+        if let Some((mark, _)) = known.mark.take() {
+            if row.status == RunStatus::InProgress {
+                known.mark = Some((mark, newest.hash));
+            } else if let Err(error) = run.rests(objects, mark, &row).await {
+                tracing::warn!(run = %run.id, %error, "a run has no row");
+            }
+        }
         if let Err(error) = readable::show(objects, &run, &mut known, &object, is_changed).await {
             tracing::warn!(run = %run.id, %error, "the readable files of a run are behind its log");
         }

@@ -71,17 +71,22 @@ impl Objects for MemoryObjects {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let kept = self.kept();
         // A folder sorts by its name alone, its objects by the slash behind it.
-        let mut listed: BTreeMap<&str, Option<u64>> = BTreeMap::new();
+        let mut listed: BTreeMap<&str, Option<(u64, u64)>> = BTreeMap::new();
         let inside = kept.objects.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(&prefix));
-        for (name, (content, _)) in inside {
+        for (name, (content, number)) in inside {
             let rest = &name[prefix.len()..];
             match rest.split_once('/') {
                 Some((folder, _)) => listed.insert(folder, None),
-                None => listed.insert(rest, Some(content.len() as u64)),
+                None => listed.insert(rest, Some((content.len() as u64, *number))),
             };
         }
         let behind = listed.into_iter().filter(|(name, _)| after.is_none_or(|after| *name > after));
-        Ok(behind.take(limit).map(|(name, size)| Listed { name: name.to_owned(), size }).collect())
+        let listed = behind.take(limit).map(|(name, object)| Listed {
+            name: name.to_owned(),
+            size: object.map(|(size, _)| size),
+            version: object.map(|(_, number)| Version(number.to_string())),
+        });
+        Ok(listed.collect())
     }
 
     async fn replace(&self, name: &str, content: Bytes, version: &Version, _: Durability) -> Result<bool, StoreError> {

@@ -9,6 +9,10 @@ pub(crate) const STORE: &str = "store.json";
 pub(crate) const RUNS: &str = "runs";
 /// The folder of packs.
 pub(crate) const PACKS: &str = "packs";
+/// The folder of the rows of runs, in a remote place.
+pub(crate) const ROWS: &str = "rows";
+/// The folder of what is said of staged packs, in a remote place.
+pub(crate) const STAGED: &str = "staged";
 /// The folder of notes.
 pub(crate) const NOTES: &str = "notes";
 
@@ -32,12 +36,17 @@ impl RunNames {
     }
 
     pub(crate) fn entry(&self, number: u64) -> String {
-        format!("{}/entries/{number:010}.json", self.folder)
+        format!("{}/entries/{}", self.folder, entry_name(number))
     }
 
     pub(crate) fn segment(&self, first: u64, last: u64) -> String {
         format!("{}/segments/{first:010}-{last:010}.segment", self.folder)
     }
+}
+
+/// The name of the object of entries with this number, in the folder of those.
+pub(crate) fn entry_name(number: u64) -> String {
+    format!("{number:010}.json")
 }
 
 /// The run whose folder has this name.

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use piton_store::{StoreError, checked};
 use piton_types::Durability;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// Tells one content of an object from the next. What it consists of is the place's own affair.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version(pub String);
 
 /// An object, or a part of one.
@@ -56,6 +56,8 @@ pub struct Listed {
     pub name: String,
     /// The size of the object; `None` if this is a folder.
     pub size: Option<u64>,
+    /// Another one whenever the content is another one, if lists of this place tell; a remote place's do.
+    pub version: Option<Version>,
 }
 
 /// A place that keeps objects: byte strings with names.
@@ -63,6 +65,8 @@ pub struct Listed {
 /// A name consists of parts with slashes in between. A part has small ASCII letters, digits and `.`, `_`, `-`, `~`, `=`,
 /// doesn't begin with a dot, and is at most 200 bytes long. The names that begin alike up to a slash make a folder;
 /// a folder is there as long as an object is in it, and may be there longer.
+///
+/// A version may come again with the same content, but with no other.
 ///
 /// Every call sees what every call that returned before it did, in whichever process, and so do lists. Every change of
 /// one object is whole: a reader sees the content of before or of after. Nothing is promised of several objects.
@@ -99,8 +103,32 @@ pub trait Objects: Send + Sync + std::fmt::Debug {
         durability: Durability,
     ) -> Result<bool, StoreError>;
 
-    /// Deletes the object, if it has this version where one is given; `false` if it has another one or is gone.
+    /// Deletes the object, if it has this version where one is given; `false` if it has another one or is gone. Without a
+    /// version a place that isn't told by the other side whether there was one says `true`.
     async fn delete(&self, name: &str, version: Option<&Version>, durability: Durability) -> Result<bool, StoreError>;
+
+    /// Deletes objects, in any order.
+    async fn delete_all(&self, names: &[String], durability: Durability) -> Result<(), StoreError> {
+        for name in names {
+            self.delete(name, None, durability).await?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of all objects.
+    async fn bytes(&self) -> Result<u64, StoreError> {
+        let (mut bytes, mut folders) = (0, vec![String::new()]);
+        while let Some(folder) = folders.pop() {
+            for listed in self.list(&folder, None, usize::MAX).await? {
+                match (listed.size, folder.is_empty()) {
+                    (Some(size), _) => bytes += size,
+                    (None, true) => folders.push(listed.name),
+                    (None, false) => folders.push(format!("{folder}/{}", listed.name)),
+                }
+            }
+        }
+        Ok(bytes)
+    }
 
     /// Adds lines to a text that only people read. A place that can't add to an object does nothing.
     async fn tell(&self, name: &str, lines: &[u8]) -> Result<(), StoreError> {
@@ -110,6 +138,12 @@ pub trait Objects: Send + Sync + std::fmt::Debug {
 
     /// Whether objects outlive the process.
     fn is_persistent(&self) -> bool;
+
+    /// Whether a call asks another machine. Then the store makes fewer of them, and writes nothing that is only for
+    /// people.
+    fn is_remote(&self) -> bool {
+        false
+    }
 
     /// The place as part of a store's URL.
     fn url(&self) -> String;

@@ -6,7 +6,7 @@
 //! it, one is first: the sweeper writes that the pack is going before it deletes it, and a writer that finds that begins
 //! with a new pack of the same name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ use piton_types::{BlobId, Durability, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::names::PACKS;
-use crate::objects::{Objects, Part, change, read};
+use crate::objects::{Objects, Part, Version, change, read};
 use crate::store::ObjectStore;
 
 /// What is read of a pack at first, which mostly has all of its header.
@@ -32,6 +32,10 @@ struct Header {
     bytes: u64,
     content: String,
     ids: Vec<BlobId>,
+    /// By chance, so that a pack that is staged again after it was deleted is another object, whatever a place takes
+    /// the version of an object from.
+    #[serde(default)]
+    made: u64,
 }
 
 /// `HASH.state`.
@@ -42,13 +46,13 @@ pub(crate) struct StateObject {
     /// Writers that have staged or found it, and until when they may commit.
     pins: Vec<(u64, Timestamp)>,
     condemned: Option<Timestamp>,
-    /// A sweeper is deleting it.
-    is_going: bool,
+    /// The version of the pack that a sweeper is deleting. Only that one may go.
+    going: Option<Version>,
 }
 
 impl StateObject {
     fn new(pack: PackId) -> Self {
-        Self { format: FORMAT, pack, pins: Vec::new(), condemned: None, is_going: false }
+        Self { format: FORMAT, pack, pins: Vec::new(), condemned: None, going: None }
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
@@ -70,10 +74,13 @@ impl StateObject {
 pub(crate) struct PackIndex {
     packs: HashMap<PackId, Known>,
     blobs: HashMap<BlobId, Vec<PackId>>,
+    /// Packs that were there when they were looked for.
+    seen: HashSet<PackId>,
 }
 
 impl PackIndex {
     fn forget(&mut self, pack: PackId) {
+        self.seen.remove(&pack);
         for id in self.packs.remove(&pack).into_iter().flat_map(|known| known.ids) {
             if let Some(places) = self.blobs.get_mut(&id) {
                 places.retain(|place| *place != pack);
@@ -159,6 +166,12 @@ impl ObjectStore {
         }
         let header = header(&object.bytes[..line(&object.bytes)], pack)?;
         let known = Known { bytes: header.bytes, ids: header.ids };
+        self.learn(pack, known.clone());
+        Ok(Some(known))
+    }
+
+    /// Takes into the index what was read of a pack.
+    pub(crate) fn learn(&self, pack: PackId, known: Known) {
         let mut index = self.index();
         for id in &known.ids {
             let places = index.blobs.entry(*id).or_default();
@@ -166,8 +179,34 @@ impl ObjectStore {
                 places.push(pack);
             }
         }
-        index.packs.insert(pack, known.clone());
-        Ok(Some(known))
+        index.packs.insert(pack, known);
+    }
+
+    /// Brings the index up to date, because it doesn't know something.
+    async fn look_again(&self, objects: &dyn Objects) -> Result<(), StoreError> {
+        if objects.is_remote() {
+            return self.follow(objects).await;
+        }
+        let now = self.all_packs(objects).await?;
+        let gone: Vec<PackId> = self.index().packs.keys().filter(|pack| !now.contains_key(pack)).copied().collect();
+        gone.into_iter().for_each(|pack| self.index().forget(pack));
+        for pack in now.keys() {
+            self.pack_header(objects, *pack).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a pack that the index names is there. A followed index has those too that were deleted.
+    async fn is_still_there(&self, objects: &dyn Objects, pack: PackId) -> Result<bool, StoreError> {
+        if !objects.is_remote() || self.index().seen.contains(&pack) {
+            return Ok(true);
+        }
+        let is_there = objects.exists(&name(pack)).await?;
+        match is_there {
+            true => drop(self.index().seen.insert(pack)),
+            false => self.index().forget(pack),
+        }
+        Ok(is_there)
     }
 
     pub(crate) async fn pack_state(&self, objects: &dyn Objects, pack: PackId) -> Result<PackState, StoreError> {
@@ -200,7 +239,7 @@ impl ObjectStore {
         if let Some((state, version)) = read::<StateObject>(objects, &name).await.ok().flatten()
             && state.pins.is_empty()
             && state.condemned.is_none()
-            && !state.is_going
+            && state.going.is_none()
         {
             objects.delete(&name, Some(&version), Durability::Relaxed).await?;
         }
@@ -209,22 +248,26 @@ impl ObjectStore {
 
     /// Pins a pack, whether it is there or not. If a sweeper was deleting it, it is gone afterwards.
     async fn pin_one(&self, objects: &dyn Objects, pack: PackId, pin: Pin) -> Result<(), StoreError> {
-        // In this order: a pack that another writer stages anew comes after its state says so.
-        let old = objects.get(&name(pack), Part::Range(0..0)).await?;
-        if matches!(read::<StateObject>(objects, &state_name(pack)).await, Ok(Some((state, _))) if state.is_going)
-            && let Some(old) = old
-        {
+        // What a sweeper is deleting goes before the state says that it isn't: later the sweeper finds nothing to delete.
+        let mut gone: Option<Version> = None;
+        loop {
+            let mut going = None;
+            self.change_state(objects, pack, |state| {
+                going = state.going.clone().filter(|going| gone.as_ref() != Some(going));
+                if going.is_some() {
+                    return false;
+                }
+                state.pins.retain(|(owner, _)| *owner != pin.owner.0);
+                state.pins.push((pin.owner.0, later(pin.life)));
+                (state.condemned, state.going) = (None, None);
+                true
+            })
+            .await?;
+            let Some(going) = going else { return Ok(()) };
             self.index().forget(pack);
-            objects.delete(&name(pack), Some(&old.version), Durability::Relaxed).await?;
+            objects.delete(&name(pack), Some(&going), Durability::Relaxed).await?;
+            gone = Some(going);
         }
-        self.change_state(objects, pack, |state| {
-            state.pins.retain(|(owner, _)| *owner != pin.owner.0);
-            state.pins.push((pin.owner.0, later(pin.life)));
-            (state.condemned, state.is_going) = (None, false);
-            true
-        })
-        .await
-        .map(drop)
     }
 
     /// A commit is about to rely on packs: until it is there they are pinned.
@@ -237,7 +280,7 @@ impl ObjectStore {
         for pack in packs {
             let mut is_going = false;
             self.change_state(objects, *pack, |state| {
-                is_going = state.is_going;
+                is_going = state.going.is_some();
                 let is_mine = |(other, until): &(u64, Timestamp)| *other == owner.0 && *until > now();
                 if is_going || state.condemned.is_none() && state.pins.iter().any(is_mine) {
                     return false;
@@ -298,7 +341,7 @@ impl ObjectStore {
     /// Takes a pack off the condemned list, and pins off it that ran out.
     pub(crate) async fn pardon_one(&self, objects: &dyn Objects, pack: PackId) -> Result<(), StoreError> {
         self.change_state(objects, pack, |state| {
-            let (pins, was) = (state.pins.len(), state.condemned.is_some() && !state.is_going);
+            let (pins, was) = (state.pins.len(), state.condemned.is_some() && state.going.is_none());
             state.pins.retain(|(_, until)| *until > now());
             if was {
                 state.condemned = None;
@@ -318,30 +361,31 @@ impl ObjectStore {
     ) -> Result<Option<u64>, StoreError> {
         // A pack that is staged again under this name is another object.
         let object = objects.get(&name(pack), Part::Range(0..0)).await?;
+        let version = object.as_ref().map(|object| object.version.clone());
         let is_due = self.change_state(objects, pack, |state| {
-            state.is_going = state.condemned == Some(since) && !state.is_pinned();
-            state.is_going
+            let is_due = state.condemned == Some(since) && !state.is_pinned();
+            if is_due {
+                state.going.clone_from(&version);
+                if version.is_none() {
+                    // There is nothing to delete.
+                    (state.condemned, state.pins) = (None, Vec::new());
+                }
+            }
+            is_due
         });
-        if !is_due.await? {
-            return Ok(None);
-        }
+        let (true, Some(object)) = (is_due.await?, object) else { return Ok(None) };
         self.index().forget(pack);
-        let mut size = None;
-        if let Some(object) = object
-            && objects.delete(&name(pack), Some(&object.version), Durability::Relaxed).await?
-        {
-            size = Some(object.size);
-        }
+        let is_deleted = objects.delete(&name(pack), Some(&object.version), Durability::Relaxed).await?;
         // Unless a writer has begun anew with it.
         self.change_state(objects, pack, |state| {
-            let was = std::mem::take(&mut state.is_going);
-            if was {
-                (state.condemned, state.pins) = (None, Vec::new());
+            let is_ours = state.going.as_ref() == Some(&object.version);
+            if is_ours {
+                (state.condemned, state.going, state.pins) = (None, None, Vec::new());
             }
-            was
+            is_ours
         })
         .await?;
-        Ok(size)
+        Ok(is_deleted.then_some(object.size))
     }
 }
 
@@ -352,13 +396,22 @@ impl Blobs for ObjectStore {
         // First the pin, so the pack is never there without it.
         self.pin_one(objects, id, pin).await?;
         if objects.exists(&name(id)).await? {
-            return Ok(());
+            return match objects.is_remote() && !self.index().packs.contains_key(&id) {
+                // Whoever created it may have died before it said so.
+                true => self.tell_staged(objects, id, pack.len() as u64, ids).await,
+                false => Ok(()),
+            };
         }
-        let content = blake3::hash(&pack).to_hex().to_string();
-        let header = Header { format: FORMAT, pack: id, bytes: pack.len() as u64, content, ids: ids.to_vec() };
+        let (length, content) = (pack.len() as u64, blake3::hash(&pack).to_hex().to_string());
+        let header =
+            Header { format: FORMAT, pack: id, bytes: length, content, ids: ids.to_vec(), made: Owner::new().0 };
         let mut bytes = checked::seal(&header)?;
         bytes.extend_from_slice(&pack);
-        objects.create(&name(id), bytes.into(), Durability::Durable).await.map(drop)
+        objects.create(&name(id), bytes.into(), Durability::Durable).await?;
+        match objects.is_remote() {
+            true => self.tell_staged(objects, id, length, ids).await,
+            false => Ok(()),
+        }
     }
 
     async fn pin(&self, packs: &[PackId], pin: Pin) -> Result<(), StoreError> {
@@ -380,16 +433,17 @@ impl Blobs for ObjectStore {
         let is_known =
             |index: &PackIndex| ids.iter().all(|id| index.blobs.get(id).is_some_and(|places| !places.is_empty()));
         if !is_known(&self.index()) {
-            let now = self.all_packs(objects).await?;
-            let gone: Vec<PackId> = self.index().packs.keys().filter(|pack| !now.contains_key(pack)).copied().collect();
-            gone.into_iter().for_each(|pack| self.index().forget(pack));
-            for pack in now.keys() {
-                self.pack_header(objects, *pack).await?;
-            }
+            self.look_again(objects).await?;
         }
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {
-            let places = self.index().blobs.get(id).cloned().unwrap_or_default();
+            let named = self.index().blobs.get(id).cloned().unwrap_or_default();
+            let mut places = Vec::with_capacity(named.len());
+            for pack in named {
+                if self.is_still_there(objects, pack).await? {
+                    places.push(pack);
+                }
+            }
             let mut place = places.first().copied();
             if places.len() > 1 {
                 for pack in places {

@@ -52,6 +52,9 @@ pub(crate) async fn show(
     commit: &CommitObject,
     is_changed: bool,
 ) -> Result<(), StoreError> {
+    if objects.is_remote() {
+        return Ok(());
+    }
     if objects.is_persistent() {
         tell(objects, run, known, commit).await?;
     }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use piton_store::{Head, StoreError};
-use piton_types::{RunId, RunSummary};
+use piton_types::{EntryHash, RunId, RunSummary};
 
 use crate::commit::CommitObject;
-use crate::names::{RunNames, number};
+use crate::names::{RunNames, entry_name, number};
 use crate::objects::{Objects, Part};
 
 /// How often a list is made again because something went while it was read.
@@ -27,6 +27,8 @@ pub(crate) struct Known {
     pub(crate) end: Option<End>,
     /// Where objects of several entries end, by their numbers.
     pub(crate) bursts: HashMap<u64, u64>,
+    /// Under which mark the run moves, and after which entry (see `rows`).
+    pub(crate) mark: Option<(u64, EntryHash)>,
     /// The readable history has every line.
     pub(crate) told: bool,
 }
@@ -59,6 +61,14 @@ pub(crate) enum Found {
 }
 
 impl Found {
+    /// Where the log ends; `None` if there is no run.
+    pub(crate) fn head(&self) -> Option<Head> {
+        match self {
+            Self::Run(end) => Some(end.head),
+            Self::Free(_) => None,
+        }
+    }
+
     pub(crate) fn end(self) -> Option<End> {
         match self {
             Self::Run(end) => Some(end),
@@ -92,8 +102,7 @@ impl Run {
     /// Where the log ends. What was known is believed if the newest object is still there and the next one isn't.
     pub(crate) async fn end(&self, objects: &dyn Objects, known: &mut Known) -> Result<Found, StoreError> {
         if let Some(end) = &known.end
-            && objects.exists(&self.names.entry(end.object)).await?
-            && !objects.exists(&self.names.entry(end.next())).await?
+            && self.is_newest(objects, end).await?
         {
             return Ok(Found::Run(end.clone()));
         }
@@ -111,6 +120,18 @@ impl Run {
             return Ok(Found::Run(end));
         }
         Err(StoreError::corrupt(format!("run {}", self.id), "its newest entry can't be read"))
+    }
+
+    /// Whether the newest object is still there and the next one isn't.
+    async fn is_newest(&self, objects: &dyn Objects, end: &End) -> Result<bool, StoreError> {
+        if !objects.is_remote() {
+            let is_there = objects.exists(&self.names.entry(end.object)).await?;
+            return Ok(is_there && !objects.exists(&self.names.entry(end.next())).await?);
+        }
+        // One call for both.
+        let before = end.object.checked_sub(1).map(entry_name);
+        let listed = objects.list(&self.names.at("entries"), before.as_deref(), 2).await?;
+        Ok(matches!(&listed[..], [newest] if newest.name == entry_name(end.object)))
     }
 
     /// The base of the run and, unless its newest object is damaged, where it ends. What lies before a damaged object

@@ -8,16 +8,20 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use piton_store::checked::{self, FORMAT};
-use piton_store::{Capabilities, Driver, Fold, Hashing, Leases, Store, StoreError, Upkeep, Usage};
+use piton_store::{
+    Capabilities, Driver, Fold, Hashing, Leases, RunIndex as _, RunQuery, Store, StoreError, Upkeep, Usage,
+};
 use piton_types::{Durability, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::folder::{FolderObjects, FolderOptions};
 use crate::memory::MemoryObjects;
 use crate::names::{RUNS, STORE};
-use crate::objects::{Objects, read};
+use crate::objects::{Objects, Part, Version, read};
 use crate::packs::PackIndex;
+use crate::rows::Rows;
 use crate::run::Run;
+use crate::staged::Followed;
 
 const KIND: &str = "piton object store";
 
@@ -42,6 +46,8 @@ pub struct ObjectStore {
     objects: Arc<dyn Objects>,
     runs: Mutex<HashMap<RunId, Arc<Run>>>,
     pub(crate) index: Mutex<PackIndex>,
+    pub(crate) rows: tokio::sync::Mutex<Rows>,
+    pub(crate) followed: tokio::sync::Mutex<Followed>,
     is_closed: AtomicBool,
 }
 
@@ -59,6 +65,9 @@ impl ObjectStore {
         let store = Self::over(objects);
         if !store.is_there(&*store.objects).await? {
             store.make(create).await?;
+        }
+        if store.objects.is_remote() {
+            store.probe().await?;
         }
         Ok(store)
     }
@@ -99,7 +108,14 @@ impl ObjectStore {
     }
 
     fn over(objects: Arc<dyn Objects>) -> Self {
-        Self { objects, runs: Mutex::default(), index: Mutex::default(), is_closed: AtomicBool::new(false) }
+        Self {
+            objects,
+            runs: Mutex::default(),
+            index: Mutex::default(),
+            rows: tokio::sync::Mutex::default(),
+            followed: tokio::sync::Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     /// Whether there is a store. Something else in its place is an error.
@@ -122,6 +138,45 @@ impl ObjectStore {
         }
         let mark = checked::seal(&StoreObject { format: FORMAT, kind: KIND.to_owned() })?;
         self.objects.create(STORE, mark.into(), Durability::Durable).await.map(drop)
+    }
+
+    /// Finds out whether the place keeps the conditions that all of the layout relies on. One that doesn't writes the mark
+    /// of the store once more, as it is.
+    async fn probe(&self) -> Result<(), StoreError> {
+        let Some(mark) = self.objects.get(STORE, Part::Whole).await? else {
+            return Err(StoreError::NotFound { what: self.url() });
+        };
+        // One that no object has.
+        let other = Version(mark.version.0.chars().map(|c| if c == '0' { '1' } else { c }).collect());
+        let other = if other == mark.version {
+            Version(other.0.replace(|c: char| c.is_ascii_alphanumeric(), "0"))
+        } else {
+            other
+        };
+        let conditions = [
+            (
+                "creates only what isn't there",
+                self.objects.create(STORE, mark.bytes.clone(), Durability::Durable).await,
+            ),
+            (
+                "replaces only what is unchanged",
+                self.objects.replace(STORE, mark.bytes, &other, Durability::Durable).await,
+            ),
+        ];
+        for (condition, outcome) in conditions {
+            match outcome {
+                Ok(false) | Err(StoreError::Denied { .. } | StoreError::ReadOnly { .. }) => {}
+                Ok(true) => {
+                    let detail = format!(
+                        "it doesn't keep the condition that it {condition}, so writers would overwrite each other \
+                         unnoticed"
+                    );
+                    return Err(StoreError::Invalid { what: self.url(), detail });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The objects, until the store is closed.
@@ -205,18 +260,12 @@ impl Store for ObjectStore {
     }
 
     async fn usage(&self) -> Result<Usage, StoreError> {
-        let objects = self.objects()?;
-        let (mut bytes, mut folders) = (0, vec![String::new()]);
-        while let Some(folder) = folders.pop() {
-            for listed in objects.list(&folder, None, usize::MAX).await? {
-                match (listed.size, folder.is_empty()) {
-                    (Some(size), _) => bytes += size,
-                    (None, true) => folders.push(listed.name),
-                    (None, false) => folders.push(format!("{folder}/{}", listed.name)),
-                }
-            }
-        }
-        Ok(Usage { runs: self.run_ids().await?.len() as u64, bytes })
+        let bytes = self.objects()?.bytes().await?;
+        let runs = match self.objects()?.is_remote() {
+            true => self.list(RunQuery::default()).await?.len(),
+            false => self.run_ids().await?.len(),
+        };
+        Ok(Usage { runs: runs as u64, bytes })
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -48,6 +48,10 @@ impl Upkeep for ObjectStore {
         let mut known = run.known.lock().await;
         let end = run.at_head(objects, &mut known, head).await?;
         let number = end.next();
+        if objects.is_remote() {
+            run.moves(objects, &mut known, Some(&end)).await?;
+        }
+        let mark = known.mark.map(|(mark, _)| mark);
         let removal = CommitObject::removal(&run.id, end.base, number).encode()?;
         if !objects.create(&run.names.entry(number), removal, Durability::Durable).await? {
             known.end = None;
@@ -55,6 +59,9 @@ impl Upkeep for ObjectStore {
             return Err(StoreError::Conflict { run: run.id.clone(), wanted: end.head.seq, head });
         }
         *known = Known::default();
+        if let Some(mark) = mark {
+            run.is_gone(objects, mark).await?;
+        }
         for name in ["state.json", "history.jsonl", "lease.json"] {
             objects.delete(&run.names.at(name), None, Durability::Relaxed).await?;
         }

@@ -82,8 +82,20 @@ const TABLES: &str = "
         fence INTEGER NOT NULL,
         beat INTEGER NOT NULL,
         holder TEXT);
-    CREATE TABLE queue(run INTEGER PRIMARY KEY, priority INTEGER NOT NULL, due INTEGER NOT NULL, labels TEXT NOT NULL);
-    CREATE INDEX queue_order ON queue(priority DESC, due, run);
+    CREATE TABLE queue(
+        run INTEGER PRIMARY KEY,
+        priority INTEGER NOT NULL,
+        due INTEGER NOT NULL,
+        attempts INTEGER NOT NULL,
+        labels TEXT NOT NULL,
+        worker TEXT,
+        key TEXT,
+        at_once INTEGER,
+        problem TEXT);
+    CREATE INDEX queue_order ON queue(labels, priority DESC, due, run);
+    CREATE INDEX queue_worker ON queue(worker) WHERE worker IS NOT NULL;
+    CREATE INDEX queue_key ON queue(key) WHERE worker IS NOT NULL;
+    CREATE TABLE worker(name TEXT PRIMARY KEY, info TEXT NOT NULL, seen INTEGER NOT NULL, draining INTEGER NOT NULL);
     INSERT INTO meta VALUES ('moved', 0);
     INSERT INTO meta VALUES ('store', lower(hex(randomblob(16))));
 ";

@@ -15,7 +15,7 @@ use piton_types::{
     BlobId, Durability, EntryHash, Fence, Holder, PackId, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp,
 };
 
-use crate::{Hashing, StoreError};
+use crate::{Hashing, Queue, StoreError};
 
 /// Where a run's log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -417,40 +417,6 @@ pub trait Changes: Send + Sync {
 
     /// The cursor behind everything that moved so far.
     async fn now(&self) -> Result<Cursor, StoreError>;
-}
-
-/// A run that waits for a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// The run.
-    pub run: RunId,
-    /// What a worker has to have to take it. A worker with more may take it too.
-    pub labels: Vec<String>,
-    /// The larger, the sooner.
-    pub priority: i32,
-    /// Not before this.
-    pub due: Timestamp,
-}
-
-/// Runs that wait for workers. A run is in it once or not at all.
-///
-/// Being taken off the queue is no right to drive the run: that is its fence, in its log. A worker that dies between the
-/// two leaves a run that no worker has; it is found as every run without a live holder is, and queued again.
-#[async_trait]
-pub trait Queue: Send + Sync {
-    /// Puts a run into the queue, or changes how it waits there. `NotFound` if there is no such run. As durable as the
-    /// next commit.
-    async fn enqueue(&self, waiting: Waiting) -> Result<(), StoreError>;
-
-    /// Takes the next run off the queue that is due at `now` and asks for none but these labels: of those with the highest
-    /// priority the one that is due first. No two callers get the same.
-    async fn take(&self, labels: &[String], now: Timestamp) -> Result<Option<Waiting>, StoreError>;
-
-    /// Takes a run off the queue, if it is there.
-    async fn dequeue(&self, run: &RunId) -> Result<bool, StoreError>;
-
-    /// When the next run is due that asks for none but these labels, so that a worker knows how long to sleep.
-    async fn next_due(&self, labels: &[String]) -> Result<Option<Timestamp>, StoreError>;
 }
 
 /// Which runs to list.

@@ -50,7 +50,8 @@ pub enum CheckpointError {
     ResumeRejected(String),
 }
 
-/// Where an embedder keeps the state of runs: one byte string per id, replaced by each save.
+/// Where an embedder keeps the state of runs: one document per id, replaced by each save. The bytes are JSON that people
+/// can read (`docs/format.md`); they must come back as they were given.
 ///
 /// A store of your own takes a few lines:
 ///

@@ -24,6 +24,7 @@ mod hashing;
 mod metered;
 mod offered;
 mod packs;
+mod queue;
 mod redaction;
 mod registry;
 
@@ -34,8 +35,7 @@ pub use piton_types as types;
 
 pub use backend::{
     Blobs, Capabilities, Changes, Commit, Cursor, Defect, Fold, Head, Lease, Leases, Log, Owner, PackInfo, PackState,
-    Pin, Queue, Record, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Totals, Upkeep,
-    Usage, Waiting,
+    Pin, Record, RunIndex, RunQuery, Section, Segment, SegmentInfo, Span, Store, Sweep, Swept, Totals, Upkeep, Usage,
 };
 pub use checkpoint_store::{CheckpointError, CheckpointStore, Expected, MemoryCheckpointStore, Saved};
 pub use encrypted::{EncryptedCheckpointStore, EncryptedStore, Key, is_encrypted};
@@ -45,5 +45,6 @@ pub use hashing::Hashing;
 pub use metered::{Call, Measured, MeteredStore, Metrics};
 pub use packs::{pack, stage};
 pub use piton_types::PackId;
+pub use queue::{Depth, Limit, Place, Queue, Waiting, WorkerInfo, WorkerStanding};
 pub use redaction::{Finding, FoundBy, RedactedStore, Redaction, RedactionError, RedactionPolicy, SecretFiles};
-pub use registry::{Driver, Registry};
+pub use registry::{Driver, Registry, without_secrets};

@@ -7,6 +7,9 @@
 //! - [`power`]: what a disk may hold after a power cut, for any moment of a recorded run.
 //! - [`flip`]: every byte of a folder damaged in turn, and what became of it.
 //! - [`level`]: how many of all the faults a run of the tests can afford.
+//! - [`postgres`]: a PostgreSQL server and a pooler of a test's own.
+//! - [`s3`] and [`redis`]: such servers of a test's own.
+//! - [`proxy`]: connections to a server that break, take long or say something else.
 //! - [`web`]: a server on loopback that answers as a test wants, as a model does for one.
 //! - [`process`] and [`scratch`]: children that can't hang a test, folders that vanish, a tiny disk.
 //!
@@ -16,8 +19,12 @@
 
 pub mod flip;
 pub mod level;
+pub mod postgres;
 pub mod power;
 pub mod process;
+pub mod proxy;
+pub mod redis;
+pub mod s3;
 pub mod scratch;
 pub mod strace;
 pub mod web;

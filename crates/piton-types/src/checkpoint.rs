@@ -76,6 +76,8 @@ impl PartName {
     pub const ARCHIVE: &str = "archive";
     /// The application's own value.
     pub const APP: &str = "app";
+    /// Where a workflow is, in full: for stores that keep nothing but the newest checkpoint.
+    pub const CHECKPOINT: &str = "checkpoint";
 }
 
 impl From<&str> for PartName {
@@ -139,6 +141,19 @@ impl TokenUsage {
     /// All tokens.
     pub const fn total(self) -> u64 {
         self.input.saturating_add(self.output)
+    }
+
+    /// Whether nothing was used.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::ops::AddAssign for TokenUsage {
+    fn add_assign(&mut self, more: Self) {
+        self.input = self.input.saturating_add(more.input);
+        self.output = self.output.saturating_add(more.output);
+        self.cost += more.cost;
     }
 }
 

@@ -130,6 +130,22 @@ pub enum Event {
         /// other means told of before.
         step: Option<StepPath>,
     },
+    /// A run that exists goes on from its newest checkpoint that counts.
+    CheckpointResumed {
+        /// Its name.
+        checkpoint: CheckpointRef,
+        /// The step after which it was made, if it was made after one.
+        step: Option<StepPath>,
+    },
+    /// A workflow was stopped in peace, and can go on if everything up to there is kept.
+    WorkflowSafeStopped {
+        /// The run.
+        run: RunId,
+        /// The nodes that were cut short, and run again when it goes on.
+        interrupted_nodes: Vec<StepPath>,
+        /// Whether everything up to there is kept.
+        checkpoint_saved: bool,
+    },
     /// The run ended well.
     RunSucceeded {
         /// The run.

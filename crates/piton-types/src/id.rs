@@ -30,7 +30,7 @@ impl InvalidId {
     }
 }
 
-/// The name of a run: chosen by the user, or generated so that ids sort by time.
+/// The name of a run: chosen by the user, or generated.
 ///
 /// 1 to 64 characters from `A-Z a-z 0-9 . _ -`, the first a letter or digit. That leaves `@`, `/` and
 /// `~` free for references such as `RUN@7`.
@@ -48,16 +48,23 @@ impl RunId {
     /// The longest id, in bytes.
     pub const MAX_LEN: usize = 64;
 
-    /// A new id: 48 bits of time in milliseconds, then 80 random bits, as 26 characters.
+    /// A new id: 40 random bits, 48 bits of time in milliseconds, 40 random bits, as 26 characters. What is random comes
+    /// first, so that a few characters tell runs of the same day apart.
     pub fn generate(at: Timestamp, random: &dyn Random) -> Self {
-        let mut tail = [0_u8; 16];
-        random.fill(&mut tail[6..]);
-        let bits = u128::from_be_bytes(tail) | (u128::from(at.as_millis().max(0).cast_unsigned()) << 80);
+        let mut whole = [0_u8; 16];
+        random.fill(&mut whole);
+        whole[5..11].copy_from_slice(&at.as_millis().max(0).cast_unsigned().to_be_bytes()[2..]);
+        let bits = u128::from_be_bytes(whole);
         let text: String = (0..26)
             .rev()
             .map(|place| char::from(ALPHABET[usize::try_from((bits >> (place * 5)) & 31).expect("five bits")]))
             .collect();
         Self(text.into())
+    }
+
+    /// Whether it looks as if it was generated, and not chosen.
+    pub fn is_generated(&self) -> bool {
+        self.0.len() == 26 && self.0.bytes().all(|byte| ALPHABET.contains(&byte))
     }
 
     /// The id as text.
@@ -343,12 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn generated_ids_are_valid_and_sort_by_time() {
-        let early = RunId::generate(Timestamp::from_millis(1_700_000_000_000), &Fixed(255));
-        let late = RunId::generate(Timestamp::from_millis(1_700_000_000_001), &Fixed(0));
-        assert!(early < late);
-        assert_eq!(early.as_str().len(), 26);
-        assert_eq!(early.as_str().parse(), Ok(early.clone()));
+    fn generated_ids_are_valid_and_differ_in_their_first_characters() {
+        let at = Timestamp::from_millis(1_700_000_000_000);
+        let (one, other) = (RunId::generate(at, &Fixed(255)), RunId::generate(at, &Fixed(1)));
+        assert_ne!(one.as_str()[..2], other.as_str()[..2]);
+        assert_ne!(one, RunId::generate(Timestamp::from_millis(1_700_000_000_001), &Fixed(255)));
+        assert_eq!(one.as_str().len(), 26);
+        assert_eq!(one.as_str().parse(), Ok(one.clone()));
+        assert!(one.is_generated() && !"nightly".parse::<RunId>().unwrap().is_generated());
     }
 
     #[test]

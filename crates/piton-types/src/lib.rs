@@ -29,10 +29,12 @@ pub use id::{BlobId, EntryHash, Fence, InvalidId, PackId, RunId, Seq, StepPath};
 pub use path::{InvalidPath, Path, Segment};
 pub use policy::{Durability, Retention, RunKind};
 pub use record::{
-    CheckpointRecord, FileChanges, Outcome, Progress, RecoveryInfo, RequiredFile, RequiredProgram, Requirements,
+    CheckpointRecord, FileChanges, Outcome, Progress, ProgressReport, RecoveryInfo, RequiredFile, RequiredProgram,
+    Requirements,
 };
 pub use run::{
-    Completed, Failed, IllegalMove, InProgress, Paused, Queued, RunState, RunStatus, RunSummary, WaitFor, Waiting,
+    Completed, Failed, IllegalMove, InProgress, Paused, Queued, RunState, RunStatus, RunSummary, Verification, WaitFor,
+    Waiting,
 };
 pub use secrets::{KnownSecrets, SHORTEST_SECRET, SecretPlace};
 pub use text::excerpt;

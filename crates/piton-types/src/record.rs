@@ -133,6 +133,31 @@ impl From<Progress> for u8 {
     }
 }
 
+/// How far a run has come, as its program says while it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProgressReport {
+    /// The agent or node at work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+    /// How often its loop went round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<u32>,
+    /// How much is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// What was done last, for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+}
+
+impl ProgressReport {
+    /// What was done last, in words.
+    pub fn of(summary: impl Into<String>) -> Self {
+        Self { summary: Some(summary.into()), ..Self::default() }
+    }
+}
+
 /// How what led to a checkpoint ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

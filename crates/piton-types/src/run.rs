@@ -170,6 +170,18 @@ pub struct Waiting {
     pub timeout_at: Option<Timestamp>,
 }
 
+/// What came of a check of a run's work, such as its tests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// What was checked. A later check of the same name takes the place of an earlier one.
+    pub name: String,
+    /// Whether all was as it should be.
+    pub passed: bool,
+    /// What the check said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
 /// Data of a completed run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Completed {
@@ -179,7 +191,7 @@ pub struct Completed {
     pub output: Value,
     /// The files it changed.
     pub files_modified: Vec<String>,
-    /// What was checked at the end.
+    /// What was checked: a list of [`Verification`]; null if nothing was.
     pub verification: Value,
     /// How many steps failed without stopping it.
     #[serde(default)]
@@ -187,12 +199,23 @@ pub struct Completed {
     /// The failure that it recovered from.
     #[serde(default)]
     pub recovered_from: Option<String>,
+    /// What a run that follows it takes along, such as the variables of a conversation.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub kept: Value,
 }
 
 impl Completed {
     /// A run that gave this.
     pub const fn new(at: Timestamp, output: Value) -> Self {
-        Self { at, output, files_modified: Vec::new(), verification: Value::Null, exceptions: 0, recovered_from: None }
+        Self {
+            at,
+            output,
+            files_modified: Vec::new(),
+            verification: Value::Null,
+            exceptions: 0,
+            recovered_from: None,
+            kept: Value::Null,
+        }
     }
 }
 

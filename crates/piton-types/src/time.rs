@@ -38,6 +38,16 @@ impl Timestamp {
     }
 }
 
+impl std::str::FromStr for Timestamp {
+    type Err = String;
+
+    /// A moment with its offset, as in `2026-11-18T03:00:00Z`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let moment: jiff::Timestamp = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+        Ok(Self(moment.as_millisecond()))
+    }
+}
+
 impl fmt::Display for Timestamp {
     /// RFC 3339 in UTC with milliseconds, as everywhere in Piton's output.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,10 +1,10 @@
 //! What changed between two snapshots, or between one and the folder as it is now (W2).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use piton_types::{BlobId, RunKind, RunStatus, RunSummary};
+use piton_types::{BlobId, RunId, RunKind, RunStatus, RunSummary};
 use serde::Serialize;
 
 use crate::scan::Progress;
@@ -82,6 +82,24 @@ impl Workspace {
         Ok(Changes { changes: classify(differences), new })
     }
 
+    /// The files that a run changed: created, modified or deleted between the beginning and the end of a bracket of it.
+    /// What others changed at the same time is among them, and what changed behind the last checkpoint of a process that
+    /// was killed isn't.
+    #[boxed]
+    pub async fn files_changed_by(&self, run: &RunId) -> Result<Vec<RelPath>, WorkspaceError> {
+        let timeline = self.timeline().await?;
+        let mut changed = BTreeSet::new();
+        for (opened, ended) in timeline.brackets_of(run) {
+            let (before, after) = (&timeline.moments[opened], &timeline.moments[ended]);
+            if before.removed || after.removed || before.snapshot.tree == after.snapshot.tree {
+                continue;
+            }
+            let found = self.detect_changes(before.snapshot, Side::Stored(after.snapshot), &Arc::default()).await?;
+            changed.extend(found.changes.into_iter().map(|change| change.path));
+        }
+        Ok(changed.into_iter().collect())
+    }
+
     /// The paths at which something unattributed changed between two places of the history; the place behind the last
     /// stands for the folder as it is now.
     pub async fn unattributed(
@@ -133,8 +151,13 @@ impl Workspace {
 
     /// Whether a snapshot has something at a path.
     pub async fn has(&self, snapshot: Snapshot, path: RelPath) -> Result<bool, WorkspaceError> {
+        Ok(self.entry(snapshot, path).await?.is_some())
+    }
+
+    /// What a snapshot has at a path.
+    pub async fn entry(&self, snapshot: Snapshot, path: RelPath) -> Result<Option<Entry>, WorkspaceError> {
         let nodes = self.nodes();
-        blocking(move || Ok(entry_at(&nodes, snapshot.tree, &path)?.is_some())).await
+        blocking(move || entry_at(&nodes, snapshot.tree, &path)).await
     }
 
     /// What a snapshot saw and didn't capture.

@@ -31,16 +31,30 @@ pub struct Exported {
     pub ignored: usize,
 }
 
+/// How a snapshot is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// What ignore files hide in the workspace is copied along, as it is now.
+    pub ignored: bool,
+    /// The snapshot is another folder's: nothing of the workspace is read.
+    pub foreign: bool,
+}
+
 impl Workspace {
-    /// Writes a snapshot into a folder that isn't there yet, or is empty. With `ignored`, what ignore files hide in
-    /// the workspace is copied along, as it is now.
-    pub async fn export(&self, snapshot: Snapshot, into: &Path, ignored: bool) -> Result<Exported, WorkspaceError> {
+    /// Writes a snapshot into a folder that isn't there yet, or is empty.
+    pub async fn export(
+        &self,
+        snapshot: Snapshot,
+        into: &Path,
+        options: ExportOptions,
+    ) -> Result<Exported, WorkspaceError> {
         let refuse = |reason| WorkspaceError::Root { root: into.to_owned(), reason };
         let parent = into.parent().filter(|parent| parent.is_dir()).ok_or_else(|| refuse("in no folder"))?;
         let parent = parent.canonicalize().map_err(|error| WorkspaceError::file("find", parent, error))?;
         let name = into.file_name().ok_or_else(|| refuse("no folder that could be made"))?;
         let into = parent.join(name);
-        if into.starts_with(self.root()) || self.root().starts_with(&into) {
+        let is_within = into.starts_with(self.root()) || self.root().starts_with(&into);
+        if is_within && !options.foreign {
             return Err(refuse("in the workspace itself"));
         }
         match fs::read_dir(&into).map(Iterator::count) {
@@ -49,15 +63,15 @@ impl Workspace {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(WorkspaceError::file("read", &into, error)),
         }
-        let now = self.detect_changes(snapshot, Side::Now, &Arc::<Progress>::default()).await?;
-        let changed: HashSet<RelPath> = now
-            .changes
-            .iter()
-            .flat_map(|change| [Some(&change.path), change.from.as_ref()])
-            .flatten()
-            .cloned()
-            .collect();
-        let hidden = if ignored { self.hidden().await? } else { Vec::new() };
+        let changed = match options.foreign {
+            true => None,
+            false => {
+                let now = self.detect_changes(snapshot, Side::Now, &Arc::<Progress>::default()).await?;
+                let paths = now.changes.into_iter().flat_map(|change| [Some(change.path), change.from]);
+                Some(paths.flatten().collect::<HashSet<RelPath>>())
+            }
+        };
+        let hidden = if options.ignored { self.hidden().await? } else { Vec::new() };
         let (workspace, reader, nodes) = (self.clone(), self.reader(), self.nodes());
         blocking(move || {
             let mut beside = into.clone().into_os_string();
@@ -104,8 +118,8 @@ struct Export {
     nodes: StoredNodes,
     /// The new folder, until it gets its name.
     beside: PathBuf,
-    /// What isn't in the workspace as the snapshot has it.
-    changed: HashSet<RelPath>,
+    /// What isn't in the workspace as the snapshot has it; nothing if the snapshot isn't the workspace's.
+    changed: Option<HashSet<RelPath>>,
 }
 
 impl Export {
@@ -127,7 +141,8 @@ impl Export {
                 }
                 Entry::File { mode, size, content } => {
                     let file = File::options().write(true).read(true).create_new(true).open(&place).map_err(fail)?;
-                    let cloned = !self.changed.contains(&path) && self.clone_here(&path, &file, *content, *size)?;
+                    let is_here = self.changed.as_ref().is_some_and(|changed| !changed.contains(&path));
+                    let cloned = is_here && self.clone_here(&path, &file, *content, *size)?;
                     if !cloned {
                         self.fill(&file, &place, *content, *size)?;
                     }

@@ -12,7 +12,10 @@ mod content;
 mod drift;
 mod error;
 mod export;
+mod git_folder;
+mod git_moves;
 mod history;
+mod line;
 mod merge;
 mod optimistic;
 mod order;
@@ -46,7 +49,8 @@ pub use drift::{
     Known, Preference, Rebased, Resolution, Tracked, advise,
 };
 pub use error::{TreeError, WorkspaceError};
-pub use export::Exported;
+pub use export::{ExportOptions, Exported};
+pub use git_moves::GitMove;
 pub use history::Changed;
 pub use merge::{ConflictStyle, Favour, MAX_MERGE, MergeOptions, Merged, Unmergeable, has_markers, merge, merge_clean};
 pub use optimistic::{FileVersion, OptimisticLock, WriteConflict, WriteError, Written};
@@ -63,7 +67,7 @@ pub use restore::{
 };
 pub use rules::OuterRules;
 pub use scan::Progress;
-pub use session::{PreTool, Session, SessionEnd, SessionOptions, ToolCall, ToolFailure, ToolOutcome};
+pub use session::{Coverage, PreTool, Session, SessionEnd, SessionOptions, ToolCall, ToolFailure, ToolOutcome};
 pub use snapshot::{Collapsed, Saved, Snapshot};
 pub use text_diff::{DiffHunk, DiffLine, TextDiff, is_binary};
 pub use timeline::{Maker, Moment, Timeline};

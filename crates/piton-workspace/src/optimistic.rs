@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use crate::merge::{MergeOptions, Merged, merge};
 use crate::reservation::{ReservationError, Reservations, WriteRight};
+use crate::restore::{ContestedText, Resolver};
 use crate::system::{self, name};
 use crate::workspace::blocking;
 use crate::{RelPath, Workspace, WorkspaceError};
@@ -79,6 +80,26 @@ pub struct WriteConflict {
     /// Both in one, with markers where they are in each other's way; `None` if they aren't texts, or one of the two
     /// is gone.
     pub merged: Option<Merged>,
+}
+
+impl WriteConflict {
+    /// Asks a resolver for one text of both (W11). `intent` says what this writer was after, and `other` what is known of the
+    /// one that was first. What it answers is checked; to write it, commit with `current`.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub fn resolve(&self, resolver: &dyn Resolver, intent: &str, other: &str) -> Result<Vec<u8>, String> {
+        let contested = ContestedText {
+            path: self.current.path.clone(),
+            base: self.base.content.clone(),
+            current: self.current.content.clone(),
+            checkpoint: self.ours.clone(),
+            current_intent: other.to_owned(),
+            checkpoint_intent: intent.to_owned(),
+        };
+        contested.answer(resolver)
+    }
 }
 
 /// What a write did.

@@ -11,7 +11,7 @@ use piton_runtime::History;
 use piton_store::{RunQuery, Span};
 use piton_types::{PartName, Parts, RunId, RunKind, RunSummary, Seq};
 
-use crate::timeline::{Moment, moment};
+use crate::timeline::{Moment, is_passed_over, moment};
 use crate::{Workspace, WorkspaceError};
 
 /// How many entries are read at a time when looking back; the first look is at the newest alone.
@@ -68,7 +68,10 @@ impl Workspace {
         let mut newest: Option<Moment> = None;
         // The run that was active last mostly has it. If a clock jumped, another one may.
         for run in self.runs().await? {
-            let found = self.newest_of(&run.id, false).await?;
+            let found = match self.newest_of(&run.id, false).await {
+                Err(error) if is_passed_over(&run, &error) => None,
+                found => found?,
+            };
             newest = newest.into_iter().chain(found).max_by_key(|moment| moment.record.moment);
             if newest.as_ref().is_some_and(|newest| Some(newest.record.moment) == kept) {
                 break;

@@ -4,6 +4,8 @@
 use piton_types::{BlobId, CheckpointKind, CheckpointRef, RunId, StepPath, Value, to_value};
 use serde::{Deserialize, Serialize};
 
+use crate::GitMove;
+
 /// Why a checkpoint of files was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -36,6 +38,9 @@ pub struct Record {
     /// The tree whose ignore files held, if it weren't those in the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<BlobId>,
+    /// How git's names moved since the checkpoint of the folder before it. The writer sets it under the folder's lock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub git: Vec<GitMove>,
 }
 
 /// What the name of a turn begins with.
@@ -103,6 +108,9 @@ pub enum RestoreKind {
     To {
         /// Which.
         checkpoint: CheckpointRef,
+        /// Whether only some of the files were to go back.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        partial: bool,
     },
     /// An operation was taken back.
     Undo {
@@ -111,6 +119,12 @@ pub enum RestoreKind {
         /// Whether what is unattributed in it was taken back too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unattributed: bool,
+        /// Whether all sessions of its run up to this one were taken back with it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        whole_run: bool,
+        /// Whether what other runs may have done at the same time was taken back too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        shared: bool,
     },
     /// An undo was taken back.
     Redo {
@@ -137,6 +151,7 @@ impl Record {
             call: None,
             author: None,
             rules: None,
+            git: Vec::new(),
             description: description.into(),
         }
     }
@@ -174,7 +189,8 @@ impl RestoreKind {
     /// In words, as in "undo of a@7".
     pub fn as_words(&self) -> String {
         match self {
-            Self::To { checkpoint } => format!("restore of {checkpoint}"),
+            Self::To { checkpoint, .. } => format!("restore of {checkpoint}"),
+            Self::Undo { operation, whole_run: true, .. } => format!("undo of run {}", operation.run),
             Self::Undo { operation, .. } => format!("undo of {operation}"),
             Self::Redo { undo } => format!("redo of {undo}"),
         }

@@ -13,11 +13,12 @@
 //! done ends there. One that is open when the user speaks again ends where it began: what happened after that may all
 //! be the user's.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
 use piton_log::RunLog;
-use piton_runtime::{Context, Liveness, OpenRun, Run, RunError, liveness};
+use piton_runtime::{Context, Ending, Liveness, OpenRun, Run, RunError, liveness};
 use piton_store::Span;
 use piton_types::{
     CheckpointKind, CheckpointRef, EntryKind, Holder, PartName, RunId, RunKind, RunStatus, Seq, StepPath, Value,
@@ -37,7 +38,7 @@ const PAGE: usize = 16;
 /// How much of a prompt is shown in lists, in characters.
 const PROMPT: usize = 72;
 /// Where a bracket keeps what its tool was given, until it ends.
-const INPUT: &str = "input";
+pub(crate) const INPUT: &str = "input";
 /// Where an entry keeps what was told before it.
 const TOLD: &str = "told";
 
@@ -65,6 +66,10 @@ struct Told {
     open: Vec<OpenCall>,
     /// How many steps have ended.
     steps: u32,
+    /// How many turns there were.
+    turns: u32,
+    /// How often each tool was called since the turn began.
+    calls: BTreeMap<String, u32>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -86,12 +91,30 @@ impl Told {
             }
             Role::Opened => {
                 let (tool, call) = (record.tool.clone().unwrap_or_default(), record.call.clone());
+                *self.calls.entry(plain(&tool)).or_default() += 1;
                 self.open.push(OpenCall { entry, tool, call });
             }
             Role::Saved if record.is_turn() => {
                 (self.turn, self.turn_ended) = (Some(entry), false);
+                self.turns += 1;
+                self.calls.clear();
             }
             _ => {}
+        }
+    }
+
+    /// The name of the next turn.
+    fn next_turn(&self) -> StepPath {
+        step(format!("{TURN}{}", self.turns + 1))
+    }
+
+    /// The name of the next call of a tool: which of its calls in the turn it is.
+    fn next_call(&self, tool: &str) -> StepPath {
+        let tool = plain(tool);
+        let number = self.calls.get(&tool).unwrap_or(&0) + 1;
+        match self.turns {
+            0 => step(format!("{tool}-{number}")),
+            turn => step(format!("{TURN}{turn}/{tool}-{number}")),
         }
     }
 }
@@ -155,19 +178,16 @@ impl Reports {
     /// The user has spoken.
     pub async fn turn_begins(&self, prompt: &str) -> Result<Saved, WorkspaceError> {
         let (log, mut told) = self.told().await?;
-        let mut next = log.head().seq.0 + 1;
         for open in told.open.clone() {
             let opened = began(&log, open.entry).await?;
             let role = Role::Dropped { since: opened.checkpoint };
             self.add(&mut told, NewMoment::new(Record { role, ..opened.record })).await?;
-            next += 1;
         }
         if let Some(turn) = told.turn.filter(|_| !told.turn_ended) {
             self.close(&log, &mut told, turn, Ok(Value::Null)).await?;
-            next += 1;
         }
         let record = Record {
-            path: Some(step(TURN.trim_end_matches('-'), next)),
+            path: Some(told.next_turn()),
             description: first_line(prompt),
             ..self.record(CheckpointKind::Auto, Role::Saved)
         };
@@ -193,9 +213,9 @@ impl Reports {
 
     /// A tool call is about to begin; `call` is what the agent calls it.
     pub async fn tool_begins(&self, tool: &str, call: Option<&str>, input: Value) -> Result<Saved, WorkspaceError> {
-        let (log, mut told) = self.told().await?;
+        let (_, mut told) = self.told().await?;
         let record = Record {
-            path: Some(step(tool, log.head().seq.0 + 1)),
+            path: Some(told.next_call(tool)),
             tool: Some(tool.to_owned()),
             call: call.map(str::to_owned),
             ..self.record(CheckpointKind::PreTool, Role::Opened)
@@ -237,7 +257,11 @@ impl Reports {
         let context = Context { holder, ..self.workspace.context().clone() };
         let open = OpenRun { id: Some(self.run.clone()), existing: true, ..OpenRun::default() };
         match Run::open(&context, open).await {
-            Ok(run) => Ok(run.complete(Value::Null).await?),
+            Ok(run) => {
+                let changed = self.workspace.files_changed_by(&self.run).await?;
+                let files_modified = changed.iter().map(ToString::to_string).collect();
+                Ok(run.complete_as(Value::Null, Ending { files_modified, ..Ending::default() }).await?)
+            }
             // The user has given it up.
             Err(RunError::Illegal { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -303,12 +327,15 @@ async fn began(log: &RunLog, entry: Seq) -> Result<Moment, WorkspaceError> {
     found.ok_or_else(|| WorkspaceError::NoFiles { checkpoint: format!("{}@{entry}", log.run()) })
 }
 
-/// The name of a step: what it is, and the number of the entry that began it, or one before that.
-fn step(what: &str, number: u32) -> StepPath {
+/// A tool as names of steps have it.
+fn plain(tool: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
-    let what: String = what.chars().take(64).map(plain).collect();
-    let what = if what.is_empty() { "tool" } else { &what };
-    format!("{what}-{number}").parse().expect("letters, digits and a dash")
+    let tool: String = tool.chars().take(64).map(plain).collect();
+    if tool.is_empty() { "tool".to_owned() } else { tool.to_ascii_lowercase() }
+}
+
+fn step(path: String) -> StepPath {
+    path.parse().expect("letters, digits and dashes")
 }
 
 /// What a list shows of a prompt.

@@ -643,7 +643,7 @@ impl Walk<'_> {
                 return Ok(Some(Seen::Excluded(Reason::Mount)));
             }
             self.note(&before, || path.join(name));
-            let watch = Watch::new(self.scanner.sink);
+            let watch = Watch::new(self.scanner.sink, name);
             let read = BUFFER.with_borrow_mut(|buffer| {
                 let read = content::read(&file, before.size, buffer, &watch);
                 // A large file must not leave its buffer behind for every thread.

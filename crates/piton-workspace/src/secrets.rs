@@ -17,8 +17,13 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn new(sink: &'a dyn Sink) -> Self {
-        let redaction = sink.redaction().filter(|redaction| redaction.secret_files() != SecretFiles::Capture);
+    /// Looks at the file of this name, if the policy says so.
+    pub(crate) fn new(sink: &'a dyn Sink, name: &[u8]) -> Self {
+        let redaction = sink.redaction().filter(|redaction| match redaction.secret_files() {
+            SecretFiles::Capture => false,
+            SecretFiles::Likely => is_likely(name),
+            SecretFiles::Report | SecretFiles::Exclude => true,
+        });
         Self { sink, redaction, found: AtomicBool::new(false) }
     }
 
@@ -31,6 +36,19 @@ impl<'a> Watch<'a> {
     pub(crate) fn refuses(&self) -> bool {
         self.found() && self.redaction.is_some_and(|redaction| redaction.secret_files() == SecretFiles::Exclude)
     }
+}
+
+/// Whether a file of this name is made to hold secrets.
+fn is_likely(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    const NAMES: [&[u8]; 8] =
+        [b".netrc", b".npmrc", b".pypirc", b".pgpass", b".envrc", b"credentials", b"credentials.json", b"id_rsa"];
+    const ENDINGS: [&[u8]; 4] = [b".pem", b".key", b".env", b".tfvars"];
+    name.starts_with(b".env")
+        || name.starts_with(b"secrets.")
+        || name.starts_with(b"id_")
+        || NAMES.contains(&&name[..])
+        || ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 impl Sink for Watch<'_> {

@@ -5,28 +5,52 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use piton_runtime::{Failure, OpenRun, Order, RequestRecord, Run};
-use piton_types::{BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId, RunKind, StepPath, Timestamp, Value};
+use piton_runtime::{Ending, Failure, OpenRun, Order, RequestRecord, Run};
+use piton_types::{
+    BlobId, CheckpointKind, CheckpointRef, EntryKind, RunId, RunKind, StepPath, Timestamp, Value, Verification,
+};
 use tokio::sync::watch::Receiver;
 
 use crate::record::{Record, Role};
 use crate::scan::Progress;
 use crate::snapshot::{Collapsed, NewMoment, Saved, Snapshot};
 use crate::watch::Watcher;
-use crate::{Goal, RestoreOptions, RestoreResult, Workspace, WorkspaceError};
+use crate::{Goal, RestoreOptions, RestoreResult, Side, Workspace, WorkspaceError};
 
 /// When checkpoints are made by themselves.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions {
     /// This long after the last change.
     pub quiet_for: Duration,
-    /// At least this often while something changes, and when changes can't be watched.
+    /// At least this often while something changes, and when changes can't be watched. What checkpoints cost comes
+    /// first: they never take more than a tenth of the time, except at a move of git's.
     pub at_least: Duration,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { quiet_for: Duration::from_secs(2), at_least: Duration::from_secs(300) }
+        Self { quiet_for: Duration::from_secs(2), at_least: Duration::from_secs(10) }
+    }
+}
+
+/// After a checkpoint there is none for this many times what it took.
+const REST: u32 = 9;
+
+/// How closely checkpoints followed what an agent did.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    /// How many were made while it worked.
+    pub checkpoints: u32,
+    /// The longest time that a change waited for one. What came and went within that time may be in none.
+    pub longest_gap: Duration,
+    /// Why the last one that failed could not be made.
+    pub problem: Option<WorkspaceError>,
+}
+
+impl Coverage {
+    /// A checkpoint was made, or the agent ended, and a change had waited since `first`.
+    fn waited_since(&mut self, first: Option<Instant>) {
+        self.longest_gap = self.longest_gap.max(first.map_or(Duration::ZERO, |first| first.elapsed()));
     }
 }
 
@@ -232,7 +256,12 @@ impl Session {
         let end = SessionEnd { opened: since, before, closed: closed.checkpoint, after, collapsed, obeyed };
         match (self.driven, outcome) {
             (Some(run), _) if obeyed.is_some() => run.obey().await?,
-            (Some(run), Ok(output)) => run.complete(output).await?,
+            (Some(run), Ok(output)) => {
+                let changes =
+                    self.workspace.detect_changes(before, Side::Stored(after), &Arc::default()).await?.changes;
+                let files_modified = changes.iter().map(|change| change.path.to_string()).collect();
+                run.complete_as(output, Ending { files_modified, ..Ending::default() }).await?;
+            }
             (Some(run), Err(message)) => run.fail(failure(message)).await?,
             (None, _) => {}
         }
@@ -242,6 +271,14 @@ impl Session {
     /// Goes on in another folder that took the place of the one that it began in, as after a new clone.
     pub fn move_to(&mut self, workspace: &Workspace) {
         self.workspace = workspace.clone();
+    }
+
+    /// Records what came of a check of the session's work.
+    pub async fn verified(&self, check: Verification) -> Result<(), WorkspaceError> {
+        match &self.driven {
+            Some(run) => Ok(run.verified(check).await?),
+            None => Ok(()),
+        }
     }
 
     /// Ends without a last checkpoint, because the folder is gone: the run has failed, unless it is another's.
@@ -318,46 +355,65 @@ impl Session {
         }
     }
 
-    /// Runs an agent, with checkpoints whenever its files have changed and come to rest. What goes wrong with
-    /// those doesn't stop the agent; the last such error is given back with what it gave.
+    /// Runs an agent, with checkpoints whenever its files have changed and come to rest, at least every
+    /// [`at_least`](SessionOptions::at_least) while they change, and at once when git moves HEAD, its index or a ref.
+    /// What goes wrong with those doesn't stop the agent; the last such error is given back with what it gave.
     pub async fn run_with_checkpoints<T>(
         &mut self,
         options: SessionOptions,
         agent: impl Future<Output = T>,
-    ) -> (T, Option<WorkspaceError>) {
+    ) -> (T, Coverage) {
         let mut agent = std::pin::pin!(agent);
-        let mut problem = None;
+        let mut coverage = Coverage::default();
         let mut watcher = match Watcher::new() {
             Some(watcher) => watcher.watch(&self.workspace, self.last).await.ok(),
             None => None,
         };
+        let mut rested = Instant::now();
         loop {
+            // When the first change was noticed that no checkpoint has.
+            let mut first = None;
             tokio::select! {
                 biased;
-                given = &mut agent => return (given, problem),
-                () = due(watcher.as_ref(), options) => {}
+                given = &mut agent => {
+                    coverage.waited_since(first);
+                    return (given, coverage);
+                }
+                () = due(watcher.as_ref(), options, rested, &mut first) => {}
             }
             // The agent goes on meanwhile: it is only looked at between two awaits of ours.
             let taken = watcher.take();
+            let started = Instant::now();
             let checkpoint = async {
                 let saved = self.checkpoint("").await;
+                let took = started.elapsed();
                 let watching = match (taken, &saved) {
                     (Some(watching), Ok(Some(saved))) => {
                         watching.watch(&self.workspace, saved.snapshot.tree).await.ok()
                     }
                     (watching, _) => watching,
                 };
-                (saved.err(), watching)
+                (saved, watching, took)
             };
             let mut checkpoint = std::pin::pin!(checkpoint);
-            let (given, (error, watching)) = tokio::select! {
+            let (given, (saved, watching, took)) = tokio::select! {
                 given = &mut agent => (Some(given), checkpoint.await),
                 done = &mut checkpoint => (None, done),
             };
-            watcher = watching;
-            problem = error.or(problem);
+            (watcher, rested) = (watching, Instant::now() + took * REST);
+            match saved {
+                Ok(Some(_)) => {
+                    coverage.checkpoints += 1;
+                    coverage.waited_since(first);
+                }
+                Ok(None) => {}
+                Err(problem) => {
+                    coverage.waited_since(first);
+                    coverage.problem = Some(problem);
+                }
+            }
             if let Some(given) = given {
-                return (given, problem);
+                return (given, coverage);
             }
         }
     }
@@ -402,16 +458,30 @@ impl Execution {
     }
 }
 
-/// Returns when a checkpoint is due.
-async fn due(watcher: Option<&Watcher>, options: SessionOptions) {
+/// Returns when a checkpoint is due, not before `rested`; a move of git's waits for nothing. `first` becomes when the
+/// first change was noticed.
+async fn due(watcher: Option<&Watcher>, options: SessionOptions, rested: Instant, first: &mut Option<Instant>) {
+    let rest = async || tokio::time::sleep_until(rested.into()).await;
     let Some(watcher) = watcher.filter(|watcher| !watcher.exhausted) else {
-        return tokio::time::sleep(options.at_least).await;
+        *first = Some(Instant::now());
+        tokio::time::sleep(options.at_least).await;
+        return rest().await;
     };
-    while !watcher.wait(Duration::from_millis(500)).await {}
-    let first = Instant::now();
-    // Until nothing has changed for a while, or it has gone on for long enough.
-    while first.elapsed() < options.at_least && watcher.wait(options.quiet_for).await {
-        // Many events of one burst are one change.
-        tokio::time::sleep(options.quiet_for.min(Duration::from_millis(50))).await;
+    let changed = async {
+        watcher.changed().await;
+        let noticed = *first.insert(Instant::now());
+        // Until nothing has changed for a while, or it has gone on for long enough.
+        while let Some(left) = options.at_least.checked_sub(noticed.elapsed()) {
+            if !watcher.wait(options.quiet_for.min(left)).await {
+                break;
+            }
+            // Many events of one burst are one change.
+            tokio::time::sleep(options.quiet_for.min(left).min(Duration::from_millis(50))).await;
+        }
+        rest().await;
+    };
+    tokio::select! {
+        () = changed => {}
+        () = watcher.git_moved() => {}
     }
 }

@@ -374,7 +374,9 @@ impl Workspace {
         if moment.kind == EntryKind::Checkpoint && *log.run() != self.run() {
             parts.extend(state_of(log).await?);
         }
-        let mut body = Record { moment: self.next_number().await?, ..moment.record.clone() }.to_value();
+        let reader = self.clone();
+        let (git, names) = blocking(move || Ok(reader.git_moves())).await?;
+        let mut body = Record { moment: self.next_number().await?, git, ..moment.record.clone() }.to_value();
         if let Value::Map(fields) = &mut body {
             fields.extend(moment.more.iter().cloned());
         }
@@ -382,6 +384,7 @@ impl Workspace {
         let durability = Durability::Durable;
         let draft = Draft { label, body, parts, staged, pin, fence, durability, ..Draft::new(moment.kind, at) };
         let seq = log.append(draft).await?;
+        names.iter().for_each(|names| self.git_seen(names));
         Ok((CheckpointRef { run: log.run().clone(), seq }, at))
     }
 

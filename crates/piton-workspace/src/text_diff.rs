@@ -141,17 +141,24 @@ impl DiffHunk {
         }
     }
 
+    /// How many lines of the old text it has.
+    pub fn old_lines(&self) -> usize {
+        self.lines.iter().filter(|line| !matches!(line, DiffLine::Added(_))).count()
+    }
+
+    /// How many lines of the new text it has.
+    pub fn new_lines(&self) -> usize {
+        self.lines.iter().filter(|line| !matches!(line, DiffLine::Removed(_))).count()
+    }
+
     fn header(&self) -> String {
-        let count = |wanted: fn(&DiffLine) -> bool| self.lines.iter().filter(|line| wanted(line)).count();
-        let old = count(|line| !matches!(line, DiffLine::Added(_)));
-        let new = count(|line| !matches!(line, DiffLine::Removed(_)));
         // Where a side has no lines, the line before is named.
         let side = |start: usize, count: usize| match count {
             0 => format!("{},0", start - 1),
             1 => format!("{start}"),
             _ => format!("{start},{count}"),
         };
-        format!("@@ -{} +{} @@", side(self.old_start, old), side(self.new_start, new))
+        format!("@@ -{} +{} @@", side(self.old_start, self.old_lines()), side(self.new_start, self.new_lines()))
     }
 }
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use piton_log::{RunLog, SealedEntry};
-use piton_store::Span;
-use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, Timestamp, from_value};
+use piton_store::{Span, StoreError};
+use piton_types::{CheckpointKind, CheckpointRef, PartName, RunId, RunKind, RunSummary, Seq, Timestamp, from_value};
 
 use crate::order::may_have_files;
 use crate::record::{Record, RestoreKind, Role};
 use crate::snapshot::Snapshot;
-use crate::{Workspace, WorkspaceError};
+use crate::{GitMove, Workspace, WorkspaceError};
 
 /// One checkpoint of a folder's files.
 #[derive(Debug, Clone)]
@@ -42,6 +42,11 @@ impl Moment {
 
     fn begins_session(&self) -> bool {
         matches!(self.role(), Role::Opened) && self.record.kind == CheckpointKind::Session
+    }
+
+    /// Whether a session of a run began with it.
+    pub(crate) fn opens_session_of(&self, run: &RunId) -> bool {
+        self.begins_session() && self.checkpoint.run == *run
     }
 
     /// A turn is no bracket: what its tools do lies in theirs.
@@ -116,23 +121,14 @@ impl Workspace {
         let kept = self.kept_number();
         let mut timeline = Timeline::default();
         for run in self.runs().await? {
-            let log = RunLog::open(Arc::clone(self.store()), &run.id).await?;
-            if !may_have_files(&log).await? {
-                continue;
-            }
-            let entries = log.entries(Span::ALL).await?;
-            let removed = log.removed_in(&entries).await?.checkpoints;
-            let mut roots = HashMap::new();
-            for entry in entries {
-                let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { continue };
-                let checkpoint = CheckpointRef { run: run.id.clone(), seq: entry.seq };
-                match moment(&log, &entry).await? {
-                    Some(moment) => {
-                        roots.insert(part.root, checkpoint);
-                        timeline.moments.push(Moment { removed: removed.contains(&entry.seq), ..moment });
-                    }
-                    None => drop(roots.get(&part.root).map(|from| timeline.carried.insert(checkpoint, from.clone()))),
+            match self.moments_of(&run.id).await {
+                Ok((moments, carried)) => {
+                    timeline.moments.extend(moments);
+                    timeline.carried.extend(carried);
                 }
+                // Its checkpoints can't be told apart any more: what it changed counts as the user's, and is kept.
+                Err(error) if is_passed_over(&run, &error) => {}
+                Err(error) => return Err(error),
             }
         }
         timeline.moments.sort_by(|a, b| (a.record.moment, &a.checkpoint).cmp(&(b.record.moment, &b.checkpoint)));
@@ -147,6 +143,46 @@ impl Workspace {
         timeline.find_ends(&driven);
         Ok(timeline)
     }
+}
+
+impl Workspace {
+    /// The checkpoints of files in a run's log, and the entries that only carry one of them on.
+    async fn moments_of(
+        &self,
+        run: &RunId,
+    ) -> Result<(Vec<Moment>, Vec<(CheckpointRef, CheckpointRef)>), WorkspaceError> {
+        let (mut moments, mut carried) = (Vec::new(), Vec::new());
+        let log = RunLog::open(Arc::clone(self.store()), run).await?;
+        if !may_have_files(&log).await? {
+            return Ok((moments, carried));
+        }
+        let entries = log.entries(Span::ALL).await?;
+        let removed = log.removed_in(&entries).await?.checkpoints;
+        let mut roots: HashMap<_, CheckpointRef> = HashMap::new();
+        for entry in entries {
+            let Some(part) = entry.parts.get(&PartName::from(PartName::WORKSPACE)) else { continue };
+            let checkpoint = CheckpointRef { run: run.clone(), seq: entry.seq };
+            match moment(&log, &entry).await? {
+                Some(moment) => {
+                    roots.insert(part.root, checkpoint);
+                    moments.push(Moment { removed: removed.contains(&entry.seq), ..moment });
+                }
+                None => carried.extend(roots.get(&part.root).map(|from| (checkpoint, from.clone()))),
+            }
+        }
+        Ok((moments, carried))
+    }
+}
+
+/// Whether damage in a run's log is passed over, so that it is in no other run's way. The folder's own log is what
+/// checkpoints by hand are written to: there it isn't.
+pub(crate) fn is_passed_over(run: &RunSummary, error: &WorkspaceError) -> bool {
+    let is_passed =
+        run.kind != RunKind::Workspace && matches!(error, WorkspaceError::Store(StoreError::Corrupt { .. }));
+    if is_passed {
+        tracing::warn!(run = %run.id, %error, "the checkpoints of a damaged run are passed over");
+    }
+    is_passed
 }
 
 /// What an entry says of the files, if it is about them. An entry that only carries the files of an earlier one on has
@@ -285,12 +321,14 @@ impl Timeline {
         let mut names = vec![(&self.moments[place].checkpoint, Left::All)];
         for (at, moment) in self.moments.iter().enumerate().skip(place + 1) {
             let Role::Restored { restore, .. } = moment.role() else { continue };
-            let (of, unattributed) = match restore {
-                RestoreKind::Undo { operation, unattributed } => (operation, *unattributed),
-                RestoreKind::Redo { undo } => (undo, false),
+            let (of, unattributed, whole_run) = match restore {
+                RestoreKind::Undo { operation, unattributed, whole_run, .. } => (operation, *unattributed, *whole_run),
+                RestoreKind::Redo { undo } => (undo, false, false),
                 RestoreKind::To { .. } => continue,
             };
-            let Some(named) = names.iter().position(|(name, _)| *name == of) else { continue };
+            let by_run = whole_run && self.is_session_of(place, of);
+            let named = names.iter().position(|(name, _)| *name == of).or_else(|| by_run.then_some(0));
+            let Some(named) = named else { continue };
             let after = match (named, unattributed) {
                 (0, true) => Left::Nothing,
                 (0, false) => Left::Unattributed,
@@ -332,11 +370,47 @@ impl Timeline {
         gone
     }
 
-    fn undone_by(&self, undo: usize) -> Option<usize> {
-        match self.moments[undo].role() {
-            Role::Restored { restore: RestoreKind::Undo { operation, .. }, .. } => self.find(operation),
-            _ => None,
+    /// Whether the operation at `place` is a session of the run that `last` is one of, and not a later one.
+    fn is_session_of(&self, place: usize, last: &CheckpointRef) -> bool {
+        let moment = &self.moments[place];
+        let is_session = moment.record.kind == CheckpointKind::Session
+            && (matches!(moment.role(), Role::Closed { .. }) || self.killed.contains_key(&place));
+        is_session && moment.checkpoint.run == last.run && moment.checkpoint.seq <= last.seq
+    }
+
+    /// The sessions of a run as operations, oldest first: where each ended; of one that was killed, where it began.
+    pub fn sessions_of(&self, run: &RunId) -> Vec<usize> {
+        let all = CheckpointRef { run: run.clone(), seq: Seq(u32::MAX) };
+        (0..self.moments.len()).filter(|place| self.is_session_of(*place, &all)).collect()
+    }
+
+    /// The brackets of a run: the place where each began, and the one where it ended. One without an end lasts up to the
+    /// run's newest checkpoint.
+    pub(crate) fn brackets_of(&self, run: &RunId) -> Vec<(usize, usize)> {
+        let own = |place: &usize| self.moments[*place].checkpoint.run == *run;
+        let newest = (0..self.moments.len()).rfind(own);
+        let opened = (0..self.moments.len()).filter(own).filter(|at| matches!(self.moments[*at].role(), Role::Opened));
+        opened.filter_map(|at| Some((at, self.ends.get(&at).copied().or(newest)?))).collect()
+    }
+
+    /// The runs beside `run` that were at work while it was, between two places.
+    pub fn beside(&self, run: &RunId, start: usize, end: usize) -> Vec<RunId> {
+        let mut others: Vec<RunId> = Vec::new();
+        for place in start + 1..=end {
+            if let Maker::Agents(runs) = self.maker(place)
+                && runs.contains(run)
+            {
+                others.extend(runs.into_iter().filter(|other| other != run));
+            }
         }
+        others.sort();
+        others.dedup();
+        others
+    }
+
+    /// How git's names moved while the session of a run lasted that began and ended at these places.
+    pub fn git_moves(&self, start: usize, end: usize) -> Vec<GitMove> {
+        GitMove::together(self.moments[start + 1..=end].iter().flat_map(|moment| moment.record.git.iter().cloned()))
     }
 
     /// The operations that can be taken back, newest last, and the undos that can be taken back. A session that was
@@ -347,22 +421,24 @@ impl Timeline {
         let changed =
             |(begun, end): &(&usize, &usize)| self.moments[**begun].snapshot.tree != self.moments[**end].snapshot.tree;
         let killed: HashMap<usize, usize> = self.killed.iter().filter(changed).map(|(a, b)| (*b, *a)).collect();
+        // What each undo took back, which its redo brings again.
+        let mut taken: HashMap<usize, Vec<usize>> = HashMap::new();
         for (place, moment) in self.moments.iter().enumerate() {
             match moment.role() {
-                Role::Restored { restore: RestoreKind::Undo { operation, .. }, .. } => {
-                    let operation = self.find(operation);
-                    done.retain(|place| Some(*place) != operation);
+                Role::Restored { restore: RestoreKind::Undo { operation, whole_run, .. }, .. } => {
+                    let named = self.find(operation);
+                    let is_taken = |at: &usize| Some(*at) == named || *whole_run && self.is_session_of(*at, operation);
+                    let (gone, kept) = done.into_iter().partition(is_taken);
+                    done = kept;
+                    taken.insert(place, gone);
                     undone.push(place);
                 }
                 Role::Restored { restore: RestoreKind::Redo { undo }, .. } => {
                     let Some(undo) = self.find(undo) else { continue };
                     undone.retain(|place| *place != undo);
-                    let operation = self.undone_by(undo);
-                    // One that was taken back twice, the second time with what is unattributed, is still gone.
-                    if !undone.iter().any(|undo| self.undone_by(*undo) == operation) {
-                        done.extend(operation);
-                        done.sort_unstable_by_key(end);
-                    }
+                    // Of one that was taken back twice, the second time with what is unattributed, only the first has it.
+                    done.extend(taken.remove(&undo).unwrap_or_default());
+                    done.sort_unstable_by_key(end);
                 }
                 Role::Closed { before, .. } if *before == moment.snapshot.tree => {}
                 Role::Restored { before, .. } if *before == moment.snapshot.tree => {}

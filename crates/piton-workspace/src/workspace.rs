@@ -3,6 +3,7 @@
 //! Outside means a private folder beside the store, with the stat cache, the lock, and the mark of a
 //! restore that is under way. Saving and restoring take the lock, so two of them never interleave.
 
+use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,6 +20,7 @@ use piton_types::{RunId, Timestamp};
 use tokio::runtime::Handle;
 
 use crate::cache::Binding;
+use crate::git_folder::GitFolder;
 use crate::rules::OuterRules;
 use crate::scan::Progress;
 use crate::state::State;
@@ -54,6 +56,9 @@ pub struct WorkspaceOptions {
     pub budget: Option<u64>,
     /// The path by which the store knows the folder, if it isn't where the folder is now: the one at which it was first.
     pub known_as: Option<PathBuf>,
+    /// Which machine this is, if the store is shared by several: it stands before the folder's path in the name by which runs
+    /// know the folder, so that two machines with the same path keep their own history.
+    pub machine: Option<String>,
     /// How long to wait for another process that works on the folder; without it, until that process is done.
     pub patience: Option<Duration>,
     /// Only look: nothing beside the store is made or changed, and a restore that was cut short stays as it is.
@@ -83,19 +88,7 @@ impl Workspace {
     /// A workspace in `root`, an absolute path that is no link.
     pub fn open(context: &Context, root: &Path, options: WorkspaceOptions) -> Result<Self, WorkspaceError> {
         let (store, context) = (Arc::clone(&context.store), context.clone());
-        let refuse = |reason| Err(WorkspaceError::Root { root: root.to_owned(), reason });
-        if !root.is_absolute() {
-            return refuse("not an absolute path");
-        }
-        if root.is_symlink() {
-            return refuse("a symbolic link");
-        }
-        if !options.wide && root.parent().is_none() {
-            return refuse("the root of the file system");
-        }
-        if !options.wide && options.home.as_deref() == Some(root) {
-            return refuse("your home folder");
-        }
+        Self::accepts(root, options.home.as_deref(), options.wide)?;
         let fail = |error| WorkspaceError::file("open", root, error);
         let folder = system::open_root(root).map_err(fail)?;
         let stat = system::stat_of(&folder).map_err(fail)?;
@@ -108,7 +101,7 @@ impl Workspace {
             }
         }
         if own.iter().any(RelPath::is_root) {
-            return refuse("where the store itself is kept");
+            return Err(WorkspaceError::Root { root: root.to_owned(), reason: "where the store itself is kept" });
         }
         let mut rules = blake3::Hasher::new();
         rules.update(&options.outer.fingerprint()).update(&[u8::from(options.include_ignored)]);
@@ -123,6 +116,34 @@ impl Workspace {
         };
         let (root, nodes, threads) = (root.to_owned(), Arc::default(), Threads::new(root.to_owned()));
         Ok(Self(Arc::new(Inner { store, context, root, folder, state, binding, own, options, nodes, threads })))
+    }
+
+    /// Whether a folder may be a workspace: a caller that makes a store for it asks before.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkspaceError::Root`] if it isn't an absolute path or is a link, or if it is the root of the file system or the
+    /// user's home and `wide` isn't set.
+    pub fn accepts(root: &Path, home: Option<&Path>, wide: bool) -> Result<(), WorkspaceError> {
+        let refuse = |reason| Err(WorkspaceError::Root { root: root.to_owned(), reason });
+        if !root.is_absolute() {
+            return refuse("not an absolute path");
+        }
+        if root.is_symlink() {
+            return refuse("a symbolic link");
+        }
+        if !wide && root.parent().is_none() {
+            return refuse("the root of the file system");
+        }
+        if !wide && home == Some(root) {
+            return refuse("your home folder");
+        }
+        Ok(())
+    }
+
+    /// Whether a folder is in a repository of git's, as far as that can be told without running git.
+    pub fn is_in_repository(folder: &Path) -> bool {
+        GitFolder::of(folder).is_some()
     }
 
     /// The folder.
@@ -155,20 +176,32 @@ impl Workspace {
         let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let name: String = name.iter().filter(|byte| allowed(byte)).take(32).map(|byte| char::from(*byte)).collect();
         let name = name.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
-        let hash = hashing.blob(known_as.as_os_str().as_bytes()).to_string();
+        let hash = hashing.blob(self.named(known_as).as_bytes()).to_string();
         let id = format!("{}-{}", if name.is_empty() { "files" } else { name }, &hash[..8]);
         id.parse().expect("letters and digits, a dash and hex")
     }
 
     /// The folder as runs name it.
     pub(crate) fn folder_text(&self) -> String {
-        self.0.root.to_string_lossy().into_owned()
+        self.named(&self.0.root).to_string_lossy().into_owned()
+    }
+
+    /// A path of this machine as runs name it.
+    fn named(&self, path: &Path) -> OsString {
+        match &self.0.options.machine {
+            Some(machine) => {
+                let mut name = OsString::from(format!("{machine}:"));
+                name.push(path);
+                name
+            }
+            None => path.as_os_str().to_owned(),
+        }
     }
 
     /// The folder under all the names by which runs know it: where it is, and where it was before it was moved.
     pub(crate) fn folder_names(&self) -> Vec<String> {
         let mut names = vec![self.folder_text()];
-        names.extend(self.0.options.before.iter().map(|path| path.to_string_lossy().into_owned()));
+        names.extend(self.0.options.before.iter().map(|path| self.named(path).to_string_lossy().into_owned()));
         names
     }
 

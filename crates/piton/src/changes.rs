@@ -9,8 +9,9 @@ use piton_runtime::Listener;
 use piton_runtime::recovery::{Change, Changes, Choice, PortError, Whole};
 use piton_types::{CheckpointRef, Event, RunId};
 use piton_workspace::{
-    Ask, ChangeKind, Conflict, ConflictResolution, DriftError, DriftOptions, Entry, Goal, MergeOptions, Record,
-    RelPath, Resolution, RestoreOptions, Selection, Side, Snapshot, Workspace, WorkspaceError, WriteError, merge,
+    Ask, ChangeKind, Conflict, ConflictResolution, ContestedText, DriftError, DriftOptions, Entry, Goal, MergeOptions,
+    Record, RelPath, Resolution, Resolver, RestoreOptions, Selection, Side, Snapshot, Workspace, WorkspaceError,
+    WriteError, merge,
 };
 
 /// A file that isn't as the checkpoint has it.
@@ -28,16 +29,33 @@ struct Known {
 ///
 /// To merge is to put the checkpoint's version and the one on disk together, from what was there when the run began;
 /// where both changed the same lines it fails, and says so. Whatever is overwritten is in a checkpoint first.
-#[derive(Debug)]
 pub struct FileChanges {
     workspace: Workspace,
+    resolver: Option<Arc<dyn Resolver>>,
     known: Mutex<HashMap<String, Known>>,
 }
 
 impl FileChanges {
     /// In this folder.
     pub fn new(workspace: Workspace) -> Self {
-        Self { workspace, known: Mutex::default() }
+        Self { workspace, resolver: None, known: Mutex::default() }
+    }
+
+    /// Where both changed the same lines, this resolver puts them together. What it gives is checked.
+    #[must_use]
+    pub fn resolving(mut self, resolver: Arc<dyn Resolver>) -> Self {
+        self.resolver = Some(resolver);
+        self
+    }
+
+    /// The merged text of two versions that are in each other's way.
+    async fn resolved(&self, contested: ContestedText) -> Result<Vec<u8>, PortError> {
+        let why = |why: &str| format!("{} was changed in the same lines, and can't be merged{why}", contested.path);
+        let Some(resolver) = self.resolver.clone() else { return Err(why("").into()) };
+        let asked = contested.clone();
+        // It may wait for a model.
+        let answer = tokio::task::spawn_blocking(move || asked.answer(&*resolver)).await?;
+        answer.map_err(|said| why(&format!("; the resolver didn't help: {said}")).into())
     }
 
     /// The newest snapshot that the run had by then, and the one that it began with.
@@ -75,16 +93,36 @@ impl FileChanges {
         let now = lock.acquire(&known.path).await?;
         let options =
             MergeOptions { ours: b"checkpoint".to_vec(), theirs: b"current".to_vec(), ..MergeOptions::default() };
-        let merged = merge(&base.unwrap_or_default(), &then, &now.content, &options)?;
-        if merged.conflicts > 0 {
-            return Err(format!("{} was changed in the same lines, and can't be merged", known.path).into());
-        }
+        let base = base.unwrap_or_default();
+        let merged = merge(&base, &then, &now.content, &options)?;
+        let merged = match merged.conflicts {
+            0 => merged.text,
+            _ => {
+                let run = &known.checkpoint.run;
+                let name = self.workspace.store().summary(run).await?.map(|summary| summary.name).unwrap_or_default();
+                let contested = ContestedText {
+                    path: known.path.clone(),
+                    base,
+                    current: now.content.clone(),
+                    checkpoint: then,
+                    current_intent: "edits that the user or another program made while the run stood still".to_owned(),
+                    checkpoint_intent: format!("what run {run} ({name}) had made of the file, and goes on with"),
+                };
+                self.resolved(contested).await?
+            }
+        };
         self.workspace.save(Record::manual(format!("before {} was merged", known.path)), &Arc::default()).await?;
-        match lock.check_and_commit(&now, merged.text).await {
+        match lock.check_and_commit(&now, merged).await {
             Ok(_) => Ok(()),
             Err(WriteError::Conflict { .. }) => Err(format!("{} was changed this very moment", known.path).into()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl std::fmt::Debug for FileChanges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileChanges").field("workspace", &self.workspace).finish_non_exhaustive()
     }
 }
 

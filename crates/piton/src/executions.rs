@@ -45,8 +45,8 @@
 //! assert_eq!(execution.outcome, Outcome::Completed("facts on bees".into()));
 //! assert_eq!(fetched.load(Relaxed), 1, "what is done isn't done again");
 //! let history = ExecutionTracker::new(&context).get_execution_history(&id).await?;
-//! assert_eq!(history.steps.iter().map(|step| step.path.as_str()).collect::<Vec<_>>(), ["fetch", "send", "send"]);
-//! assert!(history.recovery_attempts > 0);
+//! assert_eq!(history.steps.iter().map(|past| past.step.path.as_str()).collect::<Vec<_>>(), ["fetch", "send", "send"]);
+//! assert_eq!(history.recovery_attempts, 1);
 //! # Ok(())
 //! # }
 //! ```
@@ -60,13 +60,13 @@ use std::time::Duration;
 
 use piton_log::{Content, DraftPart, RunLog, SealedEntry};
 use piton_runtime::{
-    Context, History, OpenRun, Outcome, Pager, PastEntry, RetryPolicy, RolledBack, Run, RunError, StartAt, StepDone,
-    StepOptions, StepRecord, WholeHistory, roll_back,
+    Context, History, OpenRun, Outcome, Pager, PastEntry, PastStep, RetryPolicy, RolledBack, Run, RunError, StartAt,
+    StepDone, StepOptions, WholeHistory, roll_back,
 };
 use piton_store::StoreError;
 use piton_types::{
     CheckpointKind, CheckpointRecord, CheckpointRef, EntryKind, Outcome as CheckpointStatus, PartName, RunId,
-    RunStatus, Seq, StepPath, StepRef, Timestamp, Trigger, Value, from_value,
+    RunStatus, Seq, StepPath, StepRef, Timestamp, TokenUsage, Trigger, Value, from_value,
 };
 
 type Work = dyn Fn(Value) -> Pin<Box<dyn Future<Output = Result<Value, String>> + Send>> + Send + Sync;
@@ -245,6 +245,8 @@ pub struct Checkpoint {
     pub error: Option<String>,
     /// Whatever else was to be found again.
     pub metadata: BTreeMap<String, Value>,
+    /// Whether the run was put back to before it, so that it counts no more.
+    pub undone: bool,
 }
 
 /// The part that a checkpoint's `context` is.
@@ -294,22 +296,29 @@ impl CheckpointManager {
         if id.seq > log.head().seq || is_removed(&log, id.seq).await? {
             return Err(missing().into());
         }
-        let entry = log.entry(id.seq).await?;
-        if entry.parts.is_empty() {
+        if log.entry(id.seq).await?.parts.is_empty() {
             return Err(missing().into());
         }
-        load(&log, &entry).await
+        let mut pager = Pager::new(&log);
+        while pager.cursor().is_some_and(|cursor| cursor.next >= id.seq) {
+            if let Some(past) = pager.entries(PAGE).await?.iter().find(|past| past.entry.seq == id.seq) {
+                return load(&log, &past.entry, past.undone).await;
+            }
+        }
+        Err(missing().into())
     }
 
-    /// The checkpoints of a run, oldest first, without those that were deleted.
+    /// The checkpoints of a run, oldest first, without those that were deleted. Those that were undone are marked.
     pub async fn list_checkpoints(&self, execution_id: &RunId) -> Result<Vec<Checkpoint>, RunError> {
         let log = RunLog::open(Arc::clone(&self.context.store), execution_id).await?;
         let (mut pager, mut checkpoints, mut removed) = (Pager::new(&log), Vec::new(), BTreeSet::new());
         while pager.cursor().is_some() {
-            let page: Vec<_> = pager.entries(PAGE).await?.into_iter().map(|past| past.entry).collect();
+            let page = pager.entries(PAGE).await?;
+            let (page, undone): (Vec<_>, Vec<_>) = page.into_iter().map(|past| (past.entry, past.undone)).unzip();
             removed.extend(log.removed_in(&page).await?.checkpoints);
-            for entry in page.iter().filter(|entry| !entry.parts.is_empty() && !removed.contains(&entry.seq)) {
-                checkpoints.push(load(&log, entry).await?);
+            let kept = |entry: &SealedEntry| !entry.parts.is_empty() && !removed.contains(&entry.seq);
+            for (entry, undone) in page.iter().zip(undone).filter(|(entry, _)| kept(entry)) {
+                checkpoints.push(load(&log, entry, undone).await?);
             }
         }
         checkpoints.reverse();
@@ -348,7 +357,7 @@ async fn is_removed(log: &RunLog, checkpoint: Seq) -> Result<bool, StoreError> {
     Ok(false)
 }
 
-async fn load(log: &RunLog, entry: &SealedEntry) -> Result<Checkpoint, RunError> {
+async fn load(log: &RunLog, entry: &SealedEntry, undone: bool) -> Result<Checkpoint, RunError> {
     let part = async |name: &str| match entry.parts.get(&PartName::from(name)) {
         Some(part) => log.load(part).await,
         None => Ok(Value::Null),
@@ -377,6 +386,7 @@ async fn load(log: &RunLog, entry: &SealedEntry) -> Result<Checkpoint, RunError>
         status: record.outcome,
         error: record.error,
         metadata: record.metadata,
+        undone,
     })
 }
 
@@ -452,15 +462,17 @@ pub struct ExecutionHistory {
     pub start_time: Option<Timestamp>,
     /// When it ended, if it did.
     pub end_time: Option<Timestamp>,
-    /// Every attempt at every step.
-    pub steps: Vec<StepRecord>,
-    /// Its checkpoints.
+    /// Every attempt at every step, oldest first. Those that were undone are marked.
+    pub steps: Vec<PastStep>,
+    /// What it used, of what counts.
+    pub usage: TokenUsage,
+    /// Its checkpoints that count, oldest first.
     pub checkpoints: Vec<CheckpointRef>,
     /// How long it took, or has taken so far.
     pub total_duration: Option<Duration>,
     /// How it stands.
     pub status: RunStatus,
-    /// How often it went on after something went wrong.
+    /// How often it went on after something went wrong, each counted once.
     pub recovery_attempts: u32,
     /// Its newest checkpoint.
     pub last_checkpoint: Option<CheckpointRef>,
@@ -519,18 +531,26 @@ impl ExecutionTracker {
     /// What happened, whether or not the process that did it still exists: all of it, so it takes as much memory as the
     /// log has. [`History`] is bounded.
     pub async fn get_execution_history(&self, execution_id: &RunId) -> Result<ExecutionHistory, RunError> {
-        let history = WholeHistory::of(&self.context, execution_id).await?;
-        let named = |seq: &Seq| CheckpointRef { run: execution_id.clone(), seq: *seq };
+        let log = RunLog::open(Arc::clone(&self.context.store), execution_id).await?;
+        let history = WholeHistory::read(&log).await?;
+        let checkpoints = history.checkpoints.iter().filter(|checkpoint| !checkpoint.undone);
+        let named = |seq| CheckpointRef { run: execution_id.clone(), seq };
+        let steps = history.steps.iter().zip(&history.step_entries).map(|(step, seq)| PastStep {
+            seq: *seq,
+            undone: history.is_undone(*seq),
+            step: Arc::new(step.clone()),
+        });
         Ok(ExecutionHistory {
             execution_id: execution_id.clone(),
             start_time: history.started_at,
             end_time: history.ended_at,
-            checkpoints: history.checkpoints.iter().map(|checkpoint| named(&checkpoint.seq)).collect(),
+            usage: history.usage(&log).await?.unwrap_or_default(),
+            checkpoints: checkpoints.map(|checkpoint| named(checkpoint.seq)).collect(),
             total_duration: history.duration(&*self.context.clock),
             status: history.state.status(),
             recovery_attempts: history.recovery_attempts(),
             last_checkpoint: history.last_checkpoint(execution_id),
-            steps: history.steps,
+            steps: steps.collect(),
         })
     }
 }

@@ -28,9 +28,10 @@
 //!
 //! # With a store
 //!
-//! What nodes give is kept as they end, and a node marked `checkpoint: true` makes a checkpoint, as does every agent
-//! and every question. When the run is complete nothing is left to resume: the application's own store is asked to
-//! delete it. A [`Store`](crate::store::Store) (`.store(…)` instead of `.checkpoint_store(…)`) keeps the history.
+//! A node marked `checkpoint: true` makes a checkpoint, as does every agent and every question. The application's own store
+//! is given each as a JSON document, which [`Checkpoint`] reads; after a crash the nodes since the last one run again. When
+//! the run is complete nothing is left to resume: the store is asked to delete it. A [`Store`](crate::store::Store)
+//! (`.store(…)` instead of `.checkpoint_store(…)`) keeps what every node gives as it ends, and the history.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -207,8 +208,38 @@
 //! # }
 //! ```
 
+//!
+//! # A conversation
+//!
+//! Each turn of a chat is a run; the next one goes on with the conversation's variables and messages. The same question again
+//! is the same turn, so a turn whose process died goes on.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use piton::flow::{Document, ExecutionStatus, Format, WorkflowRunner};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let schema = Document::parse("
+//! # app: {mode: advanced-chat}
+//! # workflow:
+//! #   graph:
+//! #     nodes:
+//! #     - {id: in, data: {type: start}}
+//! #     - {id: say, data: {type: answer, answer: '{{#sys.dialogue_count#}}: {{#sys.query#}}'}}
+//! #     edges: [{source: in, target: say}]
+//! # ", Format::Yaml)?;
+//! let store = piton::open("memory:").await?.store;
+//! for (question, answer) in [("Who are you?", "1: Who are you?"), ("And I?", "2: And I?")] {
+//!     let turn = WorkflowRunner::builder(schema.clone()).store(Arc::clone(&store)).conversation("chat-1").query(question);
+//!     let ExecutionStatus::Completed(outputs) = turn.build().run().await?.wait().await else { panic!() };
+//!     assert_eq!(outputs["answer"], answer.into());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
 pub use piton_flow::{
-    ContextFingerprint, Document, ExecutionStatus, FlowError, Format, HandleError, Inputs, Limits, OpenQuestion,
-    ResumeDiagnostic, ResumePolicy, SafeStopSignal, WorkflowHandle, WorkflowHooks, WorkflowRunner, answer_question,
-    open_questions,
+    Checkpoint, ConsumedResources, ContextFingerprint, Document, ExecutionStatus, FlowError, Format, HandleError,
+    Inputs, Limits, OpenQuestion, ResumeDiagnostic, ResumePolicy, SafeStopSignal, TraversalState, WorkflowHandle,
+    WorkflowHooks, WorkflowRunner, WorkflowRunnerBuilder, answer_question, open_questions,
 };

@@ -3,7 +3,7 @@
 //!
 //! This crate is the promised API; the crates below it may change without notice. Its names are in these modules:
 //! [`run`] for durable steps, [`flow`] for workflow documents, [`files`] for a working folder, [`store`] for where all of
-//! it lives, [`agent`] for an agent's own loop. What workflows reach is in [`outside`]; [`engine`] has the hooks for those who build engines and node kinds.
+//! it lives, [`agent`] for an agent's own loop. What workflows reach is in [`outside`]; [`names`] has the names of the documents that Piton was designed by; [`engine`] has the hooks for those who build engines and node kinds.
 //!
 //! # Durable steps
 //!
@@ -77,7 +77,7 @@
 //!
 //! # Features
 //!
-//! All are on by default. `sqlite`: the default store. `flow`: workflows. `security`: quotas, credential groups and the
+//! All but `postgres`, the store for teams, are on by default. `sqlite`: the default store. `flow`: workflows. `security`: quotas, credential groups and the
 //! audit log of workflows. `plugin-system`: plugins for workflows. `workspace`: snapshots of a folder. `resolver`: a
 //! language model that merges two versions of a file.
 
@@ -86,6 +86,14 @@ mod changes;
 pub mod executions;
 #[cfg(feature = "flow")]
 pub mod flow;
+#[cfg(all(
+    feature = "flow",
+    feature = "plugin-system",
+    feature = "security",
+    feature = "sqlite",
+    feature = "workspace"
+))]
+pub mod names;
 mod open;
 #[cfg(feature = "flow")]
 pub mod outside;
@@ -99,11 +107,13 @@ pub use open::open;
 /// Durable runs: steps, effects, questions, sleeps, and what others do to a run.
 pub mod run {
     pub use piton_runtime::{
-        Context, EffectFailure, EffectOptions, ForkRun, History, Listener, OpenRun, Outcome, Probed, RetryPolicy, Run,
-        RunError, Scope, StartAt, StepError, StepOptions, Uncertain, Wait, Waits, answer, cancel, fork, recovery,
-        roll_back, stop,
+        AtWork, Context, EffectFailure, EffectOptions, ForkRun, History, Listener, OpenRun, Outcome, Probed, Programs,
+        RetryPolicy, Run, RunError, Scope, StartAt, StepError, StepOptions, Submission, Uncertain, Wait, Waits,
+        WorkerOptions, answer, cancel, fork, recovery, roll_back, stop, submit_program,
     };
-    pub use piton_types::{CheckpointRef, Event, RunId, RunStatus, RunSummary, StepPath, Value};
+    pub use piton_types::{
+        CheckpointRef, Event, Progress, ProgressReport, RunId, RunStatus, RunSummary, StepPath, Value, Verification,
+    };
 }
 
 /// A working folder: snapshots, what changed and by whom, and the way back.
@@ -117,14 +127,14 @@ pub mod files {
 
 /// Where everything lives.
 pub mod store {
-    pub use piton_log::EmbeddedStore;
+    pub use piton_log::{EmbeddedStore, LogCheckpointStore};
     pub use piton_store::{
         Bytes, CheckpointError, CheckpointStore, EncryptedStore, Expected, Key, MemoryCheckpointStore, RedactedStore,
         Redaction, RedactionPolicy, RunQuery, Saved, Store, StoreError, async_trait,
     };
     pub use piton_store_objects::FileCheckpointStore;
     #[cfg(feature = "sqlite")]
-    pub use piton_store_sqlite::SqliteCheckpointStore;
+    pub use piton_store_sqlite::{SqliteCheckpointStore, SqliteOptions};
 }
 
 /// An agent's own loop: a conversation with a budget, and checkpoints that make themselves.

@@ -5,7 +5,8 @@ use piton_store::{Registry, StoreError};
 use piton_store_objects::{FolderDriver, MemoryDriver};
 
 /// Opens the store at `url`, and makes it if there is none: `sqlite:runs.db`, `file:runs` (a folder of plain files), or
-/// `memory:`, which ends with the process.
+/// `memory:`, which ends with the process. With the feature `postgres` also `postgres://USER:PASSWORD@HOST/DATABASE`, with
+/// `?schema=NAME` if it isn't to be `piton`: a store that many machines share. No password file is read.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -26,5 +27,10 @@ pub async fn open(url: &str) -> Result<Context, StoreError> {
     let registry = Registry::default().with("file", FolderDriver { create: true }).with("memory", MemoryDriver);
     #[cfg(feature = "sqlite")]
     let registry = registry.with("sqlite", piton_store_sqlite::SqliteDriver { create: true, looks: false });
+    #[cfg(feature = "postgres")]
+    let registry = {
+        let driver = piton_store_postgres::PostgresDriver { create: true, url: None };
+        registry.with("postgres", driver.clone()).with("postgresql", driver)
+    };
     Ok(Context::system(registry.open(url).await?))
 }

@@ -84,21 +84,28 @@ impl Companion for RunFiles {
                     never = watch(&workspace, &run, every, signal.as_ref()) => match never {},
                 }
             };
-            let ((), problem) = session.run_with_checkpoints(options, until_stopped).await;
-            (session, problem)
+            let ((), coverage) = session.run_with_checkpoints(options, until_stopped).await;
+            (session, coverage.problem)
         });
         *self.at_work.lock().unwrap_or_else(PoisonError::into_inner) = Some(AtWork { stop, session });
         Ok(())
     }
 
-    async fn end(&self, _: &RunId) {
+    async fn end(&self, run: &RunId) -> Vec<String> {
         let at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(AtWork { stop, session }) = at_work else { return };
+        let Some(AtWork { stop, session }) = at_work else { return Vec::new() };
         // If it ended by itself no task waits to be told.
         let _ = stop.send(());
-        let Ok((session, problem)) = session.await else { return };
+        let Ok((session, problem)) = session.await else { return Vec::new() };
         self.remember(problem);
         self.remember(session.end(Ok(Value::Null)).await.err());
+        match self.workspace.files_changed_by(run).await {
+            Ok(changed) => changed.iter().map(ToString::to_string).collect(),
+            Err(problem) => {
+                self.remember(Some(problem));
+                Vec::new()
+            }
+        }
     }
 }
 

@@ -158,13 +158,18 @@ impl Stage {
             ..FlowOptions::default()
         };
         let start = StartFlow {
+            config: None,
+            priority: 0,
+            estimated_complexity: None,
             document: case.text.clone(),
             format: case.format,
             inputs: case.inputs.clone(),
             system: BTreeMap::new(),
+            conversation: BTreeMap::new(),
             id: Some(id.clone()),
             name: case.name.clone(),
             folder: case.folder.to_str().map(str::to_owned),
+            labels: Default::default(),
             options,
         };
         let ended = run_durable(&context, start).await;

@@ -8,6 +8,7 @@ use piton_types::{Value, from_json, from_value};
 use serde::Deserialize;
 
 use super::acts::Acts;
+use super::script::Script;
 use crate::documents::Beside;
 
 /// The largest file of a case.
@@ -27,7 +28,7 @@ pub struct Case {
     pub(crate) state: State,
     pub(crate) expected: Expected,
     /// It has a script for the debugger.
-    pub(crate) debug: Option<Value>,
+    pub(crate) debug: Option<Script>,
     /// It is played in several acts.
     pub(crate) acts: Option<Acts>,
     /// Whether it may run programs and use the network for real.

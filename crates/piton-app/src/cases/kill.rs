@@ -137,7 +137,9 @@ pub struct Campaign {
 pub async fn kill_everywhere(case: Case, plan: &Campaign, counts: &Counts) -> Outcome {
     let (began, name) = (Instant::now(), case.name.clone());
     let in_acts = || case.acts.is_some().then(|| "it is played in acts, each of which ends by itself".to_owned());
-    let verdict = match unsupported(&case).or_else(in_acts) {
+    let debugged =
+        || case.debug.is_some().then(|| "a script steps through it, which a resume would begin again".to_owned());
+    let verdict = match unsupported(&case).or_else(in_acts).or_else(debugged) {
         Some(reason) => Verdict::Unsupported(reason),
         None => match campaign(&case, plan, counts).await {
             Ok(found) if found.is_empty() => Verdict::Passed,

@@ -13,6 +13,7 @@ mod http;
 mod junit;
 mod kill;
 mod run;
+mod script;
 mod seen;
 mod tools;
 mod world;

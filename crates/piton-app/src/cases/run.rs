@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use piton_flow::{Audit, SecurityLevel};
+use piton_flow::{Audit, Debugger, SecurityLevel};
 use piton_flow::{Control, Flow, FlowError, Given, Host, Kinds, Limits, NoJournal, Services, run as run_flow};
 use piton_types::{RunId, Value};
 
 use super::case::{Case, MockAnswer};
 use super::http::MockHttp;
 use super::world::{CaseClock, CaseInbox, CountedIds};
-use super::{acts, compare, tools};
+use super::{acts, compare, script, tools};
 
 /// How long a case may take that doesn't say so itself.
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -53,9 +53,6 @@ pub async fn run(case: Case) -> Outcome {
 }
 
 pub(super) fn unsupported(case: &Case) -> Option<String> {
-    if case.debug.is_some() {
-        return Some("it has a script for a debugger, which this engine doesn't have".to_owned());
-    }
     let plugins = case.state.plugin_system.as_map().is_some_and(|plugins| !plugins.is_empty());
     plugins.then(|| "it loads plugins that were compiled for another engine".to_owned())
 }
@@ -66,8 +63,13 @@ async fn judge(case: Case) -> Result<Vec<String>, String> {
     }
     let mock = start_mock(&case).await?;
     let base = mock.as_ref().map(MockHttp::url);
-    let ended = execute(&case, base.as_deref()).await?;
-    let mut differences = differences(&case, &ended);
+    let (ended, mut differences) = match &case.debug {
+        Some(script) => script::play(&case, script, base.as_deref()).await?,
+        None => (execute(&case, base.as_deref(), None).await?, Vec::new()),
+    };
+    if differences.is_empty() {
+        differences = self::differences(&case, &ended);
+    }
     if !differences.is_empty() {
         let unmatched = mock.iter().flat_map(MockHttp::unmatched);
         differences.extend(unmatched.map(|request| format!("no mock_server entry fitted {request}")));
@@ -187,7 +189,7 @@ pub(super) fn prepare(
 }
 
 /// Runs the document of a case. The outer error is one of the case itself.
-async fn execute(case: &Case, base: Option<&str>) -> Result<Ended, String> {
+pub(super) async fn execute(case: &Case, base: Option<&str>, debugger: Option<&dyn Debugger>) -> Result<Ended, String> {
     let state = &case.state;
     let setup = match prepare(case, base, SecurityLevel::Standard, None)? {
         Ok(setup) => setup,
@@ -204,6 +206,7 @@ async fn execute(case: &Case, base: Option<&str>) -> Result<Ended, String> {
         folder: Some(&case.folder),
         inbox: Some(&inbox),
         control: Some(&control),
+        debugger,
         ..Host::new(&journal, &clock, &ids)
     };
     Ok(run_flow(&setup.flow, setup.given, &host).await.map_or_else(|error| Ended::failed(&error), Ended::from))

@@ -1,6 +1,7 @@
 //! Documents that the user names, with those that they include. What they include is looked for beside them, and
 //! nowhere else: a link that leads out of the folder isn't followed.
 
+pub mod configured;
 pub mod notices;
 pub mod outside;
 pub mod texts;

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_flow::Services;
-use piton_flow::{AuditFile, Credential, Form, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel};
+use piton_flow::{
+    AuditFile, Credential, Form, Knowledge, Outside, OutsideConfig, Quotas, SecurityLevel, ServerDescription,
+};
 use piton_model::chat::{Provider, Providers};
 use piton_model::{ExposeSecret as _, SecretString};
 use piton_runtime::recovery::ChangePolicies;
@@ -29,6 +31,9 @@ use crate::place::keys::KEY_VARIABLES;
 )]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// The store to use, unless `--store` names one: a URL, or `env:NAME`.
+    #[schemars(with = "Option<String>")]
+    store: Option<SecretString>,
     /// How strict documents are held.
     level: SecurityLevel,
     /// Models, by the name that documents call their provider.
@@ -37,6 +42,8 @@ pub struct Config {
     knowledge: BTreeMap<String, Knowledge>,
     /// What may be sent to whom, by the name of the group.
     credentials: BTreeMap<String, Credential>,
+    /// MCP servers whose tools documents may use by these names.
+    mcp_servers: BTreeMap<String, ServerDescription>,
     /// What must not be stored or shown, by name; keys and credentials are, without a word.
     #[schemars(with = "BTreeMap<String, String>")]
     secrets: BTreeMap<String, SecretString>,
@@ -71,10 +78,17 @@ pub fn services(app: &App, file: Option<&Path>) -> Result<Services, Failure> {
     }
     outside.providers = config.providers;
     outside.knowledge = config.knowledge;
+    for (name, server) in config.mcp_servers {
+        let connection = server.connection().map_err(|problem| {
+            Failure::fixable(format!("mcp_servers.{name}: {problem}"))
+                .hint("nothing was run. `piton reference configuration` lists every option.")
+        })?;
+        outside.servers.configure(name, connection);
+    }
     outside.credentials = config.credentials;
     outside.secrets = config.secrets.into_iter().collect();
     outside.quotas = config.quotas;
-    outside.withheld = KEY_VARIABLES.map(str::to_owned).to_vec();
+    outside.withheld = KEY_VARIABLES.into_iter().chain(app.surroundings.withheld()).map(str::to_owned).collect();
     outside.folder = Some(app.surroundings.folder.clone());
     // Programs that serve tools are found by these; nothing else of ours is handed on.
     let handed_on = ["PATH", "HOME", "LANG"].map(|name| (name, app.text_of(name)));
@@ -91,6 +105,12 @@ pub fn services(app: &App, file: Option<&Path>) -> Result<Services, Failure> {
 
 /// What must neither be stored nor shown.
 pub struct Secrecy(Arc<Redaction>);
+
+impl std::fmt::Debug for Secrecy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secrecy").finish_non_exhaustive()
+    }
+}
 
 impl Secrecy {
     /// The secrets that a configuration has, by name.
@@ -113,6 +133,11 @@ impl Secrecy {
         for (name, knowledge) in &config.knowledge {
             knowledge.api_key.iter().for_each(|key| add("knowledge", name, key.expose_secret()));
         }
+        for (name, server) in &config.mcp_servers {
+            server.headers.iter().for_each(|(header, value)| {
+                add("mcp", &format!("{name}.{header}"), value.expose_secret());
+            });
+        }
         for (name, credential) in &config.credentials {
             let value = credential.value.expose_secret();
             add("credential", name, value);
@@ -133,6 +158,11 @@ impl Secrecy {
     pub fn shown_form(&self, form: &Form) -> Result<Form, Failure> {
         let shown = to_value(form).map(|form| self.0.shown_value(&form)).and_then(from_value);
         shown.map_err(|error| Failure::internal("a form can't be shown without secrets").because(&error))
+    }
+
+    /// The value without secrets.
+    pub fn shown_value(&self, value: &Value) -> Value {
+        self.0.shown_value(value)
     }
 
     /// The text without secrets.
@@ -183,6 +213,15 @@ pub fn policies(path: &Path) -> Result<ChangePolicies, Failure> {
     Ok(read(path)?.recovery)
 }
 
+/// The store that the file names.
+pub fn store_in(path: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>, Failure> {
+    let mut config = read(path)?;
+    let store = config.store.take();
+    let mut only = Config { store, ..Config::default() };
+    resolve(&mut only, variable)?;
+    Ok(only.store.map(|url| url.expose_secret().to_owned()))
+}
+
 fn read(path: &Path) -> Result<Config, Failure> {
     let wrong = |cause: String| {
         Failure::fixable(format!("{} is not a configuration", path.display()))
@@ -202,8 +241,11 @@ fn resolve(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Re
     let keys = config.providers.values_mut().filter_map(|provider| provider.api_key.as_mut());
     let more = config.knowledge.values_mut().filter_map(|knowledge| knowledge.api_key.as_mut());
     let credentials = config.credentials.values_mut().map(|credential| &mut credential.value);
+    let servers = config.mcp_servers.values_mut();
+    let servers = servers.flat_map(|server| server.headers.values_mut().chain(server.env.values_mut()));
     let secrets = config.secrets.values_mut();
-    for secret in keys.chain(more).chain(credentials).chain(secrets) {
+    let store = config.store.as_mut();
+    for secret in keys.chain(more).chain(credentials).chain(servers).chain(secrets).chain(store) {
         let Some(name) = secret.expose_secret().strip_prefix("env:") else { continue };
         let value = variable(name).ok_or_else(|| {
             Failure::fixable(format!("the environment variable {name} is not set"))

@@ -93,10 +93,15 @@ impl From<FlowError> for Failure {
                 let hint = format!("choose another --id, or go on with its own document: `piton resume {run}`.");
                 Self::refused(error.to_string()).hint(hint)
             }
-            FlowError::ResumeRejected { run, diagnostic } => diagnostic
-                .changes
+            FlowError::TurnOpen { ref run, .. } => Self::refused(error.to_string()).hint(format!(
+                "nothing was changed. `piton resume {run}` goes on with it; `piton cancel {run}` gives it up, and the \
+                 conversation goes on without it."
+            )),
+            FlowError::NoSuchTurn { next, .. } => Self::fixable(error.to_string())
+                .hint(format!("nothing was run. `--turn {next}` is the next one; without `--turn` it is found out.")),
+            FlowError::ResumeRejected { workflow_id, changes, .. } => changes
                 .iter()
-                .fold(Self::refused(format!("run {run} was begun in other surroundings")), |failure, change| {
+                .fold(Self::refused(format!("run {workflow_id} was begun in other surroundings")), |failure, change| {
                     failure.cause(format!("{}: {}: {}", change.severity, change.component, change.description))
                 })
                 .hint("nothing was changed. The same command with `--force` goes on all the same."),
@@ -164,10 +169,12 @@ impl From<RunError> for Failure {
 /// and with `options` as they were.
 pub(crate) fn rest_of(restore: &RestoreKind, options: &str) -> String {
     let (again, back) = match restore {
-        RestoreKind::To { checkpoint } => (format!("piton restore {checkpoint}{options}"), "piton undo"),
-        RestoreKind::Undo { operation, unattributed } => {
+        RestoreKind::To { checkpoint, .. } => (format!("piton restore {checkpoint}{options}"), "piton undo"),
+        RestoreKind::Undo { operation, unattributed, whole_run, shared } => {
             let also = if *unattributed { " --unattributed" } else { "" };
-            (format!("piton undo {operation}{also}"), "piton redo")
+            let both = if *shared { " --both" } else { "" };
+            let what = if *whole_run { operation.run.to_string() } else { operation.to_string() };
+            (format!("piton undo {what}{also}{both}"), "piton redo")
         }
         // By its name: for `redo` it is redone.
         RestoreKind::Redo { undo } => (format!("piton undo {undo}"), "piton undo"),

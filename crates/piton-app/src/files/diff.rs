@@ -1,14 +1,17 @@
 //! What differs between the files of two checkpoints, or of one and the folder as it is now.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use piton_log::{RunLog, SealedEntry};
+use piton_store::Store;
 use piton_types::CheckpointRef;
-use piton_workspace::{Entry, FileChange, RelPath, Side, Snapshot, TextDiff, Workspace, is_binary};
+use piton_workspace::{Entry, FileChange, RelPath, Role, Side, Snapshot, TextDiff, Workspace, is_binary};
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::files::{Capture, look, watched};
+use crate::files::{Capture, at, inside, look, watched};
 use crate::references::{Reference, resolve_checkpoint};
 use crate::views::entry::entry_id;
 use crate::views::files::{ChangeView, FileDiff, FilesDiffView};
@@ -16,12 +19,13 @@ use crate::views::files::{ChangeView, FileDiff, FilesDiffView};
 /// The largest file whose lines are compared.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// Compares files: from the newest checkpoint and to the folder if nothing is named. With `lines`, the lines that differ
-/// are told, else only their number.
+/// Compares files: from the newest checkpoint and to the folder if nothing is named; only at and below `paths`, if there
+/// are any. With `lines`, the lines that differ are told, else only their number.
 pub async fn diff(
     app: &App,
     from: Option<&Reference>,
     to: Option<&Reference>,
+    paths: &[PathBuf],
     lines: bool,
 ) -> Result<FilesDiffView, Failure> {
     let store = app.look().await?;
@@ -32,6 +36,7 @@ pub async fn diff(
         None => None,
     };
     let workspace = look(app, &store, Capture::default()).await?;
+    let paths = paths.iter().map(|path| inside(workspace.root(), &app.path(path))).collect::<Result<Vec<_>, _>>()?;
     let old = snapshot(&from).await?;
     let side = match &to {
         Some(to) => Side::Stored(snapshot(to).await?),
@@ -40,13 +45,44 @@ pub async fn diff(
     let found = watched(app, async |progress| workspace.detect_changes(old, side, &progress).await).await?;
     let unattributed = unattributed(&workspace, &from, to.as_ref()).await?;
     let mut changes = Vec::new();
-    for change in &found.changes {
+    for change in found.changes.iter().filter(|change| is_wanted(change, &paths)) {
         let unattributed = unattributed.contains(&change.path);
         changes.push(FileDiff { unattributed, ..compared(&workspace, change, side, lines).await? });
     }
     store.close().await?;
     let name = |(log, entry): &(RunLog, SealedEntry)| entry_id(log.run(), entry);
     Ok(FilesDiffView { from: name(&from), to: to.as_ref().map(name), changes })
+}
+
+/// What a checkpoint of files changed, against the one before it in the folder's history; of a session or a tool call,
+/// all that changed in it. `None` if there is none before it, or it isn't part of that history.
+pub async fn change_of(
+    app: &App,
+    store: &Arc<dyn Store>,
+    checkpoint: &CheckpointRef,
+) -> Result<Option<FilesDiffView>, Failure> {
+    let Some(workspace) = at(app, store)? else { return Ok(None) };
+    let timeline = workspace.timeline().await?;
+    let Some(place) = timeline.find(checkpoint) else { return Ok(None) };
+    let moments = &timeline.moments;
+    let since = match &moments[place].record.role {
+        Role::Closed { since, .. } | Role::Restored { backup: since, .. } => timeline.find(since),
+        _ => None,
+    };
+    let since = since.or_else(|| place.checked_sub(1));
+    let Some(old) = since.map(|since| &moments[since]).filter(|old| !old.removed) else { return Ok(None) };
+    let (new, side) = (&moments[place], Side::Stored(moments[place].snapshot));
+    let found = watched(app, async |progress| workspace.detect_changes(old.snapshot, side, &progress).await).await?;
+    let mut changes = Vec::new();
+    for change in &found.changes {
+        changes.push(compared(&workspace, change, side, true).await?);
+    }
+    Ok(Some(FilesDiffView { from: old.checkpoint.clone(), to: Some(new.checkpoint.clone()), changes }))
+}
+
+fn is_wanted(change: &FileChange, paths: &[RelPath]) -> bool {
+    let is_inside = |path: &RelPath| paths.iter().any(|wanted| path.is_within(wanted));
+    paths.is_empty() || is_inside(&change.path) || change.from.as_ref().is_some_and(is_inside)
 }
 
 /// The paths at which something unattributed changed from one checkpoint to the other; none if this folder's history
@@ -94,6 +130,15 @@ async fn compared(workspace: &Workspace, change: &FileChange, side: Side, lines:
         modes: (modes.0 != modes.1 && change.old.is_some() && change.new.is_some()).then_some(modes),
         is_file: is_file(&change.old) || is_file(&change.new),
     })
+}
+
+/// How many lines a change of a text adds and removes; `None` for anything else.
+pub(crate) async fn line_counts(
+    workspace: &Workspace,
+    change: &FileChange,
+    side: Side,
+) -> Result<Option<(usize, usize)>, Failure> {
+    Ok(text_diff(workspace, change, side).await?.as_ref().map(TextDiff::counts))
 }
 
 /// The lines that differ, of a change of a text; `None` for anything else.

@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use piton_runtime::recovery::Environment as _;
 use piton_store::Store;
 use piton_types::{CheckpointRef, RunId};
-use piton_workspace::{DriftEvent, DriftOptions, Preference, Rebased, Record, Resolution, Workspace, advise};
+use piton_workspace::{
+    DriftError, DriftEvent, DriftOptions, Preference, Rebased, Record, Resolution, Workspace, advise,
+};
 
 use crate::app::App;
 use crate::failure::Failure;
 use crate::files::{Capture, unrecovered};
+use crate::place::Found;
 use crate::plan::Plan;
 use crate::references::run_id;
 use crate::views::files::DriftView;
@@ -33,10 +37,20 @@ impl Drifting {
     /// Looks on behalf of a run, or of the folder. What is found is noted in the log; a restore that was cut short is said,
     /// and stays as it is.
     pub async fn open(app: &App, run: Option<&RunId>) -> Result<Self, Failure> {
+        // A refusal leaves no store behind.
+        if matches!(app.surroundings.find()?, Found::Nothing { .. }) {
+            if !Workspace::is_in_repository(app.folder()) {
+                let (folder, why) = (app.folder().to_owned(), "not a git repository".to_owned());
+                return Err(DriftError::NoRepository { folder, why }.into());
+            }
+            if !app.environment().has_program("git").await {
+                return Err(DriftError::NoGit.into());
+            }
+        }
         let store = app.store_or_create().await?;
         let workspace = unrecovered(app, &store, Capture::ACCEPTED)?;
         let run = match run {
-            Some(run) => run_id(&store, run).await?,
+            Some(run) => run_id(app, &store, run).await?,
             None => workspace.run(),
         };
         Ok(Self { store, workspace, run })

@@ -1,6 +1,6 @@
 //! Reservations of files, by which several agents in one folder keep out of each other's way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub struct Book {
     store: Arc<dyn Store>,
     workspace: Workspace,
     book: Reservations,
+    /// What paths are meant from.
+    here: PathBuf,
 }
 
 impl Book {
@@ -42,21 +44,21 @@ impl Book {
     pub async fn open(app: &App) -> Result<Self, Failure> {
         let store = app.store_or_create().await?;
         let workspace = open(app, &store, Capture::ACCEPTED).await?;
-        Ok(Self::of(store, workspace))
+        Ok(Self::of(app, store, workspace))
     }
 
     /// Opens them for a caller that only lists or checks.
     pub async fn look(app: &App) -> Result<Self, Failure> {
         let store = app.look().await?;
         let workspace = look(app, &store, Capture::ACCEPTED).await?;
-        Ok(Self::of(store, workspace))
+        Ok(Self::of(app, store, workspace))
     }
 
-    fn of(store: Arc<dyn Store>, workspace: Workspace) -> Self {
+    fn of(app: &App, store: Arc<dyn Store>, workspace: Workspace) -> Self {
         let me = this_process();
         let is_dead = Arc::new(move |other: &_| liveness(other, &me) == Liveness::Dead);
         let book = workspace.reservations(is_dead);
-        Self { store, workspace, book }
+        Self { store, workspace, book, here: app.path(Path::new("")) }
     }
 
     /// The owner that is named, or the run that this works for, or the user.
@@ -101,7 +103,7 @@ impl Book {
     }
 
     fn paths(&self, paths: &[PathBuf]) -> Result<Vec<RelPath>, Failure> {
-        paths.iter().map(|path| inside(self.workspace.root(), path)).collect()
+        paths.iter().map(|path| inside(self.workspace.root(), &self.here.join(path))).collect()
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use piton::engine::{ModelResolver, ModelResolverOptions};
 use piton_store::Store;
-use piton_types::CheckpointRef;
+use piton_types::{CheckpointRef, RunId};
 use piton_workspace::{
-    Ask, ConflictResolution, Goal, RelPath, Resolver, RestoreOptions, RestorePlan, Selection, TextDiff, Timeline,
-    Workspace, WorkspaceError,
+    Ask, ConflictResolution, Entry, Goal, RelPath, Resolver, RestoreKind, RestoreOptions, RestorePlan, Selection,
+    TextDiff, Timeline, Workspace, WorkspaceError, is_binary,
 };
 
 use crate::app::App;
@@ -19,6 +19,11 @@ use crate::files::{self, Capture, watched};
 use crate::references::{Reference, resolve_checkpoint};
 use crate::store::keeping;
 use crate::views::files::{PlannedView, RestorePlanView, RestoredView};
+
+/// The largest file whose lines are compared.
+const MAX_TEXT: u64 = 16 << 20;
+/// How many paths a refusal names.
+const NAMED: usize = 20;
 
 /// How to go about paths that two sides changed.
 pub struct Conflicts {
@@ -32,6 +37,8 @@ pub struct Conflicts {
     pub model: Option<String>,
     /// What changed during an agent's turn, but in none of its tool calls, is taken back too.
     pub unattributed: bool,
+    /// In an undo, what changed while another run was at work is taken back too.
+    pub shared: bool,
 }
 
 impl Conflicts {
@@ -42,18 +49,23 @@ impl Conflicts {
                 return Err(Failure::usage("`--conflict resolve` needs `--config FILE` with a provider of models"));
             }
             (ConflictResolution::Resolve | ConflictResolution::Ask, Some(config)) => {
-                let (provider, model) = chosen_model(app, config, self.model.as_deref())?;
-                let options = ModelResolverOptions { model, ..ModelResolverOptions::default() };
-                let resolver = ModelResolver::new(provider, options)
-                    .map_err(|error| Failure::fixable("the network can't be set up").because(&error))?;
-                Some(Arc::new(resolver) as Arc<dyn Resolver>)
+                Some(model_resolver(app, config, self.model.as_deref())?)
             }
             _ => None,
         };
         let (resolution, ask) = (self.resolution, Arc::clone(&self.ask));
-        let unattributed = self.unattributed;
-        Ok(RestoreOptions { resolution, ask, resolver, unattributed, ..RestoreOptions::default() })
+        let (unattributed, shared) = (self.unattributed, self.shared);
+        Ok(RestoreOptions { resolution, ask, resolver, unattributed, shared, ..RestoreOptions::default() })
     }
+}
+
+/// A model of a configuration that puts two versions of a text together.
+pub(crate) fn model_resolver(app: &App, config: &Path, model: Option<&str>) -> Result<Arc<dyn Resolver>, Failure> {
+    let (provider, model) = chosen_model(app, config, model)?;
+    let options = ModelResolverOptions { model, ..ModelResolverOptions::default() };
+    let resolver = ModelResolver::new(provider, options)
+        .map_err(|error| Failure::fixable("the network can't be set up").because(&error))?;
+    Ok(Arc::new(resolver))
 }
 
 /// Which files of a checkpoint are restored, and how.
@@ -76,7 +88,7 @@ pub struct Restoring {
     pub workspace: Workspace,
     timeline: Timeline,
     pub(super) goal: Goal,
-    options: RestoreOptions,
+    pub(super) options: RestoreOptions,
 }
 
 /// What a change of files will do.
@@ -110,7 +122,8 @@ impl Restoring {
         let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
         let workspace = files::open(app, &store, capture).await?;
         let root = workspace.root().to_owned();
-        let paths = |paths: &[PathBuf]| paths.iter().map(|path| inside(&root, path)).collect::<Result<Vec<_>, _>>();
+        let paths =
+            |paths: &[PathBuf]| paths.iter().map(|path| inside(&root, &app.path(path))).collect::<Result<Vec<_>, _>>();
         let only = paths(&selected.only)?;
         if let Some(snapshot) = Workspace::snapshot_of(&log, entry.seq).await? {
             for path in &only {
@@ -153,12 +166,19 @@ impl Restoring {
         Ok(Previewed { planned: watched(app, planning).await? })
     }
 
+    /// The same, taking back also what changed while another run was at work.
+    #[must_use]
+    pub fn taking_shared(mut self) -> Self {
+        self.options.shared = true;
+        self
+    }
+
     /// Carries out what was shown, or refuses because the folder changed since; and does what is due in the store.
     pub async fn carry_out(&self, app: &App, previewed: Previewed) -> Result<RestoredView, Failure> {
         let restoring = async |progress| Ok(self.workspace.restore(previewed.planned, &progress).await);
         match watched(app, restoring).await? {
             Err(WorkspaceError::Incomplete { failed, planned, restore, rescued }) => {
-                let hint = rest_of(&restore, &self.words());
+                let hint = rest_of(&restore, &self.words(app));
                 let error = WorkspaceError::Incomplete { failed, planned, restore, rescued };
                 Err(Failure::from(error).hint(hint))
             }
@@ -167,9 +187,10 @@ impl Restoring {
     }
 
     /// The options of a return to a checkpoint, as they are typed.
-    fn words(&self) -> String {
+    fn words(&self, app: &App) -> String {
         let RestoreOptions { selection, exact, times, unattributed, .. } = &self.options;
-        let quoted = |path: &RelPath| format!(" '{}'", path.to_string().replace('\'', r"'\''"));
+        let shown = |path: &RelPath| app.seen_from_here(path.as_path()).to_string_lossy().into_owned();
+        let quoted = |path: &RelPath| format!(" '{}'", shown(path).replace('\'', r"'\''"));
         let mut words: String = selection.only.iter().map(quoted).collect();
         words.extend(selection.not.iter().map(|path| format!(" --not{}", quoted(path))));
         let flags = [(exact, " --exact"), (times, " --times"), (unattributed, " --unattributed")];
@@ -190,6 +211,38 @@ impl Previewed {
         self.planned.plan.conflicts.is_empty()
     }
 
+    /// The runs whose work can't be told apart from what is to be taken back, if anything is left for that.
+    pub fn beside(&self) -> &[RunId] {
+        if self.planned.plan.left.is_empty() { &[] } else { &self.planned.beside }
+    }
+
+    /// An undo that takes nothing back because all of it may be another's did nothing, and says so.
+    pub fn refusal(&self) -> Option<Failure> {
+        let Previewed { planned: RestorePlan { kind: RestoreKind::Undo { operation, whole_run, .. }, plan, .. } } =
+            self
+        else {
+            return None;
+        };
+        if plan.left.is_empty() || !plan.changes.is_empty() || !plan.conflicts.is_empty() {
+            return None;
+        }
+        let what = if *whole_run { operation.run.to_string() } else { operation.to_string() };
+        let mut failure = Failure::refused(format!("nothing of {what} could be taken back"));
+        for (path, why) in plan.left.iter().take(NAMED) {
+            failure = failure.cause(format!("{path}: {why}"));
+        }
+        if plan.left.len() > NAMED {
+            failure = failure.cause(format!("and {} more", plan.left.len() - NAMED));
+        }
+        let others = self.beside().iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        Some(match others.is_empty() {
+            true => failure.hint("nothing was changed."),
+            false => failure.hint(format!(
+                "nothing was changed. `piton undo {what} --both` takes back what {others} may have done there, too."
+            )),
+        })
+    }
+
     /// The plan with the lines of its texts, of the first `most` paths.
     pub async fn view(&self, workspace: &Workspace, most: usize) -> Result<RestorePlanView, Failure> {
         let mut view = RestorePlanView::of(&self.planned.kind, &self.planned.plan);
@@ -197,6 +250,24 @@ impl Previewed {
             *shown = PlannedView::of(change, workspace.line_delta(&self.planned.plan, change).await?);
         }
         Ok(view)
+    }
+
+    /// What it does to a text, as a unified diff from what is there now; `None` if it changes no text at that path.
+    pub async fn diff(&self, workspace: &Workspace, path: &str) -> Result<Option<String>, Failure> {
+        let plan = &self.planned.plan;
+        let is_large = |entry: &Option<Entry>| matches!(entry, Some(Entry::File { size, .. }) if *size > MAX_TEXT);
+        let Some(change) = plan.changes.iter().find(|change| change.path.to_string() == path) else { return Ok(None) };
+        let is_file = |entry: &Option<Entry>| matches!(entry, Some(Entry::File { .. }));
+        if !(is_file(&change.now) || is_file(&change.then)) || is_large(&change.now) || is_large(&change.then) {
+            return Ok(None);
+        }
+        let now = if is_file(&change.now) { workspace.read_now(&change.path)? } else { Vec::new() };
+        let then = match (plan.merged_text(change), &change.then) {
+            (Some(text), _) => text.to_vec(),
+            (None, Some(entry)) => workspace.read(entry).await?.unwrap_or_default().to_vec(),
+            (None, None) => Vec::new(),
+        };
+        Ok((!is_binary(&now) && !is_binary(&then)).then(|| TextDiff::compute(&now, &then).to_string()))
     }
 
     /// What a model made of two versions, by path: a person should agree only to what was seen.

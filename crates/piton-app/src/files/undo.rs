@@ -1,5 +1,6 @@
 //! Undo and redo of operations on a folder, along its timeline.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton_log::RunLog;
@@ -10,7 +11,7 @@ use piton_workspace::{Goal, Moment, Record, Role, Side, Timeline, Workspace};
 use crate::app::App;
 use crate::failure::Failure;
 use crate::files::restore::{Conflicts, Restoring};
-use crate::files::{Capture, open};
+use crate::files::{Capture, inside, open};
 use crate::references::{Reference, Target, resolve};
 
 impl Restoring {
@@ -24,6 +25,7 @@ impl Restoring {
         capture: Capture,
     ) -> Result<Self, Failure> {
         let store = app.store().await?;
+        let mut whole_run = None;
         let target = match reference {
             None => None,
             Some(reference) => Some(target(app, &store, reference).await?),
@@ -32,7 +34,12 @@ impl Restoring {
         let timeline = workspace.timeline().await?;
         let operation = match target {
             None => newest(&workspace, &timeline).await?,
-            Some(target) => Some(operation(&timeline, target).await?),
+            Some(target) => {
+                // All that a run did, in however many drives.
+                whole_run = Some(target.0.run().clone())
+                    .filter(|run| target.1.is_none() && timeline.sessions_of(run).len() > 1);
+                Some(operation(&timeline, target).await?)
+            }
         };
         let killed = operation.as_ref().and_then(|operation| Killed::at(&timeline, timeline.find(operation)?));
         if let Some(killed) = killed {
@@ -45,7 +52,17 @@ impl Restoring {
                  later may be yours and stays"
             ));
         }
-        Ok(Self::new(store, workspace, timeline, Goal::Undo(operation), conflicts.options(app)?))
+        let goal = whole_run.map_or(Goal::Undo(operation), Goal::UndoRun);
+        Ok(Self::new(store, workspace, timeline, goal, conflicts.options(app)?))
+    }
+
+    /// The same for these files and folders only; for all if none is named. What is left of an operation can be taken back
+    /// by its name later.
+    pub fn only(mut self, app: &App, paths: &[PathBuf]) -> Result<Self, Failure> {
+        let root = self.workspace.root().to_owned();
+        self.options.selection.only =
+            paths.iter().map(|path| inside(&root, &app.path(path))).collect::<Result<_, _>>()?;
+        Ok(self)
     }
 
     /// Takes back the last undo.
@@ -109,7 +126,9 @@ async fn target(app: &App, store: &Arc<dyn Store>, reference: &Reference) -> Res
     match resolve(app, store, reference).await? {
         Target::Step(log, entry) | Target::Entry(log, entry) => Ok((log, Some(entry.seq))),
         Target::Run(log) => Ok((log, None)),
-        Target::Blob(..) => Err(Failure::usage(format!("{reference} is not a step, session or checkpoint"))),
+        Target::Blob(..) | Target::File(..) => {
+            Err(Failure::usage(format!("{reference} is not a step, session or checkpoint")))
+        }
     }
 }
 

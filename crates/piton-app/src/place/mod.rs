@@ -1,26 +1,37 @@
 //! Where the store of a folder is.
 //!
-//! In this order: `--store URL`, `PITON_STORE`, `.piton/` in the folder or above it if this user made it, the user's
+//! In this order: `--store URL`, `store` in the file that `--config` names, `PITON_STORE`, `.piton/` in the folder or above it if this user made it, the user's
 //! state directory. The last is the default because an agent that runs `git clean -fdx` or `rm -rf` must not
 //! take its own safety net away. Finding a store writes nothing; [`Surroundings::settle`] does what a verb that changes
 //! something may do on the way.
 
 mod identity;
 pub mod keys;
+#[cfg(feature = "objects")]
+pub(crate) mod objects;
 mod own;
-mod private;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+pub mod private;
 mod records;
 mod residence;
+mod stores;
 
+use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use piton_store::{Hashing, SecretFiles};
+use piton_store::{Hashing, SecretFiles, without_secrets};
 
 use crate::failure::Failure;
 use crate::place::keys::KeySources;
 use own::Own;
 use records::Records;
 pub use residence::Residence;
+pub use stores::Kept;
+
+/// The subfolder of the state directory that says which runs this user began with which configuration.
+const CONFIGURED: &str = ".configured";
 
 /// The folder that `init --here` makes.
 const HERE: &str = ".piton";
@@ -28,18 +39,22 @@ const HERE: &str = ".piton";
 const DATABASE: &str = "store.db";
 
 /// All that decides where the store is. Read once, at the start.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Surroundings {
     /// `--store`.
     pub option: Option<String>,
+    /// What the configuration says that the user named.
+    pub configured: Option<String>,
     /// `PITON_STORE`.
     pub variable: Option<String>,
     /// `XDG_STATE_HOME`.
     pub state_home: Option<PathBuf>,
     /// `HOME`.
     pub home: Option<PathBuf>,
-    /// The working folder, canonical.
+    /// The folder that is worked on, canonical: where the command was called, or the nearest one above with a store.
     pub folder: PathBuf,
+    /// Where in it the command was called: names of files that the user gives are meant from there.
+    pub below: PathBuf,
     /// `PITON_BUDGET`: how many bytes the store may take.
     pub budget: Option<u64>,
     /// Where the key of an encrypted store comes from.
@@ -48,11 +63,22 @@ pub struct Surroundings {
     pub secrets: Option<SecretFiles>,
 }
 
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings")
+            .field("folder", &self.folder)
+            .field("named", &self.named())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Why the store is where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// `--store`.
     Option,
+    /// The configuration that the user named.
+    Configuration,
     /// `PITON_STORE`.
     Variable,
     /// `.piton/` in the folder or above it.
@@ -62,12 +88,18 @@ pub enum Origin {
 }
 
 /// Where a store is, or would be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its URL.
+    /// Its URL, perhaps with a password.
     pub url: String,
     /// Why it is there.
     pub origin: Origin,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("url", &self.shown()).field("origin", &self.origin).finish()
+    }
 }
 
 impl Place {
@@ -80,6 +112,16 @@ impl Place {
         Ok(Self { url: format!("sqlite:{text}"), origin })
     }
 
+    /// Its URL for people: without a password.
+    pub fn shown(&self) -> Cow<'_, str> {
+        without_secrets(&self.url)
+    }
+
+    /// Whether the user named it, and not the folder.
+    pub const fn is_named(&self) -> bool {
+        matches!(self.origin, Origin::Option | Origin::Configuration | Origin::Variable)
+    }
+
     /// The folder that a folder's own store is in.
     fn folder(&self) -> Option<&Path> {
         let own = matches!(self.origin, Origin::Here | Origin::State);
@@ -90,6 +132,11 @@ impl Place {
     fn beside(&self) -> Option<PathBuf> {
         Some(self.folder()?.join(format!("{DATABASE}-files")))
     }
+}
+
+/// Whether a store may be used by several machines.
+pub fn is_shared(url: &str) -> bool {
+    !["sqlite:", "file:", "memory:"].iter().any(|local| url.starts_with(local))
 }
 
 /// What there is for a folder.
@@ -107,6 +154,35 @@ pub enum Found {
 }
 
 impl Surroundings {
+    /// The same for the folder that owns the one in which the command was called: the nearest one above that has a store, as
+    /// git does it. A store that is named is for the folder itself; that of the whole home is for no folder in it.
+    #[must_use]
+    pub fn of_owner(self) -> Self {
+        let is_named = self.named().is_some();
+        let Some(records) = self.state().ok().and_then(|state| Records::read(&state).ok()).filter(|_| !is_named) else {
+            return self;
+        };
+        let home = self.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
+        let is_wide = |folder: &Path| folder.parent().is_none() || Some(folder) == home.as_deref();
+        // One that isn't to be used is refused when it is opened, and not passed over.
+        let has_store = |folder: &Path| {
+            folder.join(HERE).symlink_metadata().is_ok()
+                || records.find(folder).is_some()
+                || records.obscured(folder).is_some()
+        };
+        let owner = self.folder.ancestors().find(|folder| {
+            let is_own = *folder == self.folder;
+            (is_own || !is_wide(folder)) && has_store(folder)
+        });
+        match owner.map(Path::to_owned) {
+            Some(owner) => {
+                let below = self.folder.strip_prefix(&owner).map(Path::to_owned).unwrap_or_default();
+                Self { folder: owner, below, ..self }
+            }
+            None => self,
+        }
+    }
+
     /// Finds the store of the folder.
     pub fn find(&self) -> Result<Found, Failure> {
         if let Some(place) = self.named() {
@@ -249,8 +325,8 @@ impl Surroundings {
         let own = match place.origin {
             Origin::Here | Origin::State => Some(place.clone()),
             // It may be the folder's own all the same.
-            Origin::Option | Origin::Variable => {
-                let unnamed = Self { option: None, variable: None, ..self.clone() };
+            Origin::Option | Origin::Configuration | Origin::Variable => {
+                let unnamed = Self { option: None, configured: None, variable: None, ..self.clone() };
                 match unnamed.find() {
                     Ok(Found::Place(own)) if own.url == place.url => Some(own),
                     _ => None,
@@ -266,15 +342,34 @@ impl Surroundings {
             (Some(beside), Some(owner)) => {
                 (Some(beside.to_owned()), Residence::find(beside, hashing, owner, &self.folder))
             }
+            _ if is_shared(&place.url) => (None, Residence::shared(&self.folder)),
             _ => (None, Residence::only(&self.folder)),
         }
+    }
+
+    /// Where this machine keeps what belongs to the files of folders whose checkpoints are in a store on a server.
+    pub fn beside_shared(&self, url: &str) -> Result<PathBuf, Failure> {
+        let name = blake3::hash(url.as_bytes()).to_hex();
+        Ok(self.state()?.join("shared").join(&name[..16]))
     }
 
     fn named(&self) -> Option<Place> {
         let place = |url: &String, origin| Place { url: url.clone(), origin };
         let option = self.option.as_ref().map(|url| place(url, Origin::Option));
+        let configured = || self.configured.as_ref().map(|url| place(url, Origin::Configuration));
         // An empty variable is how a shell takes it back.
-        option.or_else(|| self.variable.as_ref().filter(|url| !url.is_empty()).map(|url| place(url, Origin::Variable)))
+        option
+            .or_else(configured)
+            .or_else(|| self.variable.as_ref().filter(|url| !url.is_empty()).map(|url| place(url, Origin::Variable)))
+    }
+
+    /// The variable that a program must not get that Piton starts: one with a password in it.
+    pub fn withheld(&self) -> Option<&'static str> {
+        let has_password = |url: &&String| {
+            let shown = without_secrets(url);
+            shown.split_once('@').map(|(user, _)| user) != url.split_once('@').map(|(user, _)| user)
+        };
+        self.variable.as_ref().filter(has_password).map(|_| "PITON_STORE")
     }
 
     /// The `.piton/` of the folder or of one above it. One that this user didn't make is refused, and not passed over: the
@@ -292,8 +387,22 @@ impl Surroundings {
         Ok(None)
     }
 
+    /// Remembers that this user began a run with a configuration. Only the name of the record counts.
+    pub(crate) fn remember_configured(&self, name: &str) -> Result<(), Failure> {
+        let folder = self.state()?.join(CONFIGURED);
+        private::create(&folder)?;
+        let path = folder.join(name);
+        private::write(&path, b"").map_err(|error| private::cant_write(&path, &error))
+    }
+
+    /// Whether this user began a run with a configuration.
+    pub(crate) fn is_configured(&self, name: &str) -> Result<bool, Failure> {
+        let folder = self.state()?.join(CONFIGURED);
+        Ok(private::check(&folder)? && folder.join(name).symlink_metadata().is_ok_and(|data| data.is_file()))
+    }
+
     /// Piton's part of the user's state directory.
-    fn state(&self) -> Result<PathBuf, Failure> {
+    pub fn state(&self) -> Result<PathBuf, Failure> {
         // Relative paths are to be ignored, says the XDG specification.
         let absolute = |path: &Option<PathBuf>| path.clone().filter(|path| path.is_absolute());
         let state = absolute(&self.state_home).or_else(|| absolute(&self.home).map(|home| home.join(".local/state")));
@@ -381,6 +490,24 @@ mod tests {
         assert_eq!(above, Some(outer.folder.clone()));
         outer.create_here("now").unwrap();
         assert!(url(&inner).unwrap().ends_with("/a/.piton/store.db"));
+    }
+
+    #[test]
+    fn a_folder_belongs_to_the_nearest_store_above_but_not_to_that_of_the_home() {
+        let world = World::new();
+        let (outer, inner) = (world.at("home/a"), world.at("home/a/b/c"));
+        let (home, other) = (world.at("home"), world.at("home/d"));
+        assert_eq!(inner.clone().of_owner().folder, inner.folder, "there is none yet");
+        home.find_or_create("now").unwrap();
+        outer.find_or_create("now").unwrap();
+        let owned = inner.clone().of_owner();
+        assert_eq!((&owned.folder, owned.below.as_path()), (&outer.folder, Path::new("b/c")));
+        assert_eq!(url(&owned), url(&outer));
+        assert_eq!(other.clone().of_owner().folder, other.folder);
+        inner.find_or_create("now").unwrap();
+        assert_eq!(inner.clone().of_owner().folder, inner.folder, "its own is nearer");
+        let named = Surroundings { option: Some("sqlite:/o".to_owned()), ..world.at("home/a/b") };
+        assert_eq!(named.clone().of_owner().folder, named.folder);
     }
 
     #[test]

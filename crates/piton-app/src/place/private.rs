@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::failure::Failure;
 
 /// Checks that `folder` is a folder of this user's. `false` if there is nothing at that path.
-pub(super) fn check(folder: &Path) -> Result<bool, Failure> {
+pub fn check(folder: &Path) -> Result<bool, Failure> {
     let shown = folder.display();
     let metadata = match folder.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -28,7 +28,7 @@ pub(super) fn check(folder: &Path) -> Result<bool, Failure> {
 }
 
 /// Closes a folder of this user's to other users if it is open to them.
-pub(super) fn close(folder: &Path) -> Result<(), Failure> {
+pub fn close(folder: &Path) -> Result<(), Failure> {
     let shown = folder.display();
     if folder.symlink_metadata().is_ok_and(|data| data.mode() & 0o077 != 0)
         && let Err(error) = std::fs::set_permissions(folder, Permissions::from_mode(0o700))
@@ -41,7 +41,7 @@ pub(super) fn close(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Makes `folder` and what is missing above it, owner-only, durably.
-pub(super) fn create(folder: &Path) -> Result<(), Failure> {
+pub fn create(folder: &Path) -> Result<(), Failure> {
     let missing: Vec<_> = folder.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     let synced = made.and_then(|()| missing.iter().filter_map(|path| path.parent()).try_for_each(sync));
@@ -51,7 +51,7 @@ pub(super) fn create(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a file that only its owner can read, whole or not at all, durably.
-pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("a file has a folder"))?;
     let mut name = path.file_name().ok_or_else(|| io::Error::other("a file has a name"))?.to_owned();
     name.push(format!(".{}.new", std::process::id()));
@@ -72,12 +72,12 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Makes the names in a folder durable.
-pub(super) fn sync(folder: &Path) -> io::Result<()> {
+pub fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// What to say when `path` can't be written.
-pub(super) fn cant_write(path: &Path, error: &io::Error) -> Failure {
+pub fn cant_write(path: &Path, error: &io::Error) -> Failure {
     Failure::fixable(format!("can't write to {}", path.display()))
         .because(error)
         .hint("name a store elsewhere with `--store URL` or PITON_STORE, or set XDG_STATE_HOME.")

@@ -116,6 +116,23 @@ impl Records {
         path.ancestors().skip(1).find(|ancestor| self.find(ancestor).is_some()).map(Path::to_owned)
     }
 
+    /// Makes a subfolder that of another working folder (canonical).
+    pub(super) fn give(&mut self, subfolder: &Path, path: &Path) -> Result<(), Failure> {
+        let identity =
+            Identity::at(path).ok_or_else(|| Failure::fixable(format!("{} isn't a folder", path.display())))?;
+        let found = self.found.iter_mut().find(|(known, _)| known == subfolder);
+        let (_, record) = found.ok_or_else(|| {
+            Failure::fixable(format!("{}/{RECORD} can't be read", subfolder.display())).hint("nothing was changed.")
+        })?;
+        let new = Record { path: digest(subfolder, path), identity, ..record.clone() };
+        let text = serde_json::to_vec_pretty(&new)
+            .map_err(|error| Failure::internal("a record has no JSON form").because(&error))?;
+        let target = subfolder.join(RECORD);
+        private::write(&target, &text).map_err(|error| private::cant_write(&target, &error))?;
+        *record = new;
+        Ok(())
+    }
+
     /// Makes the subfolder of the working folder `path` (canonical). If another process was faster, its
     /// subfolder it is.
     pub(super) fn create(&mut self, path: &Path, created_at: String) -> Result<PathBuf, Failure> {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::{Identity, StoredPath};
 use super::private;
+use crate::failure::Failure;
 
 /// The newest version of `places.json`.
 const FORMAT: u32 = 1;
@@ -36,6 +37,8 @@ struct Seen {
 /// The paths of the working folder, now and before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Residence {
+    /// Which machine this is, if the store is shared by several.
+    machine: Option<String>,
     /// Where it is now.
     now: PathBuf,
     /// Where it was, oldest first.
@@ -47,7 +50,18 @@ pub struct Residence {
 impl Residence {
     /// A folder that has only ever been where it is, as far as is known.
     pub fn only(folder: &Path) -> Self {
-        Self { now: folder.to_owned(), before: Vec::new(), new: Vec::new() }
+        Self { machine: None, now: folder.to_owned(), before: Vec::new(), new: Vec::new() }
+    }
+
+    /// The same on this machine, in a store that several share.
+    pub(super) fn shared(folder: &Path) -> Self {
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self { machine: Some(machine), ..Self::only(folder) }
+    }
+
+    /// Which machine this is, if the store is shared by several.
+    pub fn machine(&self) -> Option<&str> {
+        self.machine.as_deref()
     }
 
     /// The places of `folder`, which is `owner` or inside it; the store beside which they are kept is the owner's.
@@ -59,7 +73,7 @@ impl Residence {
         let places = new.iter().map(|seen| PathBuf::from(&seen.path)).filter(|place| place != owner);
         let inside = |place: PathBuf| if below.as_os_str().is_empty() { place } else { place.join(below) };
         let before = places.map(inside).collect();
-        Self { now: folder.to_owned(), before, new: if old == new { Vec::new() } else { new } }
+        Self { machine: None, now: folder.to_owned(), before, new: if old == new { Vec::new() } else { new } }
     }
 
     /// Records the owner's place if it is a new one.
@@ -84,15 +98,34 @@ impl Residence {
         &self.before
     }
 
-    /// The paths as runs name them.
+    /// The paths as runs name them: sessions of files in a shared store with the machine before it, runs of documents, which
+    /// any machine may drive, without.
     pub fn names(&self) -> Vec<String> {
-        std::iter::once(&self.now).chain(&self.before).map(|path| path.to_string_lossy().into_owned()).collect()
+        let paths = std::iter::once(&self.now).chain(&self.before).map(|path| path.to_string_lossy().into_owned());
+        let here = self.machine.iter().map(|machine| format!("{machine}:{}", self.now.to_string_lossy()));
+        here.chain(paths).collect()
     }
 
     /// Whether a run that names this folder was made here.
     pub fn has(&self, folder: Option<&str>) -> bool {
         folder.is_some_and(|folder| self.names().iter().any(|name| name == folder))
     }
+}
+
+/// The path at which the owner of a store was last seen; `None` if that can't be read.
+pub(super) fn last(beside: &Path, hashing: &Hashing) -> Option<PathBuf> {
+    read(beside, hashing).last().map(|seen| PathBuf::from(&seen.path))
+}
+
+/// Writes down that the store is that of `folder` now, because its user says so.
+pub(super) fn append(beside: &Path, hashing: &Hashing, folder: &Path) -> Result<(), Failure> {
+    let identity =
+        Identity::at(folder).ok_or_else(|| Failure::fixable(format!("{} isn't a folder", folder.display())))?;
+    let mut new = read(beside, hashing);
+    new.retain(|seen| PathBuf::from(&seen.path) != folder);
+    new.push(Seen { path: folder.into(), identity });
+    Residence { new, ..Residence::only(folder) }.keep(beside, hashing);
+    Ok(())
 }
 
 fn read(beside: &Path, hashing: &Hashing) -> Vec<Seen> {

@@ -4,10 +4,11 @@
 //! |---|---|
 //! | `@` | the newest checkpoint here |
 //! | `@-`, `@--`, `@~3` | its parent, the parent's parent, the third before it |
-//! | `RUN` | a run, by its id or the unique beginning of it |
+//! | `RUN` | a run, by its short name (`guard-3`), its id, or the unique beginning of its id |
 //! | `RUN@`, `RUN@-`, `RUN@~3` | the same, of one run |
 //! | `RUN@7` | the checkpoint or entry with that number |
 //! | `RUN/step` | a step |
+//! | `REF:path` | a file in the checkpoint that `REF` names, as in `@-:src/a.rs` |
 //! | 64 hex digits | a blob |
 //!
 //! Parsing is strict and needs no store; [`resolve`] finds what is meant.
@@ -20,7 +21,7 @@ use std::str::FromStr;
 
 use piton_types::{BlobId, InvalidId, RunId, Seq, StepPath};
 
-pub use resolve::{Target, resolve, resolve_checkpoint, run_id};
+pub use resolve::{FileAt, Target, resolve, resolve_checkpoint, run_id};
 pub use walk::Runs;
 
 /// What the user wrote.
@@ -47,6 +48,13 @@ pub enum Reference {
         /// The step.
         step: StepPath,
     },
+    /// A file in a checkpoint.
+    File {
+        /// The checkpoint.
+        of: Box<Reference>,
+        /// The file, as the user names it from where the command is called.
+        path: String,
+    },
     /// A run, or the beginning of its id. 64 hex digits are also read so, and then tried as a blob.
     Run(RunId),
 }
@@ -63,6 +71,12 @@ pub enum InvalidReference {
         /// What follows, cut to 80 characters.
         text: String,
     },
+    /// `REF:` without a path, or of what has no files.
+    #[error("{text:?} is not valid: a file of a checkpoint is wanted, as in '@-:src/a.rs'")]
+    File {
+        /// What was written, cut to 80 characters.
+        text: String,
+    },
     /// `@7` without a run.
     #[error("'@{number}' needs a run in front of it, as in RUN@{number}; '@~{number}' counts back from the newest")]
     NumberAlone {
@@ -75,6 +89,14 @@ impl FromStr for Reference {
     type Err = InvalidReference;
 
     fn from_str(text: &str) -> Result<Self, InvalidReference> {
+        if let Some((of, path)) = text.split_once(':') {
+            let wrong = || InvalidReference::File { text: text.chars().take(80).collect() };
+            let of: Self = of.parse()?;
+            if path.is_empty() || path.contains('\0') {
+                return Err(wrong());
+            }
+            return Ok(Self::File { of: Box::new(of), path: path.to_owned() });
+        }
         // Whichever comes first separates the run: a step's name may have '@' in it.
         let Some(place) = text.find(['@', '/']) else { return Ok(Self::Run(text.parse()?)) };
         let (run, rest) = text.split_at(place);
@@ -122,6 +144,7 @@ impl fmt::Display for Reference {
             }
             Self::Entry { run, seq } => write!(f, "{run}@{seq}"),
             Self::Step { run, step } => write!(f, "{run}/{step}"),
+            Self::File { of, path } => write!(f, "{of}:{path}"),
             Self::Run(run) => write!(f, "{run}"),
         }
     }
@@ -157,7 +180,7 @@ mod tests {
 
     #[test]
     fn prints_what_it_parses() {
-        for text in ["@", "@-", "@--", "@~3", "r@", "r@--", "r@7", "r/a/b#2", "r"] {
+        for text in ["@", "@-", "@--", "@~3", "r@", "r@--", "r@7", "r/a/b#2", "r", "@-:src/a.rs", "r@7:a:b"] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
     }
@@ -191,6 +214,8 @@ mod tests {
             "@@",
             "ü@1",
             "r@7-",
+            "@:",
+            ":a",
         ] {
             assert!(parse(text).is_err(), "{text:?} was accepted");
         }

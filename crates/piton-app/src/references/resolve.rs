@@ -1,15 +1,18 @@
 //! What a [`Reference`] means in a store.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use piton_log::{RunLog, SealedEntry};
 use piton_runtime::History;
-use piton_store::{RunQuery, Span, Store, StoreError};
-use piton_types::{BlobId, RunId, Seq, StepPath, Value};
+use piton_store::{Bytes, RunQuery, Span, Store, StoreError};
+use piton_types::{BlobId, CheckpointRef, RunId, Seq, StepPath, Value};
+use piton_workspace::{Entry, RelPath, Workspace};
 
 use super::{Reference, Runs};
 use crate::app::App;
 use crate::failure::Failure;
+use crate::{files, names};
 
 /// How many entries are read at a time when looking back for one.
 const PAGE: usize = 64;
@@ -25,20 +28,35 @@ pub enum Target {
     Entry(RunLog, SealedEntry),
     /// A step's newest attempt.
     Step(RunLog, SealedEntry),
+    /// A file in a checkpoint of files.
+    File(FileAt),
     /// A value by its id.
     Blob(BlobId, Value),
+}
+
+/// A file in a checkpoint.
+#[derive(Debug)]
+pub struct FileAt {
+    /// The checkpoint.
+    pub checkpoint: CheckpointRef,
+    /// The file.
+    pub path: RelPath,
+    /// What the checkpoint has there.
+    pub entry: Entry,
+    /// What is in it.
+    pub content: Bytes,
 }
 
 /// Finds what is meant.
 pub async fn resolve(app: &App, store: &Arc<dyn Store>, reference: &Reference) -> Result<Target, Failure> {
     match reference {
-        Reference::Run(prefix) => match (run_id(store, prefix).await, reference.as_blob()) {
+        Reference::Run(prefix) => match (run_id(app, store, prefix).await, reference.as_blob()) {
             (Ok(run), _) => Ok(Target::Run(RunLog::open(Arc::clone(store), &run).await?)),
             (Err(_), Some(blob)) => Ok(Target::Blob(blob, find_blob(store, blob).await?)),
             (Err(failure), None) => Err(failure),
         },
         Reference::Entry { run, seq } => {
-            let run = run_id(store, run).await?;
+            let run = run_id(app, store, run).await?;
             let log = match RunLog::open(Arc::clone(store), &run).await {
                 // The end of the log may be damaged; what is before it can be looked at all the same.
                 Err(StoreError::Corrupt { .. }) => RunLog::open_at(Arc::clone(store), &run, *seq).await?,
@@ -53,14 +71,18 @@ pub async fn resolve(app: &App, store: &Arc<dyn Store>, reference: &Reference) -
         }
         Reference::Back { run, steps } => {
             let log = match run {
-                Some(run) => open(store, run).await?,
-                None => newest_run(app, store).await?,
+                Some(run) => open(app, store, run).await?,
+                None => match of_files(app, store, *steps, reference).await? {
+                    Some(found) => return Ok(Target::Entry(found.0, found.1)),
+                    None => newest_run(app, store).await?,
+                },
             };
             let (log, entry) = back(store, log, *steps, reference).await?;
             Ok(Target::Entry(log, entry))
         }
+        Reference::File { of, path } => Ok(Target::File(find_file(app, store, of, path).await?)),
         Reference::Step { run, step } => {
-            let log = open(store, run).await?;
+            let log = open(app, store, run).await?;
             let entry = find_step(&log, step).await?;
             Ok(Target::Step(log, entry))
         }
@@ -76,7 +98,7 @@ pub async fn resolve_checkpoint(
     let (log, entry) = match resolve(app, store, reference).await? {
         Target::Run(log) => back(store, log, 0, reference).await?,
         Target::Entry(log, entry) => (log, entry),
-        Target::Step(..) | Target::Blob(..) => {
+        Target::Step(..) | Target::Blob(..) | Target::File(..) => {
             return Err(Failure::usage(format!("{reference} is not a checkpoint")).hint(CHECKPOINTS));
         }
     };
@@ -89,13 +111,20 @@ pub async fn resolve_checkpoint(
 
 const CHECKPOINTS: &str = "`piton log --checkpoints` shows the checkpoints.";
 
-/// The run that an id or the unique beginning of one means.
-pub async fn run_id(store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunId, Failure> {
-    if store.summary(prefix).await?.is_some() {
-        return Ok(prefix.clone());
+/// The run that an id, a short name, or the unique beginning of an id means.
+pub async fn run_id(app: &App, store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunId, Failure> {
+    match store.summary(prefix).await {
+        // One whose newest entry is damaged is there all the same.
+        Ok(Some(_)) | Err(StoreError::Corrupt { .. }) => return Ok(prefix.clone()),
+        Ok(None) => {}
+        Err(error) => return Err(error.into()),
     }
-    let query = RunQuery { id_prefix: prefix.to_string(), limit: Some(CANDIDATES + 1), ..RunQuery::default() };
-    let mut found = store.list(query).await?;
+    let scope = names::scope(&**store, &app.residence().known_as().to_string_lossy());
+    let mut found = names::named(&**store, &scope, prefix.as_str()).await?;
+    if found.is_empty() {
+        let query = RunQuery { id_prefix: prefix.to_string(), limit: Some(CANDIDATES + 1), ..RunQuery::default() };
+        found = store.list(query).await?;
+    }
     match found.len() {
         0 => Err(Failure::not_found(format!("there is no run {prefix} here"))
             .hint("`piton ls` shows the runs of this folder, `piton ls --all` those of all.")),
@@ -118,9 +147,36 @@ pub async fn run_id(store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunId, Fai
     }
 }
 
-async fn open(store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunLog, Failure> {
-    let run = run_id(store, prefix).await?;
+async fn open(app: &App, store: &Arc<dyn Store>, prefix: &RunId) -> Result<RunLog, Failure> {
+    let run = run_id(app, store, prefix).await?;
     Ok(RunLog::open(Arc::clone(store), &run).await?)
+}
+
+/// The checkpoint so many before the newest one on the line of the folder's files; `None` if it has none at all.
+async fn of_files(
+    app: &App,
+    store: &Arc<dyn Store>,
+    steps: u32,
+    reference: &Reference,
+) -> Result<Option<(RunLog, SealedEntry)>, Failure> {
+    let Some(workspace) = files::at(app, store)? else { return Ok(None) };
+    let timeline = workspace.timeline().await?;
+    let line = timeline.line();
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let place = usize::try_from(steps).ok().and_then(|steps| line.get(steps));
+    let Some(place) = place else {
+        let message = match line.len() {
+            1 => format!("{reference} doesn't exist: there is only one checkpoint of this folder's files"),
+            many => format!("{reference} doesn't exist: there are only {many} checkpoints of this folder's files"),
+        };
+        return Err(Failure::fixable(message).hint("`piton checkpoint list` shows them."));
+    };
+    let CheckpointRef { run, seq } = &timeline.moments[*place].checkpoint;
+    let log = RunLog::open(Arc::clone(store), run).await?;
+    let entry = log.entry(*seq).await?;
+    Ok(Some((log, entry)))
 }
 
 /// The run with the newest checkpoint of this folder, wherever it was then.
@@ -218,6 +274,36 @@ async fn back(
         seen => format!("{reference} doesn't exist: there are only {seen} checkpoints"),
     };
     Err(Failure::fixable(message).hint(format!("`piton log {}` shows what there is.", log.run())))
+}
+
+/// The file in the checkpoint that a reference means; of a step, in the one that it ended with.
+async fn find_file(app: &App, store: &Arc<dyn Store>, of: &Reference, path: &str) -> Result<FileAt, Failure> {
+    let (log, entry) = match of {
+        Reference::Step { run, step } => {
+            let log = open(app, store, run).await?;
+            let entry = find_step(&log, step).await?;
+            (log, entry)
+        }
+        _ => Box::pin(resolve_checkpoint(app, store, of)).await?,
+    };
+    let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
+    let workspace = files::look(app, store, files::Capture::ACCEPTED).await?;
+    let path = files::inside(workspace.root(), &app.path(Path::new(path)))?;
+    let snapshot = Workspace::snapshot_of(&log, entry.seq).await?.ok_or_else(|| {
+        Failure::fixable(format!("{checkpoint} has no files"))
+            .hint("`piton checkpoint list` shows checkpoints of files.")
+    })?;
+    let found = workspace.entry(snapshot, path.clone()).await?;
+    let content = match &found {
+        Some(entry) => workspace.read(entry).await?,
+        None => None,
+    };
+    match (found, content) {
+        (Some(entry), Some(content)) => Ok(FileAt { checkpoint, path, entry, content }),
+        (Some(_), None) => Err(Failure::fixable(format!("{path} is no file in {checkpoint}"))),
+        (None, _) => Err(Failure::not_found(format!("{checkpoint} has no {path}"))
+            .hint(format!("`piton diff {checkpoint} --stat` shows what differs from the folder."))),
+    }
 }
 
 /// The entry of a step's newest attempt that counts.

@@ -37,7 +37,7 @@ pub async fn diff_runs(app: &App, from: &Reference, to: &Reference, files: bool)
     refuse_mixed(from, to)?;
     let (Reference::Run(from), Reference::Run(to), false) = (from, to, files) else { return Ok(None) };
     let store = app.look().await?;
-    let [from, to] = [run_id(&store, from).await?, run_id(&store, to).await?];
+    let [from, to] = [run_id(app, &store, from).await?, run_id(app, &store, to).await?];
     let found = if steps(&store, &from).await? && steps(&store, &to).await? {
         let context = Context::system(Arc::clone(&store));
         let [old, new] = [WholeHistory::of(&context, &from).await?, WholeHistory::of(&context, &to).await?];

@@ -1,6 +1,7 @@
 //! Driving a run: what it needs of the machine is put together, the work is done, and what it came to is told without
 //! secrets. `run`, `resume` and `retry` differ only in the [`Work`].
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -10,10 +11,11 @@ use std::time::Duration;
 
 use piton::engine::RunFiles;
 use piton_flow::{
-    Companion, FlowError, FlowOptions, Format, Given, Limits, ResumePolicy, RunOutcome, SafeStopSignal, Services,
-    StartFlow, resume_durable, resume_with_document, run_durable,
+    Companion, ConfigFile, Debugger, Document, FlowError, FlowOptions, Format, Given, Limits, ResumePolicy, RunOutcome,
+    SafeStopSignal, Services, StartFlow, resume_durable, resume_with_document, run_durable,
 };
-use piton_runtime::{Context, Listener, listen_for_nudges};
+use piton_log::RunLog;
+use piton_runtime::{Context, Listener, WholeHistory, listen_for_nudges};
 use piton_store::Store;
 use piton_types::{Event, RunId, RunStatus};
 use piton_workspace::{CHECKED_EVERY, SessionOptions, Workspace};
@@ -22,6 +24,7 @@ use crate::app::App;
 use crate::documents::notices::{Notices, Telling};
 use crate::documents::outside::Secrecy;
 use crate::failure::Failure;
+use crate::runs::fork::document_of;
 use crate::store::keeping;
 
 /// How the repository is watched while a run whose files are checkpointed is driven.
@@ -66,6 +69,10 @@ pub enum Work {
         given: Given,
         /// What the run is called.
         name: String,
+        /// What it is found by beside its name.
+        labels: BTreeSet<String>,
+        /// The configuration that was read.
+        config: Option<ConfigFile>,
         /// What is done about surroundings that changed.
         policy: ResumePolicy,
     },
@@ -76,6 +83,15 @@ pub enum Work {
         /// What is done about surroundings that changed.
         policy: ResumePolicy,
     },
+}
+
+impl Work {
+    /// What is done about surroundings that changed.
+    pub(crate) fn policy(&self) -> ResumePolicy {
+        match self {
+            Self::Start { policy, .. } | Self::Resume { policy, .. } => *policy,
+        }
+    }
 }
 
 /// A run that was started, resumed or is tried again, and can be driven now.
@@ -89,6 +105,25 @@ pub struct Prepared {
     pub(super) limits: Limits,
     pub(super) along: Option<Along>,
     pub(super) work: Work,
+}
+
+impl Prepared {
+    /// The document that the run goes by.
+    pub(crate) async fn document(&self) -> Result<Document, Failure> {
+        let (text, format) = match &self.work {
+            Work::Start { document, format, .. } | Work::Resume { document: Some((document, format)), .. } => {
+                (document, *format)
+            }
+            Work::Resume { document: None, .. } => {
+                let log = RunLog::open(Arc::clone(&self.store), &self.run).await?;
+                let then = WholeHistory::read(&log).await?;
+                let kind = log.summary().await?.kind;
+                let missing = || FlowError::NotAWorkflow { run: self.run.clone() };
+                return Ok(document_of(&then, kind).ok_or_else(missing)?);
+            }
+        };
+        Ok(Document::parse(text, format).map_err(FlowError::Document)?)
+    }
 }
 
 /// What the work comes to.
@@ -147,6 +182,31 @@ impl Driving {
         self.stop.clone()
     }
 
+    /// Has its nodes asked for by a debugger.
+    pub(crate) fn debug(&mut self, debugger: Arc<dyn Debugger>) {
+        self.options.debugger = Some(debugger);
+    }
+
+    /// From now on another run is driven.
+    pub(crate) fn turn_to(&mut self, run: RunId) {
+        self.run = run;
+    }
+
+    /// The run.
+    pub(crate) fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// Its store, clock and process.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// What is kept out of what is shown.
+    pub(crate) fn secrecy(&self) -> Option<&Arc<Secrecy>> {
+        self.secrecy.as_ref()
+    }
+
     /// Whether the run has begun.
     pub fn has_started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
@@ -158,15 +218,20 @@ impl Driving {
         let options = self.options.clone();
         Box::pin(async move {
             match work {
-                Work::Start { document, format, given, name, policy } => {
+                Work::Start { document, format, given, name, labels, config, policy } => {
                     let start = StartFlow {
+                        config,
+                        priority: 0,
+                        estimated_complexity: None,
                         document,
                         format,
                         inputs: given.inputs,
                         system: given.system,
+                        conversation: given.conversation,
                         id: Some(self.run.clone()),
                         name,
                         folder: app.folder().to_str().map(str::to_owned),
+                        labels,
                         options: FlowOptions { policy, ..options },
                     };
                     run_durable(&self.context, start).await
@@ -194,6 +259,9 @@ impl Driving {
                 question.prompt = secrecy.shown(&question.prompt);
                 question.form = question.form.take().map(|form| secrecy.shown_form(&form)).transpose()?;
             }
+        }
+        if outcome.status == RunStatus::Completed {
+            keeping::on_completion(app, &self.store, &self.run).await;
         }
         keeping::in_passing(app, &self.store).await;
         self.store.close().await?;

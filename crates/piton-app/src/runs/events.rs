@@ -14,7 +14,7 @@ use crate::views::entry::{EntryView, EventView};
 use crate::views::{told, value_json};
 
 /// How often a followed log is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+pub const LOOK: Duration = Duration::from_millis(200);
 /// How many entries are read at a time.
 const PAGE: u32 = 256;
 
@@ -31,9 +31,44 @@ impl Events {
     /// The events of the run that `prefix` means.
     pub async fn of(app: &App, prefix: &RunId) -> Result<Self, Failure> {
         let store = app.look().await?;
-        let run = run_id(&store, prefix).await?;
+        let run = run_id(app, &store, prefix).await?;
         let log = RunLog::open(Arc::clone(&store), &run).await?;
-        Ok(Self { store, log, next: 0, is_over: false })
+        let is_over = false;
+        Ok(Self { store, log, next: 0, is_over })
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunId {
+        self.log.run()
+    }
+
+    /// Goes on after an entry that was given before.
+    pub fn after(&mut self, seq: u32) {
+        self.next = seq.saturating_add(1);
+    }
+
+    /// Whether all entries that there are were given.
+    pub fn is_at_end(&self) -> bool {
+        self.next > self.log.head().seq.0
+    }
+
+    /// The entries that weren't there yet, without waiting for them.
+    pub async fn fresh(&mut self) -> Result<Vec<EventView>, Failure> {
+        let new = self.log.refresh().await?;
+        let Some(last) = new.last() else { return Ok(Vec::new()) };
+        self.next = last.seq.0 + 1;
+        self.views(new).await
+    }
+
+    /// Whether the entries that were given end the run.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// How the run ended, if it did: what was given before may have said so.
+    pub async fn ended(&self) -> Result<Option<RunStatus>, Failure> {
+        let summary = self.store.summary(self.log.run()).await?;
+        Ok(summary.map(|summary| summary.status).filter(|status| status.is_final() || *status == RunStatus::Failed))
     }
 
     /// The next entries that there are, a page at most; none if all were given.

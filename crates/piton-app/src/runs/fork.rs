@@ -12,8 +12,8 @@ use piton_log::RunLog;
 use piton_runtime::{Context, ForkRun, History, StepRecord, SystemClock, SystemRandom, WholeHistory, fork_into};
 use piton_store::{Store, StoreError};
 use piton_types::CheckpointRef;
-use piton_types::{Clock as _, PartName, RunId, RunKind, RunStatus, StepPath, Value, from_value, to_value};
-use piton_workspace::{Moment, WorkspaceError};
+use piton_types::{Clock as _, PartName, RunId, RunKind, RunStatus, Seq, StepPath, Value, from_value, to_value};
+use piton_workspace::{ExportOptions, Moment, Record, WorkspaceError};
 use serde_json::json;
 
 use crate::app::App;
@@ -24,7 +24,7 @@ use crate::files::{self, Capture};
 use crate::references::{Reference, Target, resolve};
 use crate::shell::Silent;
 use crate::views::entry::entry_id;
-use crate::views::run::{ForkedFolder, ForkedView, TriedView};
+use crate::views::run::{ForkedFolder, ForkedView, TriedView, UsedView};
 use crate::views::value_json;
 
 /// What a fork is asked for.
@@ -40,6 +40,8 @@ pub struct Forking {
     pub document: Option<PathBuf>,
     /// Only this step is tried, in memory: no run is made.
     pub only: Option<StepPath>,
+    /// The step is tried in the folder itself, and not in a copy of it.
+    pub in_place: bool,
     /// With the files of the checkpoint in this new folder.
     pub into: Option<PathBuf>,
     /// With what ignore files hide, too.
@@ -69,7 +71,9 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
             let newest = log.entry(log.head().seq).await?;
             (log, newest)
         }
-        Target::Blob(..) => return Err(Failure::usage(format!("{} is a value, not a checkpoint", wanted.at))),
+        Target::Blob(..) | Target::File(..) => {
+            return Err(Failure::usage(format!("{} is not a checkpoint", wanted.at)));
+        }
     };
     let at = entry_id(log.run(), &entry);
     let context = Context::system(Arc::clone(&store));
@@ -81,6 +85,7 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
         Some((_, document)) => Some(document.clone()),
         None => document_of(&history, kind),
     };
+    let used = used_already(&at.run, &history, document.as_ref(), &wanted.set).await?;
     let mut changed = changes_by(&log, &history, kind, document.as_ref(), wanted.set).await?;
     changed.id = wanted.id;
     if app.residence().has(summary.folder.as_deref()) {
@@ -93,9 +98,19 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
     }
     if let Some(step) = &wanted.only {
         let services = services(app, wanted.config.as_deref())?;
+        let mut scratch = None;
+        match (document.as_ref().is_none_or(|document| may_run_programs(document, step)), wanted.in_place) {
+            (true, true) => app.warn("what this step runs acts on the real folder; `piton undo` doesn't know of it"),
+            (true, false) => {
+                let copy = Scratch::of(app, &store, &at).await?;
+                work_in(&copy.folder, &mut changed);
+                scratch = Some(copy);
+            }
+            (false, _) => {}
+        }
         let tried = run_alone(&context, &at, step, changed, &services, &Kinds::builtin()).await;
         store.close().await?;
-        return Ok(Forked::Tried(tried_view(at, tried?)));
+        return Ok(Forked::Tried(tried_view(at, tried?, scratch.map(|scratch| scratch.files_of))));
     }
     let forked = match &wanted.into {
         Some(into) => {
@@ -103,7 +118,9 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
             Forked::Folder(fork_into_folder(app, &store, at, fork, into, wanted.include_ignored).await?)
         }
         None => match piton_runtime::fork(&context, &at, changed).await {
-            Ok(id) => Forked::Run(ForkedView { run: id.clone(), id, status: RunStatus::Queued, parent: at, kind }),
+            Ok(id) => {
+                Forked::Run(ForkedView { run: id.clone(), id, status: RunStatus::Queued, parent: at, used, kind })
+            }
             Err(piton_runtime::RunError::Store(StoreError::Conflict { run, .. } | StoreError::Fenced { run, .. })) => {
                 return Err(Failure::fixable(format!("there is a run {run} already")).hint("choose another --id."));
             }
@@ -155,13 +172,94 @@ async fn with_document(
     Ok(())
 }
 
+/// Kinds of nodes whose work is done by programs, which act on the folder that they are started in.
+const PROGRAMS: [&str; 3] = ["command", "agent", "tool"];
+
+/// Whether a step may run programs; one that isn't known may.
+fn may_run_programs(document: &Document, step: &StepPath) -> bool {
+    let names: Vec<&str> = step.as_str().split('/').collect();
+    let known: Vec<&NodeSpec> = document.nodes.iter().filter(|node| names.contains(&node.id.as_str())).collect();
+    // A container has nodes of its own, which may be anything.
+    let is_plain = |node: &&NodeSpec| {
+        !PROGRAMS.contains(&node.kind.as_str()) && !["iteration", "loop", "workflow"].contains(&node.kind.as_str())
+    };
+    known.is_empty() || !known.iter().all(is_plain)
+}
+
+/// A copy of the folder to try a step in. It is gone with this.
+struct Scratch {
+    _around: tempfile::TempDir,
+    folder: PathBuf,
+    files_of: CheckpointRef,
+}
+
+impl Scratch {
+    /// With the files of the run's newest checkpoint by then; of the folder as it is now if the run has none.
+    async fn of(app: &App, store: &Arc<dyn Store>, at: &CheckpointRef) -> Result<Self, Failure> {
+        let workspace = files::open(app, store, Capture::ACCEPTED).await?;
+        let timeline = workspace.timeline().await?;
+        let own =
+            |moment: &&Moment| moment.checkpoint.run == at.run && moment.checkpoint.seq <= at.seq && !moment.removed;
+        let (snapshot, files_of) = match timeline.moments.iter().rfind(own) {
+            Some(moment) => (moment.snapshot, moment.checkpoint.clone()),
+            None => {
+                let saved = workspace.save(Record::manual("before a step was tried"), &Arc::default()).await?;
+                (saved.snapshot, saved.checkpoint)
+            }
+        };
+        let fail = |error: std::io::Error| {
+            Failure::fixable("no copy of the folder can be made to try the step in").because(&error)
+        };
+        let around = tempfile::tempdir().map_err(fail)?;
+        let folder = around.path().canonicalize().map_err(fail)?.join("folder");
+        let options = ExportOptions { ignored: true, ..ExportOptions::default() };
+        workspace.export(snapshot, &folder, options).await?;
+        Ok(Self { _around: around, folder, files_of })
+    }
+}
+
+/// The settings that finished steps had used: they keep what they gave, which the user may not expect.
+async fn used_already(
+    run: &RunId,
+    history: &WholeHistory,
+    document: Option<&Document>,
+    settings: &[(String, Value)],
+) -> Result<Vec<UsedView>, Failure> {
+    let Some(flow) = document.and_then(|document| Flow::build(document, &Kinds::builtin()).ok()) else {
+        return Ok(Vec::new());
+    };
+    let start = document.and_then(start_of).map(|start| start.id.as_str());
+    let mut used = Vec::new();
+    for (name, _) in settings {
+        let source =
+            name.rsplit_once('.').filter(|(step, _)| step.parse().is_ok_and(|step| history.step(&step).is_some()));
+        let Some((node, variable)) = source.or(start.map(|start| (start, name.as_str()))) else { continue };
+        let mut by = Vec::new();
+        for reader in flow.readers(node, variable) {
+            if let Ok(path) = reader.parse::<StepPath>()
+                && history.step(&path).is_some_and(StepRecord::is_finished)
+                && let Some(seq) = history.step_entry(&path).await?
+            {
+                by.push((seq, path));
+            }
+        }
+        by.sort();
+        if let Some(before) = by.first().and_then(|(seq, _)| seq.0.checked_sub(1)) {
+            let before = CheckpointRef { run: run.clone(), seq: Seq(before) };
+            used.push(UsedView { name: name.clone(), by: by.into_iter().map(|(_, path)| path).collect(), before });
+        }
+    }
+    Ok(used)
+}
+
 /// What came of one step that was tried out.
-fn tried_view(parent: CheckpointRef, step: StepRecord) -> TriedView {
+fn tried_view(parent: CheckpointRef, step: StepRecord, files: Option<CheckpointRef>) -> TriedView {
     TriedView {
         input: value_json(&step.input),
         output: value_json(&step.output),
         step: step.path,
         parent,
+        files,
         error: step.error,
         duration_ms: step.duration_ms,
     }
@@ -187,7 +285,8 @@ async fn fork_into_folder(
     };
     let into = std::path::absolute(into)
         .map_err(|error| Failure::fixable(format!("can't find {}", into.display())).because(&error))?;
-    let done = workspace.export(moment.snapshot, &into, include_ignored).await.map_err(|error| match error {
+    let options = ExportOptions { ignored: include_ignored, ..ExportOptions::default() };
+    let done = workspace.export(moment.snapshot, &into, options).await.map_err(|error| match error {
         WorkspaceError::Root { .. } => Failure::refused(error.to_string())
             .hint("nothing was done; name a new or empty folder, outside of this one."),
         error => error.into(),
@@ -362,7 +461,7 @@ impl Ids for NoIds {
 }
 
 /// The document that a workflow goes on with: its own, or the last that took its place.
-fn document_of(history: &WholeHistory, kind: RunKind) -> Option<Document> {
+pub(crate) fn document_of(history: &WholeHistory, kind: RunKind) -> Option<Document> {
     if kind != RunKind::Workflow {
         return None;
     }

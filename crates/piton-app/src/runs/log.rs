@@ -2,11 +2,13 @@
 //! entries of as few runs as have them.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton_log::{RunLog, SealedEntry};
-use piton_store::{Span, Store};
+use piton_runtime::Pager;
+use piton_store::Store;
 use piton_types::Seq;
 use piton_workspace::Changed;
 
@@ -42,29 +44,40 @@ pub enum Happened {
     Paths(Vec<MomentView>),
 }
 
+/// A run, and the entry up to which it is looked at.
+pub(super) type Subject = (RunLog, Seq);
+
+/// Whose log is wanted, and the paths that are named. A text that means no run may be a path.
+pub(super) async fn subject(
+    app: &App,
+    store: &Arc<dyn Store>,
+    query: &LogQuery,
+) -> Result<(Option<Subject>, Vec<PathBuf>), Failure> {
+    let mut paths = query.paths.clone();
+    let Some(reference) = &query.of else { return Ok((None, paths)) };
+    match resolve(app, store, reference).await {
+        Ok(Target::Run(log)) => Ok((Some((log, Seq(u32::MAX))), paths)),
+        Ok(Target::Entry(log, entry) | Target::Step(log, entry)) => Ok((Some((log, entry.seq)), paths)),
+        Ok(Target::Blob(..)) => Err(Failure::usage(format!("{reference} is a value, which has no log"))
+            .hint(format!("`piton show {reference}` shows it."))),
+        Ok(Target::File(_)) => Err(Failure::usage(format!("{reference} is a file, whose history goes by its path"))
+            .hint("`piton log PATH` shows the checkpoints that changed it.")),
+        Err(unknown) => {
+            // `a.rs` could be the beginning of a run's id, and `src/a.rs` a step of one.
+            let path = PathBuf::from(reference.to_string());
+            if app.path(&path).symlink_metadata().is_err() {
+                return Err(unknown);
+            }
+            paths.push(path);
+            Ok((None, paths))
+        }
+    }
+}
+
 /// Finds what happened.
 pub async fn log(app: &App, query: LogQuery) -> Result<Happened, Failure> {
     let store = app.look().await?;
-    let mut paths = query.paths.clone();
-    let mut of = None;
-    if let Some(reference) = &query.of {
-        match resolve(app, &store, reference).await {
-            Ok(Target::Run(log)) => of = Some((log, Seq(u32::MAX))),
-            Ok(Target::Entry(log, entry) | Target::Step(log, entry)) => of = Some((log, entry.seq)),
-            Ok(Target::Blob(..)) => {
-                return Err(Failure::usage(format!("{reference} is a value, which has no log"))
-                    .hint(format!("`piton show {reference}` shows it.")));
-            }
-            Err(unknown) => {
-                // `a.rs` could be the beginning of a run's id, and `src/a.rs` a step of one.
-                let path = PathBuf::from(reference.to_string());
-                if app.folder().join(&path).symlink_metadata().is_err() {
-                    return Err(unknown);
-                }
-                paths.push(path);
-            }
-        }
-    }
+    let (of, paths) = subject(app, &store, &query).await?;
     let happened = if paths.is_empty() {
         let found = match of {
             None => of_store(&store, &query).await?,
@@ -81,33 +94,26 @@ pub async fn log(app: &App, query: LogQuery) -> Result<Happened, Failure> {
 /// The newest entries of one run, from `to` back, as long as `wanted` wants more.
 async fn of_run(
     log: &RunLog,
-    mut to: Seq,
+    to: Seq,
     query: &LogQuery,
     wanted: impl Fn(&SealedEntry) -> bool,
 ) -> Result<Vec<LoggedEntry>, Failure> {
-    let mut found = Vec::new();
-    // The entry that removes a checkpoint comes after it, and so is met first.
-    let newer = Span { from: Seq(to.0.saturating_add(1)), ..Span::ALL };
-    let newer = if to < log.head().seq { log.entries(newer).await? } else { Vec::new() };
-    let mut removed = log.removed_in(&newer).await?.checkpoints;
-    while found.len() < query.limit {
-        let missing = query.limit - found.len();
-        let limit = if query.checkpoints { PAGE } else { missing };
-        let page = log.entries(Span { to, ..Span::newest(limit) }).await?;
-        let oldest = page.last().map(|entry| entry.seq);
+    // The entry that removes a checkpoint, or puts the run back to before one, comes after it, and so is met first.
+    let (mut pager, mut found, mut removed) = (Pager::new(log), Vec::new(), BTreeSet::new());
+    while found.len() < query.limit && pager.cursor().is_some() {
+        let is_newer = pager.cursor().is_some_and(|cursor| cursor.next > to);
+        let limit = if query.checkpoints || is_newer { PAGE } else { query.limit - found.len() };
+        let page = pager.entries(limit).await?;
+        let (page, undone): (Vec<_>, Vec<_>) = page.into_iter().map(|past| (past.entry, past.undone)).unzip();
         removed.extend(log.removed_in(&page).await?.checkpoints);
-        for entry in page {
-            if !wanted(&entry) {
+        for (entry, undone) in page.iter().zip(undone).filter(|(entry, _)| entry.seq <= to) {
+            if !wanted(entry) {
                 return Ok(found);
             }
             if (!query.checkpoints || !entry.parts.is_empty()) && found.len() < query.limit {
-                let entry_view = EntryView::of(log.run(), &entry);
-                found.push(LoggedEntry { entry: entry_view, removed: removed.contains(&entry.seq) });
+                let removed = removed.contains(&entry.seq);
+                found.push(LoggedEntry { entry: EntryView::of(log.run(), entry), removed, undone });
             }
-        }
-        match oldest.and_then(|oldest| oldest.0.checked_sub(1)) {
-            Some(before) => to = Seq(before),
-            None => break,
         }
     }
     Ok(found)
@@ -142,7 +148,7 @@ async fn of_paths(
     paths: &[PathBuf],
 ) -> Result<Vec<MomentView>, Failure> {
     let workspace = files::look(app, store, Capture::ACCEPTED).await?;
-    let paths = paths.iter().map(|path| inside(workspace.root(), path)).collect::<Result<Vec<_>, _>>()?;
+    let paths = paths.iter().map(|path| inside(workspace.root(), &app.path(path))).collect::<Result<Vec<_>, _>>()?;
     let mut history = watched(app, async |_| workspace.history_of(paths).await).await?;
     history.reverse();
     history.retain(|Changed { moment, .. }| {

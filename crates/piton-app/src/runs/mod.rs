@@ -2,16 +2,22 @@
 
 pub mod answer;
 pub mod back;
+pub mod changes;
 pub mod diff;
 pub mod drive;
 pub mod events;
 pub mod fork;
+pub mod graph;
 pub mod list;
 pub mod log;
+pub mod pages;
 pub mod put_back;
+pub mod queue;
 pub mod resume;
 pub mod retry;
+mod schedule;
 pub mod show;
 pub mod start;
 pub mod steer;
-pub mod usage;
+pub mod story;
+pub mod summary;

@@ -40,7 +40,7 @@ impl PuttingBack {
                     ),
                 ));
             }
-            Target::Blob(..) => {
+            Target::Blob(..) | Target::File(..) => {
                 return Err(Failure::usage(format!("{reference} is a value, not a checkpoint")));
             }
         };

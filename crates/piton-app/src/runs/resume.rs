@@ -9,18 +9,20 @@ use piton::engine::{FileChanges, UpstreamChanges};
 use piton_flow::{Bundle, Kinds, Limits, ResumePolicy, Setting, examine_resume};
 use piton_log::RunLog;
 use piton_runtime::recovery::{
-    Ask, ChangePolicies, Changes, DeletedPolicy, Examined, ModifiedPolicy, PathPolicy, Recovery, RequiredFiles,
-    Severity, UpstreamPolicy,
+    Ask, ChangePolicies, Changes, Choice, DeletedPolicy, Examined, ModifiedPolicy, PathPolicy, Question, Recovery,
+    RequiredFiles, Severity, UpstreamPolicy,
 };
-use piton_runtime::{Context, History, LeaseOptions, OpenRun, Pager, Run, RunError};
+use piton_runtime::{Context, ForkRun, History, LeaseOptions, OpenRun, Pager, Run, RunError};
 use piton_store::{Store, StoreError};
 use piton_types::{PartName, RunId, RunKind};
 use piton_workspace::{DriftOptions, Workspace};
 
 use crate::app::App;
 use crate::documents;
+use crate::documents::configured::{self, Configured, configuration};
 use crate::documents::outside::{self, services};
 use crate::failure::Failure;
+use crate::files::restore::model_resolver;
 use crate::files::{self, Capture};
 use crate::references::run_id;
 use crate::runs::drive::{Along, DriftWatch, Prepared, Work};
@@ -52,10 +54,14 @@ pub struct ResumeRun {
     pub limits: Limits,
     /// It goes on although its surroundings changed.
     pub force: bool,
+    /// If its newest entries are damaged, a new run goes on from the newest whole checkpoint.
+    pub fallback: bool,
     /// Waits so many seconds for another process that drives it.
     pub wait: Option<u64>,
     /// What is done about changes.
     pub changes: OnChanges,
+    /// Where a merge of files is in its own way, a model of the configuration puts the two together.
+    pub resolve: bool,
     /// How the repository is watched.
     pub drift: DriftWatch,
 }
@@ -69,8 +75,10 @@ impl ResumeRun {
             config: None,
             limits: Limits::default(),
             force: false,
+            fallback: false,
             wait: None,
             changes: OnChanges::default(),
+            resolve: false,
             drift: DriftWatch::default(),
         }
     }
@@ -79,18 +87,21 @@ impl ResumeRun {
 /// Finds out whether and from where a run can go on. `ask` decides what policies leave open.
 pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Prepared, Failure> {
     let store = app.store().await?;
-    let run = run_id(&store, &wanted.run).await?;
+    let run = run_id(app, &store, &wanted.run).await?;
+    let config = configuration(app, &store, &run, wanted.config.as_deref(), wanted.force).await?;
+    let wanted = &ResumeRun { config, ..wanted.clone() };
     let examined = examine(app, &store, &run, wanted, ask).await?;
-    if !examined.readable {
-        return Err(unreadable(&run, &examined));
-    }
+    let (run, notice) = if examined.readable {
+        (run, examined.notice.to_string())
+    } else {
+        fall_back(app, &store, run, &examined, wanted, ask).await?
+    };
     // To wait is to take the run, which is nothing to do to a program that only its own can go on with.
     if store.summary(&run).await?.is_some_and(|summary| summary.kind == RunKind::Workflow) {
         wait_for(app, &store, &run, wanted.wait).await?;
     }
     let services = services(app, wanted.config.as_deref())?;
     let policy = if wanted.force { ResumePolicy::Force } else { ResumePolicy::Normal };
-    let notice = examined.notice.to_string();
     let along = along(app, &store, &run, wanted.drift).await?;
     let document = match &wanted.document {
         Some(path) => {
@@ -103,12 +114,45 @@ pub async fn prepare(app: &App, wanted: &ResumeRun, ask: &dyn Ask) -> Result<Pre
     Ok(Prepared { store, run, notice: Some(notice), services, limits, along, work })
 }
 
+/// Goes on past damage: a new run takes up the newest whole checkpoint, and the damaged one stays as it is. A policy or a
+/// person has to want that.
+async fn fall_back(
+    app: &App,
+    store: &Arc<dyn Store>,
+    run: RunId,
+    examined: &Examined,
+    wanted: &ResumeRun,
+    ask: &dyn Ask,
+) -> Result<(RunId, String), Failure> {
+    let Some(whole) = examined.search.whole.as_ref() else { return Err(unreadable(&run, examined)) };
+    // By its log as it was then: nothing newer can be in the way.
+    if whole.log.summary().await?.kind != RunKind::Workflow {
+        return Err(unreadable(&run, examined));
+    }
+    let at = &whole.checkpoint;
+    if !wanted.fallback && !policies(wanted)?.fallback {
+        let text = format!(
+            "{}\nThe log of run {run} is damaged behind {at}. Go on from there, as a new run?",
+            examined.notice
+        );
+        let choices = vec![Choice::UseCheckpoint, Choice::Abort];
+        if ask.ask(&Question { text, choices }).await != Some(Choice::UseCheckpoint) {
+            return Err(unreadable(&run, examined));
+        }
+    }
+    let context = Context::system(Arc::clone(store));
+    let forked = piton_runtime::fork(&context, at, ForkRun::default()).await?;
+    app.warn(&format!("the log of run {run} is damaged behind {at}; run {forked} goes on from there"));
+    let notice = format!("{}\nrun {run} stays as it is, with what is damaged", examined.notice);
+    Ok((forked, notice))
+}
+
 fn unreadable(run: &RunId, examined: &Examined) -> Failure {
     let failure = Failure::refused(format!("the log of run {run} is damaged behind its newest whole checkpoint"))
         .cause(examined.notice.to_string());
     match &examined.search.whole {
         Some(whole) => failure.hint(format!(
-            "nothing was changed. `piton fork {}` makes a new run that goes on from there.",
+            "nothing was changed. `piton resume {run} --fallback` goes on from {}, as a new run; the damaged one stays.",
             whole.checkpoint
         )),
         None => failure.hint(
@@ -126,12 +170,21 @@ pub async fn explain(
     config: Option<&Path>,
 ) -> Result<ExplainedView, Failure> {
     let store = app.look().await?;
-    let run = run_id(&store, run).await?;
+    let run = run_id(app, &store, run).await?;
     let context = Context::system(Arc::clone(&store));
     let document = document.map(documents::read_valid).transpose()?.map(|(_, document)| document);
-    let services = services(app, config)?;
+    let found = match config {
+        Some(_) => Configured::Not,
+        None => configured::find(app, &store, &run).await?,
+    };
+    let own = match &found {
+        Configured::Same(path) | Configured::Changed(path) => Some(path.as_path()),
+        _ => None,
+    };
+    let services = services(app, config.or(own))?;
     let setting = Setting { kinds: &Kinds::builtin(), services: &services, limits: &Limits::default() };
-    let said = examine_resume(&context, &run, document.as_ref(), setting).await?;
+    let mut said = examine_resume(&context, &run, document.as_ref(), setting).await?;
+    said.diagnostic.changes.extend(configured::change_of(&found));
     store.close().await?;
     let is_lost = said.impact.as_ref().is_some_and(|impact| !impact.lost.is_empty());
     let is_refused = said.diagnostic.has_danger() || is_lost;
@@ -150,7 +203,15 @@ async fn examine(
     let policies = policies(wanted)?;
     let required = RequiredFiles::new(&environment);
     let workspace = workspace_of(app, store, run).await?;
-    let files = workspace.clone().map(FileChanges::new);
+    let resolver = match (wanted.resolve, &wanted.config) {
+        (false, _) => None,
+        (true, Some(config)) => Some(model_resolver(app, config, None)?),
+        (true, None) => return Err(Failure::usage("`--resolve` needs `--config FILE` with a provider of models")),
+    };
+    let files = workspace.clone().map(FileChanges::new).map(|files| match &resolver {
+        Some(resolver) => files.resolving(Arc::clone(resolver)),
+        None => files,
+    });
     let upstream = workspace.map(|workspace| {
         let upstream = UpstreamChanges::new(workspace, DriftOptions::default());
         match policies.upstream {
@@ -195,7 +256,10 @@ pub async fn along(
 
 /// The workspace of a run that has checkpoints of its files; of this folder only.
 async fn workspace_of(app: &App, store: &Arc<dyn Store>, run: &RunId) -> Result<Option<Workspace>, Failure> {
-    let summary = store.summary(run).await?;
+    let summary = match store.summary(run).await {
+        Err(StoreError::Corrupt { .. }) => None,
+        summary => summary?,
+    };
     if summary.is_none_or(|summary| !app.residence().has(summary.folder.as_deref())) {
         return Ok(None);
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use piton_flow::{Limits, ResumePolicy};
 use piton_log::RunLog;
-use piton_runtime::{Context, History, RunError, StartAt, WholeHistory};
+use piton_runtime::{Context, History, RunError, StartAt, WholeHistory, place_in_queue, wake};
 use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq, StepPath, Value};
 
 use crate::app::App;
+use crate::documents::configured::configuration;
 use crate::documents::outside::{services, without_secrets};
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -47,6 +48,8 @@ enum How {
     WhereItFailed,
     /// It is put back first.
     From(StepPath),
+    /// It is in the queue, and a worker tries it again.
+    ByWorker,
     /// What is recorded never changes: a new run branches off before the step, with the changes.
     Branch(CheckpointRef),
 }
@@ -57,6 +60,8 @@ pub struct Ready {
     pub run: RunId,
     /// Where it branched off, if it is a new one.
     pub branched: Option<CheckpointRef>,
+    /// A worker takes it.
+    pub queued: bool,
     /// It can be driven, if it is a workflow; else the program that started it must go on with it.
     pub drive: Option<Prepared>,
 }
@@ -65,7 +70,7 @@ impl Retrying {
     /// Finds out what a retry means.
     pub async fn plan(app: &App, wanted: &RetryRun) -> Result<Self, Failure> {
         let store = without_secrets(app, app.store().await?, wanted.config.as_deref())?;
-        let run = run_id(&store, &wanted.run).await?;
+        let run = run_id(app, &store, &wanted.run).await?;
         let context = Context::system(Arc::clone(&store));
         let history = History::of(&context, &run).await?;
         let kind = store.summary(&run).await?.map(|summary| summary.kind);
@@ -77,7 +82,12 @@ impl Retrying {
             None if !wanted.set.is_empty() => {
                 return Err(Failure::usage("--set needs --from: the step that sees the changes first"));
             }
-            None => (How::WhereItFailed, where_it_failed(&run, &history).await?),
+            None => match place_in_queue(&context, &run).await? {
+                Some(place) if place.worker.is_none() && history.state.status() != RunStatus::Waiting => {
+                    (How::ByWorker, Plan::new(format!("have a worker try run {run} again now")))
+                }
+                _ => (How::WhereItFailed, where_it_failed(&run, &history).await?),
+            },
             Some(step) if wanted.set.is_empty() => {
                 let mut plan = Plan::new(format!("try run {run} again from step {step}"));
                 let before = Seq(first(step).await?.0.saturating_sub(1));
@@ -97,15 +107,22 @@ impl Retrying {
 
     /// Whether it changes what counts, so that a person should agree first.
     pub fn needs_consent(&self) -> bool {
-        !matches!(self.how, How::WhereItFailed)
+        !matches!(self.how, How::WhereItFailed | How::ByWorker)
     }
 
     /// Makes the run, or the new one, ready to go on.
     pub async fn carry_out(self, app: &App, wanted: &RetryRun) -> Result<Ready, Failure> {
         let Self { store, run, kind, how, .. } = self;
         let context = Context::system(Arc::clone(&store));
+        // A branch has no record of its own; the run that it branches off does.
+        let begun = run.clone();
         let (run, branched) = match how {
             How::WhereItFailed => (run, None),
+            How::ByWorker => {
+                wake(&context, &run).await?;
+                store.close().await?;
+                return Ok(Ready { run, branched: None, queued: true, drive: None });
+            }
             How::From(step) => {
                 let reason = format!("to be tried again from {step}");
                 put_back(&context, &run, StartAt::Step(step), false, &reason).await?;
@@ -120,14 +137,15 @@ impl Retrying {
         };
         if kind != Some(RunKind::Workflow) {
             store.close().await?;
-            return Ok(Ready { run, branched, drive: None });
+            return Ok(Ready { run, branched, queued: false, drive: None });
         }
-        let services = services(app, wanted.config.as_deref())?;
+        let config = configuration(app, &store, &begun, wanted.config.as_deref(), false).await?;
+        let services = services(app, config.as_deref())?;
         let along = along(app, &store, &run, DriftWatch::default()).await?;
         let work = Work::Resume { document: None, policy: ResumePolicy::Normal };
         let limits = Limits::default();
         let drive = Prepared { store, run: run.clone(), notice: None, services, limits, along, work };
-        Ok(Ready { run, branched, drive: Some(drive) })
+        Ok(Ready { run, branched, queued: false, drive: Some(drive) })
     }
 }
 

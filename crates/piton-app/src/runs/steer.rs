@@ -21,7 +21,7 @@ pub type Answered = (RequestView, Option<Holder>);
 /// Stops a run, to go on later. Steps that run get `grace` to end.
 pub async fn stop(app: &App, run: &RunId, why: &str, grace: Duration) -> Result<Answered, Failure> {
     let store = app.store().await?;
-    let run = run_id(&store, run).await?;
+    let run = run_id(app, &store, run).await?;
     let context = Context::system(Arc::clone(&store));
     obeyed(&context, &run, &History::of(&context, &run).await?).await?;
     let came = piton_runtime::stop(&context, &run, why, Some(grace)).await?;
@@ -53,7 +53,7 @@ impl Cancelling {
     /// Finds out what giving a run up means.
     pub async fn plan(app: &App, run: &RunId) -> Result<Self, Failure> {
         let store = app.store().await?;
-        let run = run_id(&store, run).await?;
+        let run = run_id(app, &store, run).await?;
         let context = Context::system(Arc::clone(&store));
         let history = History::of(&context, &run).await?;
         obeyed(&context, &run, &history).await?;

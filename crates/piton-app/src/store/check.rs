@@ -1,19 +1,23 @@
-//! Finding damage and what it affects; for one checkpoint, what going on from it needs.
+//! Finding damage and what it affects; for one checkpoint, what going on from it needs, and how the folder differs from it.
 
 use std::sync::Arc;
 
 use piton_log::upkeep::{CheckReport, check as check_store, check_run};
-use piton_runtime::recovery::{validate, whole_at};
+use piton_runtime::recovery::{Area, Finding, Search, Severity, ValidationReport, validate, whole_at};
 use piton_store::Store;
 use piton_types::CheckpointRef;
-use piton_workspace::SnapshotReach;
+use piton_workspace::{ChangeKind, FileChange, Side, SnapshotReach, Workspace};
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::app::App;
 use crate::failure::Failure;
+use crate::files::{Capture, look, watched};
 use crate::references::{Reference, resolve_checkpoint, run_id};
 use crate::views::store::{CheckedView, SizesView, sizes};
+
+/// How many files are named that differ.
+const NAMED: usize = 20;
 
 /// What a check found.
 #[derive(Debug, Serialize)]
@@ -60,14 +64,15 @@ pub async fn check(app: &App, reference: Option<&Reference>, deep: bool) -> Resu
             Checked::Store(CheckedView { sizes: counted(&*store, &report).await?, ..CheckedView::from(&report) })
         }
         Some(Reference::Run(prefix)) => {
-            let run = run_id(&store, prefix).await?;
+            let run = run_id(app, &store, prefix).await?;
             let report = app.through_stores("checking", check_run(&store, &run, &SnapshotReach)).await?;
             Checked::Store(CheckedView::from(&CheckReport { runs: vec![report], ..CheckReport::default() }))
         }
         Some(reference) => {
             let checkpoint = checkpoint(app, &store, reference).await?;
             let search = whole_at(&store, &checkpoint).await?;
-            let report = validate(&search, &app.environment()).await;
+            let mut report = validate(&search, &app.environment()).await;
+            hold_files(app, &store, &search, &mut report).await?;
             Checked::Checkpoint(SoundView {
                 checkpoint: checkpoint.to_string(),
                 sound: report.is_sound() && search.whole.is_some(),
@@ -79,6 +84,60 @@ pub async fn check(app: &App, reference: Option<&Reference>, deep: bool) -> Resu
     };
     store.close().await?;
     Ok(checked)
+}
+
+/// Holds the files of a checkpoint against their hashes, and the folder against them (C6). That the folder differs is
+/// said, and no reason not to go on.
+async fn hold_files(
+    app: &App,
+    store: &Arc<dyn Store>,
+    search: &Search,
+    report: &mut ValidationReport,
+) -> Result<(), Failure> {
+    let Some(whole) = &search.whole else { return Ok(()) };
+    let checkpoint = &whole.checkpoint;
+    let Some(snapshot) = Workspace::snapshot_of(&whole.log, checkpoint.seq).await? else { return Ok(()) };
+    let mut add = |area, severity, message| report.findings.push(Finding { area, severity, message });
+    let stored = app.through_stores("checking", check_run(store, &checkpoint.run, &SnapshotReach)).await?;
+    for damaged in stored.damaged.iter().filter(|damaged| damaged.seq == checkpoint.seq) {
+        let message = |file: &String| format!("what it has of the file {file:?} can't be read");
+        damaged.files.iter().for_each(|file| add(Area::Integrity, Severity::Error, message(file)));
+        if damaged.files.is_empty() {
+            add(Area::Integrity, Severity::Error, "what it has of the files can't be read".to_owned());
+        }
+    }
+    let folder = store.summary(&checkpoint.run).await?.and_then(|summary| summary.folder);
+    if !app.residence().has(folder.as_deref()) {
+        let folder = folder.unwrap_or_default();
+        let message =
+            format!("its files are those of {folder}; `piton -C {folder} check {checkpoint}` compares them with it");
+        add(Area::Environment, Severity::Info, message);
+        return Ok(());
+    }
+    // What is damaged can't be compared.
+    if report.is_sound() {
+        let workspace = look(app, store, Capture::ACCEPTED).await?;
+        let detect = async |progress| workspace.detect_changes(snapshot, Side::Now, &progress).await;
+        let changes = watched(app, detect).await?.changes;
+        report.checks = report.checks.saturating_add(u32::try_from(snapshot.files).unwrap_or(u32::MAX));
+        let mut add = |severity, message| report.findings.push(Finding { area: Area::Environment, severity, message });
+        for FileChange { path, kind, from, .. } in changes.iter().take(NAMED) {
+            let path = path.to_string();
+            let message = match (kind, from) {
+                (_, Some(from)) => format!("{:?} is called {path:?} now", from.to_string()),
+                (ChangeKind::Created, _) => format!("it doesn't have {path:?}, which is in the folder"),
+                (ChangeKind::Deleted, _) => format!("{path:?} isn't in the folder any more"),
+                _ => format!("{path:?} has changed"),
+            };
+            add(Severity::Warning, message);
+        }
+        if changes.len() > NAMED {
+            let more = changes.len() - NAMED;
+            add(Severity::Warning, format!("{more} more files differ; `piton diff --stat {checkpoint}` shows all"));
+        }
+    }
+    report.findings.sort_by_key(|finding| finding.area);
+    Ok(())
 }
 
 /// What deduplication and compression are worth: to find that out, everything had to be read.
@@ -93,7 +152,7 @@ async fn counted(store: &dyn Store, report: &CheckReport) -> Result<Option<Sizes
 /// A checkpoint by its name. It may be damaged, so its entry isn't looked at for a plain number.
 async fn checkpoint(app: &App, store: &Arc<dyn Store>, reference: &Reference) -> Result<CheckpointRef, Failure> {
     if let Reference::Entry { run, seq } = reference {
-        return Ok(CheckpointRef { run: run_id(store, run).await?, seq: *seq });
+        return Ok(CheckpointRef { run: run_id(app, store, run).await?, seq: *seq });
     }
     let (log, entry) = resolve_checkpoint(app, store, reference).await?;
     Ok(CheckpointRef { run: log.run().clone(), seq: entry.seq })

@@ -42,13 +42,13 @@ pub async fn copy(app: &App, wanted: &CopyRuns) -> Result<CopiedView, Failure> {
         ));
     }
     let from = app.open(&place(&wanted.from), Access::Look).await?;
-    let to = open_target(app, &place(&wanted.to), wanted).await?;
+    let to = app.naming(open_target(app, &place(&wanted.to), wanted).await?, &app.residence());
     let runs = match wanted.runs.is_empty() {
         true => all(&from).await?,
         false => {
             let mut runs = Vec::new();
             for run in &wanted.runs {
-                runs.push(run_id(&from, run).await?);
+                runs.push(run_id(app, &from, run).await?);
             }
             runs
         }

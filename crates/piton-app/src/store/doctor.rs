@@ -19,6 +19,9 @@ use crate::words;
 /// Less free space than this is too little for comfort.
 const LITTLE_SPACE: u64 = 1 << 30;
 
+/// With less free space than this a verb that keeps something fails.
+const NO_SPACE: u64 = 4 << 20;
+
 /// Fewer watches than this, and `guard` may not see all folders of a large tree.
 const FEW_WATCHES: u64 = 65_536;
 
@@ -56,7 +59,8 @@ async fn store(app: &App) -> Vec<FindingView> {
         Ok(Found::Place(place)) => place,
         Ok(Found::Nothing { .. }) => {
             findings.push(ok("store", "none for this folder yet; the first `save`, `guard` or `run` makes one"));
-            findings.extend(disk(&app.surroundings.folder));
+            findings.extend(room(app));
+            findings.extend(locked(app).await);
             return findings;
         }
         Err(failure) => return vec![problem("store", failure.message(), advice(&failure))],
@@ -68,7 +72,8 @@ async fn store(app: &App) -> Vec<FindingView> {
             findings.push(match store.usage().await {
                 Ok(usage) => {
                     let (size, runs) = (words::size(usage.bytes), usage.runs);
-                    ok("store", format!("{}, {size}, {runs} runs", place.url))
+                    let runs = words::count(usize::try_from(runs).unwrap_or(usize::MAX), "run");
+                    ok("store", format!("{}, {size}, {runs}", store.url()))
                 }
                 Err(error) => problem("store", error, "`piton check` says what is damaged and what is whole"),
             });
@@ -80,9 +85,48 @@ async fn store(app: &App) -> Vec<FindingView> {
     }
     if let Some(path) = path {
         findings.extend(network(&path));
+        findings.extend(writable(path.parent().unwrap_or(&path)));
         findings.extend(disk(&path));
     }
+    findings.extend(locked(app).await);
     findings
+}
+
+/// Where the first store of the folder would be made: whether it can be, and what room there is.
+fn room(app: &App) -> Vec<FindingView> {
+    let Ok(state) = app.surroundings.state() else {
+        let fix = "set HOME or XDG_STATE_HOME, or name a store with `--store URL`";
+        return vec![problem("home", "there is no home folder for stores", fix)];
+    };
+    // What isn't there yet is made in what is there above it.
+    let there = state.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    writable(there).into_iter().chain(disk(there)).collect()
+}
+
+/// A folder that can't be written to: every verb that keeps something would fail.
+fn writable(folder: &Path) -> Option<FindingView> {
+    use rustix::fs::{Access as Right, access};
+    let error = access(folder, Right::WRITE_OK | Right::EXEC_OK).err()?;
+    Some(problem(
+        "home",
+        format!("{} can't be written to: {error}", folder.display()),
+        "make it writable, or name a store elsewhere with `--store URL` or PITON_STORE",
+    ))
+}
+
+/// Encrypted stores of other folders that no key is given for.
+async fn locked(app: &App) -> Option<FindingView> {
+    let mut locked = 0;
+    for place in app.surroundings.find_all().ok()? {
+        locked += usize::from(app.is_locked(&place).await);
+    }
+    (locked > 0).then(|| {
+        warning(
+            "keys",
+            format!("{} encrypted, and no key was given that opens them", words::count(locked, "store")),
+            "`--key-file FILE` or PITON_KEY_FILE names the key; without it `piton ls --all` leaves them out",
+        )
+    })
 }
 
 /// What to do about a failure.
@@ -127,7 +171,12 @@ fn disk(path: &Path) -> Option<FindingView> {
     let stat = statvfs(path).ok()?;
     let free = stat.f_bavail * stat.f_frsize;
     let text = format!("{} free", words::size(free));
-    Some(if free < LITTLE_SPACE {
+    // Some file systems count no names.
+    let is_out_of_names = stat.f_files > 0 && stat.f_favail == 0;
+    Some(if free < NO_SPACE || is_out_of_names {
+        let text = if is_out_of_names { "no more files can be made".to_owned() } else { text };
+        problem("disk", text, "make room, or name a store elsewhere with `--store URL`; `piton gc` frees some")
+    } else if free < LITTLE_SPACE {
         warning("disk", text, "make room, or name a store elsewhere with `--store URL`; `piton gc` frees some")
     } else {
         ok("disk", text)

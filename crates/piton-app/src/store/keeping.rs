@@ -8,7 +8,7 @@ use std::time::Duration;
 use piton_runtime::Context;
 use piton_runtime::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past, rules};
 use piton_store::{Store, StoreError};
-use piton_types::Retention;
+use piton_types::{Retention, RunId};
 use piton_workspace::{SnapshotReach, Workspace};
 
 use crate::app::App;
@@ -69,6 +69,27 @@ pub async fn in_passing(app: &App, store: &Arc<dyn Store>) {
         Ok(Some(kept)) if kept != Kept::default() => app.detail(&words(&kept)),
         Ok(_) => {}
         Err(error) => app.warn(&format!("space could not be given back: {error}")),
+    }
+}
+
+/// Thins the checkpoints of a run that has completed by the rules of its store (C5). Whatever goes wrong is said and no reason
+/// to fail.
+pub async fn on_completion(app: &App, store: &Arc<dyn Store>, run: &RunId) {
+    let thin = async || -> Result<Kept, StoreError> {
+        if store.upkeep().is_none() {
+            return Ok(Kept::default());
+        }
+        let bounds = Bounds { time: IN_PASSING, bytes: 64 << 20 };
+        with_keeper(store, rules(&**store).await?, GRACE, async |keeper| match keeper.plan_of(run).await? {
+            plan if plan.is_empty() => Ok(Kept::default()),
+            plan => keeper.carry_out(&plan, bounds).await,
+        })
+        .await
+    };
+    match thin().await {
+        Ok(kept) if kept != Kept::default() => app.detail(&words(&kept)),
+        Ok(_) => {}
+        Err(error) => app.warn(&format!("the checkpoints of run {run} could not be thinned: {error}")),
     }
 }
 

@@ -7,4 +7,5 @@ pub mod gc;
 pub mod init;
 pub mod keeping;
 pub mod repair;
+pub mod stores;
 pub mod transfer;

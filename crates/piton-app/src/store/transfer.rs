@@ -87,7 +87,7 @@ pub async fn export(app: &App, runs: &[RunId]) -> Result<File, Failure> {
     let exporting = async {
         let mut copier = Copier::new(&store, &target, &SnapshotReach);
         for run in runs {
-            copier.run(&run_id(&store, run).await?).await?;
+            copier.run(&run_id(app, &store, run).await?).await?;
         }
         Ok::<_, Failure>(())
     };

@@ -7,6 +7,7 @@ use piton_types::{BlobId, CheckpointRef, EntryKind, PartName, RunId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
+use super::files::FilesDiffView;
 use super::text;
 
 /// The name of an entry.
@@ -78,6 +79,9 @@ pub struct LoggedEntry {
     /// Whether it is a checkpoint that was removed.
     #[serde(skip_serializing_if = "is_false")]
     pub removed: bool,
+    /// Whether the run was put back to before it, so that it counts no more.
+    #[serde(skip_serializing_if = "is_false")]
+    pub undone: bool,
 }
 
 /// An entry with what it says.
@@ -98,10 +102,16 @@ pub struct WholeEntry {
     pub entry: EntryView,
     /// Its hash.
     pub hash: String,
+    /// Whether the run was put back to before it, so that it counts no more.
+    #[serde(skip_serializing_if = "is_false")]
+    pub undone: bool,
     /// What it says.
     pub body: Json,
     /// The state of the run, by part.
     pub state: Map<String, Json>,
+    /// What it changed in the files, if it is a checkpoint of some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<FilesDiffView>,
 }
 
 /// A value by its id.

@@ -1,14 +1,17 @@
 //! Files: checkpoints of a folder, what changed, what was restored.
 
-use piton_types::{CheckpointRef, RunId, Timestamp};
+use piton_store::Bytes;
+use piton_types::{CheckpointRef, RunId, Timestamp, Verification};
 use piton_workspace::{
-    Advice, ChangeKind, DriftReport, Entry, FileChange, LineDelta, Maker, Moment, Plan, PlannedChange, Reason, Rescued,
-    Reservation, ReserveMode, RestoreKind, RestoreResult, Saved, Snapshot,
+    Advice, ChangeKind, Coverage, DriftReport, Entry, FileChange, GitMove, LineDelta, Maker, Moment, Plan,
+    PlannedChange, Reason, Rescued, Reservation, ReserveMode, RestoreKind, RestoreResult, Saved, Snapshot,
 };
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::{text, text_or_null};
+use crate::references::FileAt;
+use crate::words::typed;
 
 /// A path that changed.
 #[derive(Debug, Clone, Serialize)]
@@ -108,6 +111,9 @@ pub struct MomentView {
     /// What changed in it, in the history of a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<ChangeView>>,
+    /// How git's names moved since the checkpoint before, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub git: Vec<String>,
 }
 
 impl MomentView {
@@ -121,6 +127,39 @@ impl MomentView {
             files: Some(moment.snapshot.files),
             label: moment.label.clone(),
             changes: None,
+            git: moment.record.git.iter().map(GitMove::words).collect(),
+        }
+    }
+}
+
+/// A file in a checkpoint.
+#[derive(Debug, Clone, Serialize)]
+pub struct FileView {
+    /// The checkpoint.
+    #[serde(serialize_with = "text")]
+    pub id: CheckpointRef,
+    /// The run that it belongs to.
+    pub run: RunId,
+    /// The file.
+    pub path: String,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// What is in it; null if that isn't Unicode text.
+    pub text: Option<String>,
+    /// What is in it.
+    #[serde(skip)]
+    pub content: Bytes,
+}
+
+impl From<FileAt> for FileView {
+    fn from(file: FileAt) -> Self {
+        Self {
+            id: file.checkpoint.clone(),
+            run: file.checkpoint.run,
+            path: file.path.to_string(),
+            bytes: file.content.len() as u64,
+            text: std::str::from_utf8(&file.content).ok().map(str::to_owned),
+            content: file.content,
         }
     }
 }
@@ -138,6 +177,9 @@ pub struct StatusView {
     pub budget: Option<u64>,
     /// How many runs it has.
     pub runs: u64,
+    /// The runs whose programs stand still until what changed upstream was seen to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub standing_still: Vec<RunId>,
     /// How many of them wait for an answer.
     pub waiting: usize,
     /// How many of them failed.
@@ -341,8 +383,61 @@ pub struct GuardedView {
     pub exit_code: u8,
     /// What changed.
     pub changes: Vec<ChangeView>,
-    /// Whether that was taken back.
+    /// Whether that was taken back, except for what `left` names.
     pub rolled_back: bool,
+    /// What was not taken back though it was to be.
+    pub left: Vec<ReasonView>,
+    /// Other runs that worked here at the same time: what changed meanwhile can't be told apart.
+    pub shared_with: Vec<RunId>,
+    /// What was checked of its work.
+    pub verification: Vec<Verification>,
+    /// How closely checkpoints followed it.
+    pub coverage: CoverageView,
+    /// What no checkpoint has, in words; null if there is nothing.
+    pub not_protected: Option<String>,
+    /// What it moved in git, which is never written by Piton.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitMovesView>,
+}
+
+/// How git's names moved.
+#[derive(Debug, Clone, Serialize)]
+pub struct GitMovesView {
+    /// Each in words.
+    pub moves: Vec<String>,
+    /// What puts back what would be missed, to be typed into a shell; null if nothing would.
+    pub put_back: Option<String>,
+}
+
+impl GitMovesView {
+    /// `None` if nothing moved.
+    pub fn of(moves: &[GitMove]) -> Option<Self> {
+        let commands = moves.iter().filter_map(GitMove::put_back).map(|words| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            typed(&words)
+        });
+        // Branches first: HEAD may be on one that is gone.
+        let (head, mut commands): (Vec<_>, Vec<_>) = commands.partition(|command| command.contains(" HEAD "));
+        commands.extend(head);
+        let put_back = Some(commands.join(" && ")).filter(|commands| !commands.is_empty());
+        (!moves.is_empty()).then(|| Self { moves: moves.iter().map(GitMove::words).collect(), put_back })
+    }
+}
+
+/// How closely checkpoints followed a program.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CoverageView {
+    /// How many were made while it ran.
+    pub checkpoints: u32,
+    /// How long a change waited for one at most. What came and went within that time may be in none.
+    pub longest_gap_ms: u64,
+}
+
+impl From<&Coverage> for CoverageView {
+    fn from(coverage: &Coverage) -> Self {
+        let longest_gap_ms = u64::try_from(coverage.longest_gap.as_millis()).unwrap_or(u64::MAX);
+        Self { checkpoints: coverage.checkpoints, longest_gap_ms }
+    }
 }
 
 /// A reservation of a file.

@@ -3,9 +3,11 @@
 //!
 //! Views hold texts as they are stored. A shell that writes to a terminal takes control characters out of them first.
 
+pub mod debug;
 pub mod documents;
 pub mod entry;
 pub mod files;
+pub mod page;
 pub mod run;
 pub mod store;
 

@@ -32,11 +32,45 @@ impl InitView {
     pub(crate) const fn location(origin: Origin) -> &'static str {
         match origin {
             Origin::Option => "option",
+            Origin::Configuration => "configuration",
             Origin::Variable => "variable",
             Origin::Here => "here",
             Origin::State => "state",
         }
     }
+}
+
+/// A store in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct StoreView {
+    /// The name by which it is told from others.
+    pub name: String,
+    /// Its URL.
+    pub store: String,
+    /// The folder that it was last seen to be the store of; null if it doesn't tell.
+    pub folder: Option<String>,
+    /// Whether that folder is there.
+    pub is_there: bool,
+    /// How many bytes it takes.
+    pub bytes: u64,
+    /// How many runs it has; null if it can't be opened.
+    pub runs: Option<u64>,
+    /// Whether it is encrypted.
+    pub encrypted: bool,
+    /// Why it can't be opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A store that was removed.
+#[derive(Debug, Clone, Serialize)]
+pub struct StoreGoneView {
+    /// What it was called.
+    pub name: String,
+    /// Its URL.
+    pub store: String,
+    /// How many bytes it took.
+    pub bytes: u64,
 }
 
 /// A store that has another key.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bounded;
+mod debugger;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use piton_app::files::Capture;
 use piton_app::files::restore::{Conflicts, Restoring, Selected};
 use piton_app::files::status::{save, status};
 use piton_app::runs::answer::Asked;
-use piton_app::runs::drive::{DriftWatch, Driving, Prepared};
+use piton_app::runs::drive::{Driving, Prepared};
 use piton_app::runs::events::Events;
 use piton_app::runs::list::{ListRuns, RunQuery, Which, list};
 use piton_app::runs::resume::{self, ResumeRun};
@@ -73,7 +74,7 @@ fn open(root: &Path) -> App {
 
 fn conflicts() -> Conflicts {
     let (resolution, ask) = (ConflictResolution::Merge, Arc::new(NoPerson));
-    Conflicts { resolution, ask, config: None, model: None, unattributed: false }
+    Conflicts { resolution, ask, config: None, model: None, unattributed: false, shared: false }
 }
 
 fn json(view: &impl serde::Serialize) -> Json {
@@ -127,18 +128,7 @@ async fn drive(app: &App, ready: Prepared) -> Result<OutcomeView, Failure> {
 fn asking(app: &App, id: &str) -> StartRun {
     let document = app.folder().join("flow.yml");
     std::fs::write(&document, ASKING).unwrap();
-    StartRun {
-        document,
-        inputs: Default::default(),
-        system: Default::default(),
-        limits: Default::default(),
-        id: Some(id.parse().unwrap()),
-        config: None,
-        force: false,
-        wait: None,
-        files: false,
-        drift: DriftWatch::default(),
-    }
+    StartRun { id: Some(id.parse().unwrap()), ..StartRun::of(document) }
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ pub(crate) struct Capture {
 
 impl From<Capture> for piton_app::files::Capture {
     fn from(Capture { include_ignored, force }: Capture) -> Self {
-        Self { include_ignored, force, new_rules: force, patience: None }
+        Self { include_ignored, force, new_rules: force, ..Self::default() }
     }
 }
 
@@ -101,14 +101,22 @@ pub(crate) enum Conflict {
 
 /// Take back the last step, session or restore, or a named one
 ///
-/// Only what it did: what was changed before, since or by others stays, or the undo is refused and says why.
+/// Only what it did, in all its sessions if a run is named: what was changed before, since or by others stays, or the undo is refused and says why.
 /// Everything that is overwritten is kept; `piton redo` takes the undo back.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton undo\n  piton undo --dry-run\n  piton undo RUN/step\n  piton undo RUN")]
+#[command(
+    after_help = "Examples:\n  piton undo\n  piton undo --dry-run\n  piton undo RUN/step\n  piton undo RUN\n  piton undo RUN --both\n  piton undo -- src/main.rs"
+)]
 pub(crate) struct Undo {
-    /// The step, session or checkpoint to take back; the last one if none is named
+    /// The step, run or checkpoint to take back; the last session or restore if none is named
     #[arg(value_name = "REF")]
     pub(crate) reference: Option<Reference>,
+    /// Only in these files and folders
+    #[arg(value_name = "PATH", last = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Take back also what changed while another run worked here, which can't be told apart
+    #[arg(long)]
+    pub(crate) both: bool,
     #[command(flatten)]
     pub(crate) change: Change,
 }
@@ -132,7 +140,7 @@ pub(crate) struct Redo {
 /// --both the files are returned first, then the state.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton restore @-\n  piton restore @- src/ --dry-run\n  piton restore RUN@7 --not target\n  piton restore RUN@3 --state"
+    after_help = "Examples:\n  piton restore @-\n  piton restore @- src/ --dry-run\n  piton restore RUN@7 --not target\n  piton restore RUN@7 --into ../theirs\n  piton restore RUN@3 --state"
 )]
 pub(crate) struct Restore {
     /// The checkpoint
@@ -144,6 +152,9 @@ pub(crate) struct Restore {
     /// But not these; may be given again
     #[arg(long, value_name = "PATH")]
     pub(crate) not: Vec<PathBuf>,
+    /// Write the files into a new or empty folder instead, also those of another folder, machine or member of the team
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "not", "exact", "times", "conflict", "state", "both", "dry_run"])]
+    pub(crate) into: Option<PathBuf>,
     /// Make all files as they were in the checkpoint, your own changes included
     #[arg(long)]
     pub(crate) exact: bool,
@@ -168,8 +179,8 @@ pub(crate) struct Restore {
 
 /// Run any program under checkpoints
 ///
-/// The files are checkpointed before it starts, whenever they have changed and come to rest, and when it has
-/// ended. The program has the terminal, the signals and the exit code to itself; what changed and how to undo
+/// The files are checkpointed before it starts, whenever they have changed and come to rest, every ten seconds while
+/// they change without rest, when git moves HEAD, its index or a ref, and when it has ended. The program has the terminal, the signals and the exit code to itself; what changed and how to undo
 /// it is said at the end.
 #[derive(Debug, Args)]
 #[command(
@@ -182,19 +193,26 @@ pub(crate) struct Guard {
     /// Take back what it did if it fails
     #[arg(long)]
     pub(crate) rollback_on_failure: bool,
+    /// Once it has ended well, check its work with this shell command; more than one check may be given. What they come to is
+    /// kept with the run, and piton ends with 1 if one fails
+    #[arg(long, value_name = "CMD")]
+    pub(crate) verify: Vec<String>,
     /// Checkpoint this long after the last change
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
     pub(crate) quiet_for: Duration,
-    /// Checkpoint at least this often while something changes
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_seconds)]
+    /// Checkpoint at least this often while something changes, though never for more than a tenth of the time
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub(crate) at_least: Duration,
     /// Look this often whether the repository moved; 0 for never
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_interval)]
     pub(crate) drift_every: Duration,
-    /// Let the program stand still while the same lines changed upstream, until `piton drift --resolve` says that it
-    /// was seen to
+    /// Let the program stand still while the same lines changed upstream, until `piton drift --run RUN --resolve
+    /// user-handled` says that it was seen to
     #[arg(long)]
     pub(crate) pause_on_drift: bool,
+    /// Let the program go on if piton itself is killed; without this it is ended then
+    #[arg(long)]
+    pub(crate) outlive: bool,
     #[command(flatten)]
     pub(crate) capture: Capture,
 }

@@ -8,7 +8,7 @@ use crate::arguments::Consent;
 ///
 /// With its hooks an agent tells Piton of every prompt and every tool call. Each session becomes a run, each tool call that
 /// may change something a step of it with the files before and after: `piton undo RUN/STEP` takes one back,
-/// `piton undo RUN/turn-7` all that came of a prompt, and what you typed meanwhile stays. A hook never stops the agent: if a
+/// `piton undo RUN/turn-2` all that came of a prompt, and what you typed meanwhile stays. A hook never stops the agent: if a
 /// checkpoint can't be made, the agent says so and goes on.
 #[derive(Debug, Args)]
 #[command(

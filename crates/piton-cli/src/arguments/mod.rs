@@ -4,12 +4,14 @@
 //! that could be a path or a piece of SQL.
 
 pub(crate) mod agents;
+pub(crate) mod debug;
 pub(crate) mod files;
 pub(crate) mod first_use;
 pub(crate) mod hook;
+pub(crate) mod scale;
 pub(crate) mod store;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -18,11 +20,13 @@ use piton_runtime::recovery::{DeletedPolicy, ModifiedPolicy, PathPolicy, Upstrea
 use piton_types::{RunId, RunKind, StepPath, Value, from_json, from_value};
 
 use agents::{Drift, Lease};
+use debug::Debug;
 use files::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Status, Undo};
 use first_use::{Demo, Doctor, ReferenceBook};
 use hook::Hook;
 use piton_app::references::{InvalidReference, Reference};
-use store::{Check, Copy, Export, Gc, Import};
+use scale::{Serve, Submit, Worker, WorkerAction};
+use store::{Check, Copy, Export, Gc, Import, Stores};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
 pub(crate) const GROUPS: &str = "\
@@ -53,17 +57,24 @@ Run:
   fork         Branch a new run off a checkpoint, with changes
   stop         Stop a run, to go on later
   cancel       Give a run up for good
+  debug        Step through a run: break, look, set variables, go back
 
 Documents:
   validate     What is wrong with documents, and what they need
   graph        A document as a drawing
   test         Run cases as data: documents with what should come out
 
+Scale:
+  submit       Put the run of a document into the queue, for a worker to drive
+  worker       Drive runs that wait in the queue
+  serve        Look at runs and steer them from a browser or over HTTP
+
 Store:
   init         Set up the store of this folder and say where it is
   key          The key of an encrypted store
   check        Find damage, and what it affects; --repair
   gc           Give back the space of what needn't be kept
+  store        The stores of your folders: list them, remove one, give one to another folder
   copy         Copy runs from one store into another
   export       Write a run with all that belongs to it to stdout
   import       Take runs over that `piton export` wrote
@@ -77,11 +88,12 @@ const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n\n{before-help}Optio
 
 pub(crate) const AFTER: &str = "\
 References:
-  @                  the newest checkpoint here
-  @-  @--  @~3       its parent, the one before, the third before it
-  RUN                a run, by its id or the unique beginning of it
+  @                  the newest checkpoint of this folder's files
+  @-  @--  @~3       the one before, the second, the third before it
+  RUN                a run, by its name (guard-3), its id, or the unique beginning of that
   RUN@  RUN@7        the newest checkpoint of a run, its entry number 7
   RUN/step           a step
+  REF:path           a file in the checkpoint REF
 
 Exit codes:
   0 done   1 you can fix it   2 wrong usage   3 waiting for an answer
@@ -175,10 +187,15 @@ pub(crate) enum Verb {
     Fork(Fork),
     Stop(Stop),
     Cancel(Cancel),
+    Debug(Debug),
     Validate(Validate),
     Graph(Graph),
     Test(Test),
+    Submit(Submit),
+    Worker(Worker),
+    Serve(Serve),
     Gc(Gc),
+    Store(Stores),
     Check(Check),
     Copy(Copy),
     Export(Export),
@@ -187,6 +204,27 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// The configuration that it is given.
+    pub(crate) fn config(&self) -> Option<&Path> {
+        let config = match self {
+            Self::Run(run) => &run.start.config,
+            Self::Submit(submit) => &submit.start.config,
+            Self::Debug(debug) => &debug.start.config,
+            Self::Resume(resume) => &resume.config,
+            Self::Answer(answer) => &answer.config,
+            Self::Retry(retry) => &retry.config,
+            Self::Fork(fork) => &fork.config,
+            Self::Worker(Worker { action: WorkerAction::Run { config, .. } }) => config,
+            _ => return None,
+        };
+        config.as_deref()
+    }
+
+    /// Whether it is about the very folder in which it is called, also if that is inside one that has a store.
+    pub(crate) const fn is_of_this_folder(&self) -> bool {
+        matches!(self, Self::Init(_))
+    }
+
     /// Whether it drives runs, whose steps may have work for more than one thread.
     pub(crate) const fn drives(&self) -> bool {
         matches!(
@@ -196,7 +234,10 @@ impl Verb {
                 | Self::Answer(_)
                 | Self::Retry(_)
                 | Self::Fork(_)
+                | Self::Debug(_)
                 | Self::Test(_)
+                | Self::Worker(_)
+                | Self::Serve(_)
                 | Self::Guard(_)
                 | Self::Demo(_)
         )
@@ -347,6 +388,9 @@ pub(crate) struct Fork {
     /// Only try this step of a workflow on that data, in memory: no run is made, nothing is recorded
     #[arg(long, value_name = "STEP", conflicts_with = "id")]
     pub(crate) only: Option<StepPath>,
+    /// Try it in the folder itself; without this, a step that may run programs is tried in a copy of the files
+    #[arg(long, requires = "only")]
+    pub(crate) in_place: bool,
     /// Models, knowledge bases, credentials, limits for --only and --document: a .toml, .yml or .json file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -449,12 +493,13 @@ pub(crate) struct RotateKey {
 
 /// What happened, newest first: of this folder, one run or a path
 ///
-/// Shows the entries of the log; those that carry state are checkpoints. From a reference such as RUN@7
-/// it goes back from there. Of files and folders it shows the checkpoints in which they changed; behind `--`
-/// come paths only, also those that are gone.
+/// One line for what a person means: what you changed, what an agent or tool was told and changed, saves, undos, how
+/// runs ended and what they asked. From a reference such as RUN@7 it goes back from there. Of files and folders it shows
+/// the checkpoints in which they changed; behind `--` come paths only, also those that are gone. On a terminal a long list
+/// goes through $PAGER.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton log\n  piton log RUN\n  piton log RUN@7 -n 5\n  piton log src/\n  piton log RUN -- a.rs\n  piton log --checkpoints --json"
+    after_help = "Examples:\n  piton log\n  piton log RUN\n  piton log --since 2h\n  piton log src/\n  piton log RUN -- a.rs\n  piton log --all RUN@7 -n 5\n  piton log --checkpoints --json"
 )]
 pub(crate) struct Log {
     /// A run, the checkpoint or step to go back from, or a path
@@ -463,11 +508,20 @@ pub(crate) struct Log {
     /// Only where these files and folders changed
     #[arg(value_name = "PATH", last = true)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Only of this run
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<Reference>,
+    /// Only what happened in this time: a number and s, m, h, d or w
+    #[arg(long, value_name = "AGE", value_parser = store::age)]
+    pub(crate) since: Option<Duration>,
     /// Show at most N
     #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
-    /// Only checkpoints
-    #[arg(long)]
+    /// Every entry of the log, those that the engine makes for itself too
+    #[arg(long, conflicts_with = "since")]
+    pub(crate) all: bool,
+    /// Only the entries that are checkpoints
+    #[arg(long, conflicts_with = "since")]
     pub(crate) checkpoints: bool,
 }
 
@@ -527,7 +581,7 @@ pub(crate) struct Show {
 /// sessions, the files of their newest checkpoints.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  piton diff\n  piton diff @- @ --stat\n  piton diff --state RUN@3 RUN@7 --json\n  piton diff RUN RUN"
+    after_help = "Examples:\n  piton diff\n  piton diff @- @ --stat\n  piton diff @- @ -- src/\n  piton diff --state RUN@3 RUN@7 --json\n  piton diff RUN RUN"
 )]
 pub(crate) struct Diff {
     /// Compare their states, value by value
@@ -542,6 +596,9 @@ pub(crate) struct Diff {
     /// The newer one
     #[arg(value_name = "B")]
     pub(crate) to: Option<Reference>,
+    /// Only these files and folders
+    #[arg(value_name = "PATH", last = true, conflicts_with = "state")]
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 /// Start a document; with --id create or resume
@@ -553,6 +610,27 @@ pub(crate) struct Diff {
     after_help = "Examples:\n  piton run flow.yml -i topic=bees\n  piton run flow.yml --inputs inputs.json --id nightly-1\n  piton run flow.yml --json | jq .outputs\n  piton run chat.yml \"How do bees find their way?\""
 )]
 pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) start: Start,
+    /// If another process drives the run, wait for it, at most so long
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
+    pub(crate) wait: Option<u64>,
+    /// Go on with a run of that id although its document or something else dangerous changed; the run keeps the document
+    #[arg(long, requires = "id")]
+    pub(crate) force: bool,
+    /// Checkpoint the folder's files with the run: `piton undo RUN` takes back what it did to them, and `piton resume`
+    /// finds what others changed meanwhile
+    #[arg(long)]
+    pub(crate) files: bool,
+    #[command(flatten)]
+    pub(crate) limits: LimitFlags,
+    #[command(flatten)]
+    pub(crate) drift: DriftWatch,
+}
+
+/// What a run is begun with.
+#[derive(Debug, Args)]
+pub(crate) struct Start {
     /// The document: .yml, .yaml, .json or .toml
     #[arg(value_name = "DOC")]
     pub(crate) document: PathBuf,
@@ -565,32 +643,25 @@ pub(crate) struct Run {
     /// A file that comes with the question, in `sys.files`; may be given again
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Vec<PathBuf>,
-    /// An input as text, or a file as `@PATH`; may be given again
+    /// An input as text, or a file as `@PATH`; several of one name are a list
     #[arg(short, long = "input", value_name = "NAME=TEXT", value_parser = parse_input)]
     pub(crate) input: Vec<(String, String)>,
     /// Inputs as a JSON object; `-` reads stdin
     #[arg(long, value_name = "FILE")]
     pub(crate) inputs: Option<PathBuf>,
-    /// The run's id: resumed if there is such a run, else created
+    /// The run's id: resumed if there is such a run, else created. Of a chat, the conversation's: another question is its
+    /// next turn
     #[arg(long, value_name = "RUN")]
     pub(crate) id: Option<RunId>,
-    /// If another process drives the run, wait for it, at most so long
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
-    pub(crate) wait: Option<u64>,
+    /// Which turn of the conversation the question is, from 1; without it, another question is the next one
+    #[arg(long, value_name = "N", requires = "id")]
+    pub(crate) turn: Option<u32>,
+    /// What the run is found by beside its name; may be given again
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) label: Vec<String>,
     /// Models, knowledge bases, credentials, limits: a .toml, .yml or .json file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Go on with a run of that id although its document or something else dangerous changed; the run keeps the document
-    #[arg(long, requires = "id")]
-    pub(crate) force: bool,
-    /// Checkpoint the folder's files with the run: `piton undo RUN` takes back what it did to them, and `piton resume`
-    /// finds what others changed meanwhile
-    #[arg(long)]
-    pub(crate) files: bool,
-    #[command(flatten)]
-    pub(crate) limits: LimitFlags,
-    #[command(flatten)]
-    pub(crate) drift: DriftWatch,
 }
 
 /// How far a workflow may go.
@@ -646,6 +717,12 @@ pub(crate) struct Resume {
     /// Go on although something dangerous changed; every change is written to the audit log
     #[arg(long, conflicts_with = "explain")]
     pub(crate) force: bool,
+    /// If the newest entries of the run are damaged, go on from its newest whole checkpoint, as a new run
+    #[arg(long, conflicts_with = "explain")]
+    pub(crate) fallback: bool,
+    /// Where a merge of files is in its own way, have a model of the configuration put the two together
+    #[arg(long)]
+    pub(crate) resolve: bool,
     #[command(flatten)]
     pub(crate) changes: ChangeFlags,
     #[command(flatten)]
@@ -689,7 +766,7 @@ fn parse_value(text: &str) -> Result<Value, String> {
     Ok(from_json(text.as_bytes()).unwrap_or_else(|_| Value::from(text)))
 }
 
-fn parse_setting(text: &str) -> Result<(String, Value), String> {
+pub(crate) fn parse_setting(text: &str) -> Result<(String, Value), String> {
     match text.split_once('=') {
         Some(("", _)) => Err("the name is missing in front of '='".to_owned()),
         Some((name, value)) => Ok((name.to_owned(), parse_value(value)?)),
@@ -711,23 +788,30 @@ pub(crate) struct Validate {
 
 /// A document as a drawing
 ///
-/// As text, one line per node with where it leads; or as a Mermaid flowchart, which many viewers show.
+/// As boxes and lines in the terminal, as a picture, or as a Mermaid flowchart, which many viewers show.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  piton graph flow.yml\n  piton graph flow.yml --format mermaid")]
+#[command(
+    after_help = "Examples:\n  piton graph flow.yml\n  piton graph flow.yml --format svg > flow.svg\n  piton graph flow.yml --format mermaid"
+)]
 pub(crate) struct Graph {
     /// The document
     #[arg(value_name = "DOC")]
     pub(crate) document: PathBuf,
     /// How to draw it
-    #[arg(long, value_enum, default_value_t = Drawing::Text)]
+    #[arg(long, value_enum, default_value_t = Drawing::Boxes)]
     pub(crate) format: Drawing,
 }
 
 /// How a document is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Drawing {
-    /// Lines for people
-    Text,
+    /// Boxes and lines of characters; a list if there is no room for them
+    #[value(alias = "text")]
+    Boxes,
+    /// A line for each node, with where it leads
+    List,
+    /// A picture
+    Svg,
     /// A Mermaid flowchart
     Mermaid,
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use piton_types::Retention;
 use piton_types::RunId;
 
@@ -73,7 +73,7 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
 /// Find damage, and what it affects; --repair
 ///
 /// Reads everything and holds it against its hashes. Of a checkpoint, it also says whether this machine has what going
-/// on from there needs. --repair keeps all that is whole in a new store and sets the damaged one aside.
+/// on from there needs, and which files of the folder differ from it. --repair keeps all that is whole in a new store and sets the damaged one aside.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  piton check\n  piton check --deep\n  piton check RUN@7\n  piton check --repair")]
 pub(crate) struct Check {
@@ -132,4 +132,40 @@ pub(crate) struct Import {
     /// The file; - for stdin
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+}
+
+/// The stores of your folders: list them, remove one, give one to another folder
+///
+/// Each folder has a store of its own, and the folders below it have the same, up to the nearest one with a store of theirs.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  piton store ls\n  piton store rm 3fa94c01 --dry-run\n  piton store mv /mnt/old/project ."
+)]
+pub(crate) struct Stores {
+    #[command(subcommand)]
+    pub(crate) action: StoreAction,
+}
+
+/// What to do with stores.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreAction {
+    /// The stores of all folders, with what they take
+    Ls,
+    /// Remove a store with everything in it; the plan comes first
+    Rm {
+        /// Its name or the beginning of it, its URL, or its folder
+        #[arg(value_name = "STORE")]
+        store: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Make a store that of another folder, as after the folder came to another disk
+    Mv {
+        /// Its name or the beginning of it, its URL, or its folder
+        #[arg(value_name = "STORE")]
+        store: String,
+        /// The folder; the one in which this is called if none is named
+        #[arg(value_name = "FOLDER")]
+        folder: Option<PathBuf>,
+    },
 }

@@ -47,8 +47,8 @@ fn show(session: &Session, found: &CheckedView) -> Result<(), Failure> {
         found.runs.iter().fold((0, 0), |(entries, whole), run| (entries + run.entries, whole + run.checkpoints));
     let verdict = if found.whole { "all well" } else { "damaged" };
     lines.push(format!(
-        "{verdict}: {} runs, {entries} entries, {whole} whole checkpoints, {} of files",
-        found.runs.len(),
+        "{verdict}: {}, {entries} entries, {whole} whole checkpoints, {} of files",
+        table::count(found.runs.len(), "run"),
         table::size(found.pack_bytes)
     ));
     session.output.data(&lines.join("\n"))?;

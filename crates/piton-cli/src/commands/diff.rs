@@ -21,26 +21,24 @@ pub(crate) async fn execute(session: &Session, arguments: &Diff) -> Result<Exit,
             show_values(session, &found, |from, to| format!("the states of {from} and {to} are the same"))?;
             return Ok(Exit::Done);
         }
-        if let Some(found) = diff_runs(session, from, to, arguments.stat).await? {
+        let runs = arguments.paths.is_empty();
+        if runs && let Some(found) = diff_runs(session, from, to, arguments.stat).await? {
             show_values(session, &found, |from, to| format!("runs {from} and {to} did the same"))?;
             return Ok(Exit::Done);
         }
     }
     let (from, to) = (arguments.from.as_ref(), arguments.to.as_ref());
-    let found = files::diff::diff(session, from, to, !arguments.stat).await?;
+    let found = files::diff::diff(session, from, to, &arguments.paths, !arguments.stat).await?;
     let output = &session.output;
     if output.is_json() {
         output.view(&found)?;
         return Ok(Exit::Done);
     }
-    for change in &found.changes {
-        output.data(&file_text(session, change, arguments.stat))?;
-        if output.is_closed() {
-            break;
-        }
-    }
-    if found.changes.is_empty() {
+    let texts: Vec<String> = found.changes.iter().map(|change| file_text(session, change, arguments.stat)).collect();
+    if texts.is_empty() {
         output.note("no file differs");
+    } else {
+        session.paged(&texts.join("\n"))?;
     }
     Ok(Exit::Done)
 }
@@ -73,7 +71,7 @@ fn value_change_line(change: &ValueChange) -> String {
     }
 }
 
-fn file_text(session: &Session, file: &FileDiff, stat: bool) -> String {
+pub(crate) fn file_text(session: &Session, file: &FileDiff, stat: bool) -> String {
     let line = format!("{}{}", change_line(&file.change), if file.unattributed { "  (unattributed)" } else { "" });
     let (Some(added), Some(removed)) = (file.added, file.removed) else {
         return format!("{line}{}", if file.is_file { "  (binary or large)" } else { "" });

@@ -8,7 +8,8 @@ use std::process::{ExitStatus, Stdio};
 use piton_app::files::guard::{GuardOptions, Guarding};
 use piton_app::place::keys::KEY_VARIABLES;
 use piton_app::runs::drive::DriftWatch;
-use piton_app::views::files::GuardedView;
+use piton_app::views::files::{CoverageView, GitMovesView, GuardedView};
+use piton_runtime::recovery::Environment as _;
 use piton_types::RunId;
 use piton_workspace::SessionOptions;
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,8 +19,10 @@ use tokio::sync::watch::Sender;
 use crate::arguments::files::Guard;
 use crate::commands::status::change_line;
 use crate::failure::{Exit, Failure};
+use crate::output::clean;
 use crate::session::Session;
 use crate::table::count;
+use crate::view::check_line;
 
 /// How many changes are named at the end.
 const NAMED: usize = 20;
@@ -30,12 +33,21 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
         checkpoints: SessionOptions { quiet_for: arguments.quiet_for, at_least: arguments.at_least },
         drift: DriftWatch { every: arguments.drift_every, pauses: arguments.pause_on_drift },
         rollback_on_failure: arguments.rollback_on_failure,
+        outlives: arguments.outlive,
     };
     let command: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    // A refusal leaves nothing behind.
+    if let Some(program) = command.first().filter(|program| !program.contains('/'))
+        && !session.environment().has_program(program).await
+    {
+        return Err(Failure::fixable(format!("can't start {}", clean(program)))
+            .cause("there is no such program in the PATH")
+            .hint("is it installed? Nothing was changed."));
+    }
     let mut guarding = Guarding::begin(session, &command, options).await?;
     let (tell_pid, pid) = tokio::sync::watch::channel(None);
     let run = guarding.run().clone();
-    let status = match guarding.around(pid, run_program(&arguments, &run, &tell_pid)).await {
+    let status = match guarding.around(session, pid, run_program(session, &arguments, &run, &tell_pid)).await {
         Ok(status) => status,
         Err(failure) => {
             guarding.not_started().await?;
@@ -43,17 +55,37 @@ pub(crate) async fn execute(session: &Session, arguments: Guard) -> Result<Exit,
         }
     };
     let exit = Exit::Of(exit_code(status));
+    if exit.code() == 0 {
+        check(&mut guarding, &arguments.verify).await?;
+    }
     match guarding.finish(session, exit.code()).await {
         Ok(view) => {
             summary(session, &view)?;
-            Ok(exit)
+            let is_wrong = exit.code() == 0 && view.verification.iter().any(|check| !check.passed);
+            Ok(if is_wrong { Exit::Of(1) } else { exit })
         }
         Err(failure) => Ok(session.output.failure_with(&failure, exit)),
     }
 }
 
+/// Checks the work of the program. The keyboard's interrupt ends the checks, and not us.
+async fn check(guarding: &mut Guarding, commands: &[String]) -> Result<(), Failure> {
+    if commands.is_empty() {
+        return Ok(());
+    }
+    tokio::select! {
+        checked = guarding.verify(commands) => checked,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
 /// Runs the program to its end.
-async fn run_program(arguments: &Guard, run: &RunId, tell_pid: &Sender<Option<Pid>>) -> Result<ExitStatus, Failure> {
+async fn run_program(
+    session: &Session,
+    arguments: &Guard,
+    run: &RunId,
+    tell_pid: &Sender<Option<Pid>>,
+) -> Result<ExitStatus, Failure> {
     let (program, rest) = arguments.command.split_first().expect("clap asks for one");
     let listen = |kind| signal(kind).map_err(|error| Failure::fixable("can't listen for signals").because(&error));
     // The program gets these itself; without a listener they would end us before it.
@@ -62,7 +94,7 @@ async fn run_program(arguments: &Guard, run: &RunId, tell_pid: &Sender<Option<Pi
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hang_up = listen(SignalKind::hangup())?;
     let mut command = tokio::process::Command::new(program);
-    for name in KEY_VARIABLES {
+    for name in KEY_VARIABLES.into_iter().chain(session.surroundings.withheld()) {
         command.env_remove(name);
     }
     let mut child = command
@@ -116,8 +148,14 @@ fn summary(session: &Session, view: &GuardedView) -> Result<(), Failure> {
         "paused" | "cancelled" => "piton: the program was stopped, as was asked for\n",
         _ => "",
     };
+    let checks: Vec<String> = view.verification.iter().map(|check| format!("piton: {}", check_line(check))).collect();
     if changes.is_empty() {
-        output.note(&format!("{stopped}piton: no files changed"));
+        let mut lines = vec![format!("{stopped}piton: no files changed")];
+        lines.extend(checks);
+        lines.extend(gap_line(view.coverage));
+        lines.extend(view.not_protected.iter().map(|line| format!("piton: {}", clean(line))));
+        lines.extend(view.git.iter().flat_map(git_lines));
+        output.note(&lines.join("\n"));
         return Ok(());
     }
     let mut lines = vec![format!("{stopped}piton: {} changed", count(changes.len(), "file"))];
@@ -125,14 +163,39 @@ fn summary(session: &Session, view: &GuardedView) -> Result<(), Failure> {
     if changes.len() > NAMED {
         lines.push(format!("  … {} more", changes.len() - NAMED));
     }
+    lines.extend(checks);
+    lines.extend(gap_line(view.coverage));
+    lines.extend(view.not_protected.iter().map(|line| format!("piton: {}", clean(line))));
+    lines.extend(view.left.iter().map(|left| format!("  left {}: {}", clean(&left.path), clean(&left.reason))));
+    let brings = format!("`piton redo` or `piton restore {id}` brings it again");
     lines.push(match view.rolled_back {
-        true => {
-            format!(
-                "piton: it failed, and all of that was taken back; `piton redo` or `piton restore {id}` brings it again"
-            )
-        }
+        true if view.left.is_empty() => format!("piton: it failed, and all of that was taken back; {brings}"),
+        true => format!("piton: it failed, and that was taken back except for what was left; {brings}"),
         false => format!("piton: `piton undo {run}` takes it back, `piton diff {opened} {id}` shows it"),
     });
+    lines.extend(view.git.iter().flat_map(git_lines));
+    if !view.shared_with.is_empty() {
+        let others = view.shared_with.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        lines.push(format!(
+            "piton: {others} worked here at the same time; what changed meanwhile can't be told apart, and `piton undo \
+             {run} --both` takes that back too"
+        ));
+    }
     output.note(&lines.join("\n"));
     Ok(())
+}
+
+/// What moved in git. An undo leaves that as it is: the user's git is the user's.
+fn git_lines(git: &GitMovesView) -> Vec<String> {
+    let mut lines = vec![format!("piton: git: {}", clean(&git.moves.join("; ")))];
+    lines.extend(git.put_back.iter().map(|command| format!("piton: `{}` puts that back", clean(command))));
+    lines
+}
+
+/// What checkpoints may have missed, if the program ran long enough for any.
+fn gap_line(CoverageView { checkpoints, longest_gap_ms }: CoverageView) -> Option<String> {
+    let made = count(usize::try_from(checkpoints).unwrap_or(usize::MAX), "checkpoint");
+    let seconds = longest_gap_ms.div_ceil(1000);
+    (checkpoints > 0)
+        .then(|| format!("piton: {made} while it ran; what came and went within {seconds} s may be in none"))
 }

@@ -7,6 +7,7 @@ mod check;
 mod checkpoint;
 mod completions;
 mod copy;
+pub(crate) mod debug;
 mod demo;
 mod diff;
 mod doctor;
@@ -32,12 +33,16 @@ mod resume;
 mod retry;
 mod run;
 mod save;
+mod serve;
 mod show;
 mod status;
 mod stop;
+mod store;
+mod submit;
 mod test;
 mod undo;
 mod validate;
+mod worker;
 
 use crate::arguments::Verb;
 use crate::failure::{Exit, Failure};
@@ -72,14 +77,19 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Validate(arguments) => Box::pin(validate::execute(session, arguments)).await,
         Verb::Graph(arguments) => Box::pin(graph::execute(session, arguments)).await,
         Verb::Test(arguments) => Box::pin(test::execute(session, arguments)).await,
+        Verb::Submit(arguments) => Box::pin(submit::execute(session, arguments)).await,
+        Verb::Serve(arguments) => Box::pin(serve::execute(session, arguments)).await,
+        Verb::Worker(arguments) => Box::pin(worker::execute(session, arguments)).await,
         Verb::Resume(arguments) => Box::pin(resume::execute(session, &arguments)).await,
         Verb::Answer(arguments) => Box::pin(answer::execute(session, arguments)).await,
         Verb::Retry(arguments) => Box::pin(retry::execute(session, &arguments)).await,
         Verb::Fork(arguments) => Box::pin(fork::execute(session, arguments)).await,
         Verb::Stop(arguments) => Box::pin(stop::execute(session, &arguments)).await,
         Verb::Cancel(arguments) => Box::pin(cancel::execute(session, &arguments)).await,
+        Verb::Debug(arguments) => Box::pin(debug::execute(session, arguments)).await,
         Verb::Completions(arguments) => completions::execute(session, &arguments),
         Verb::Gc(arguments) => Box::pin(gc::execute(session, &arguments)).await,
+        Verb::Store(arguments) => Box::pin(store::execute(session, arguments)).await,
         Verb::Check(arguments) => Box::pin(check::execute(session, &arguments)).await,
         Verb::Copy(arguments) => Box::pin(copy::execute(session, &arguments)).await,
         Verb::Export(arguments) => Box::pin(export::execute(session, &arguments)).await,

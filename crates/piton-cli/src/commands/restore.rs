@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use piton_app::Reference;
+use piton_app::files::bring::bring;
 use piton_app::files::restore::{Conflicts, Previewed, Restoring, Selected};
 use piton_app::views::files::{RestorePlanView, RestoredView};
 use piton_workspace::{Ask, Conflict as Contested, ConflictResolution};
@@ -14,12 +15,23 @@ use crate::commands::restore_state::put_state_back;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
+use crate::table::count;
 use crate::terminal::{answer, has_terminal};
 
 /// How many paths of a plan are named before it is asked about.
 const NAMED: usize = 40;
 
 pub(crate) async fn execute(session: &Session, arguments: &Restore) -> Result<Exit, Failure> {
+    if let Some(into) = &arguments.into {
+        let brought = bring(session, &arguments.reference, into).await?;
+        if session.output.is_json() {
+            session.output.view(&brought)?;
+        } else {
+            let files = count(brought.files, "file");
+            session.output.data(&clean(&format!("{files} of {} in {}", brought.checkpoint, brought.folder)))?;
+        }
+        return Ok(Exit::Done);
+    }
     let change = &arguments.change;
     let selected = Selected {
         only: arguments.paths.clone(),
@@ -55,7 +67,14 @@ pub(crate) fn conflicts(change: &Change) -> Conflicts {
     };
     let ask = Arc::new(Terminal { has_resolver: change.config.is_some() });
     let unattributed = change.unattributed;
-    Conflicts { resolution, ask, config: change.config.clone(), model: change.model.clone(), unattributed }
+    Conflicts {
+        resolution,
+        ask,
+        config: change.config.clone(),
+        model: change.model.clone(),
+        unattributed,
+        shared: false,
+    }
 }
 
 /// Shows the plan, asks, does it, and says what was done.
@@ -66,12 +85,19 @@ pub(crate) async fn carry_out(
     note: bool,
 ) -> Result<Exit, Failure> {
     let previewed = restoring.preview(session).await?;
+    let (restoring, previewed) = ask_about_shared(session, restoring, previewed, change).await?;
+    let refusal = previewed.refusal();
     if change.dry_run {
         let plan = previewed.view(&restoring.workspace, usize::MAX).await?;
         show_plan(session, &restoring, &plan, true)?;
         restoring.close(session).await?;
-        return Ok(if previewed.is_free() { Exit::Done } else { Exit::Refused });
+        return Ok(if previewed.is_free() && refusal.is_none() { Exit::Done } else { Exit::Refused });
     }
+    if let Some(refusal) = refusal {
+        restoring.close(session).await?;
+        return Err(refusal);
+    }
+    let beside = !previewed.beside().is_empty();
     if !change.yes && previewed.is_free() && !previewed.planned.plan.changes.is_empty() {
         if !session.output.is_json() {
             show_plan(session, &restoring, &previewed.view(&restoring.workspace, NAMED).await?, false)?;
@@ -80,11 +106,36 @@ pub(crate) async fn carry_out(
     }
     let restored = restoring.carry_out(session, previewed).await?;
     say(session, &restored, !change.yes)?;
+    if beside && !session.output.is_json() {
+        session.output.note("what was left may be another run's; the same command with `--both` takes it back too");
+    }
     if note && !session.output.is_json() && !restored.note.is_empty() {
         session.output.data(&format!("\n{}", restored.note.lines().map(clean).collect::<Vec<_>>().join("\n")))?;
     }
     restoring.close(session).await?;
     Ok(Exit::Done)
+}
+
+/// If some of an undo may be another run's, a person is asked whether that goes too.
+async fn ask_about_shared(
+    session: &Session,
+    restoring: Restoring,
+    previewed: Previewed,
+    change: &Change,
+) -> Result<(Restoring, Previewed), Failure> {
+    if previewed.beside().is_empty() || change.yes || change.dry_run || !has_terminal() {
+        return Ok((restoring, previewed));
+    }
+    let others = previewed.beside().iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+    let left = count(previewed.planned.plan.left.len(), "path");
+    match answer(&format!("{left} changed while {others} worked here too; take that back as well? [y/N] ")).as_deref() {
+        Some("y" | "Y" | "yes") => {
+            let restoring = restoring.taking_shared();
+            let previewed = restoring.preview(session).await?;
+            Ok((restoring, previewed))
+        }
+        _ => Ok((restoring, previewed)),
+    }
 }
 
 /// Asks whether to go on. Without a terminal the answer is yes if nothing is lost for good, which it never is:
@@ -102,7 +153,7 @@ fn confirm(session: &Session, restoring: &Restoring, previewed: &Previewed) -> R
         }
         return Ok(());
     }
-    match answer(&format!("change {} paths? [y/N] ", previewed.planned.plan.changes.len())).as_deref() {
+    match answer(&format!("change {}? [y/N] ", count(previewed.planned.plan.changes.len(), "path"))).as_deref() {
         Some("y" | "Y" | "yes") => Ok(()),
         _ => Err(Failure::fixable("nothing was changed")),
     }
@@ -114,7 +165,7 @@ fn show_plan(session: &Session, restoring: &Restoring, plan: &RestorePlanView, i
         return output.view(plan);
     }
     let root = clean(&restoring.workspace.root().to_string_lossy());
-    let mut lines = vec![format!("{} in {root}:", plan.restore)];
+    let mut lines = vec![format!("{} in {root}:", session.names().shorten(&plan.restore))];
     if plan.changes.is_empty() && plan.conflicts.is_empty() {
         lines.push("  nothing to change".to_owned());
     }
@@ -164,9 +215,10 @@ fn say(session: &Session, restored: &RestoredView, shown: bool) -> Result<(), Fa
     match &restored.id {
         None => output.data("nothing to change"),
         Some(checkpoint) => {
-            let paths = if restored.files_restored == 1 { "path" } else { "paths" };
-            let (kind, count) = (&restored.plan.restore, restored.files_restored);
-            output.data(&format!("{checkpoint}  {kind}: {count} {paths} changed"))?;
+            // The checkpoint by its whole name, for programs; what it was for as people say it.
+            let kind = session.names().shorten(&restored.plan.restore);
+            let paths = count(restored.files_restored, "path");
+            output.data(&format!("{checkpoint}  {kind}: {paths} changed"))?;
             output.note(if restored.is_undo { "`piton redo` takes it back." } else { "`piton undo` takes it back." });
             Ok(())
         }
@@ -180,19 +232,32 @@ struct Terminal {
 
 impl Ask for Terminal {
     fn ask(&self, conflict: &Contested) -> ConflictResolution {
+        self.ask_showing(conflict, &|| None)
+    }
+
+    fn ask_showing(&self, conflict: &Contested, difference: &dyn Fn() -> Option<String>) -> ConflictResolution {
         if !has_terminal() {
             return ConflictResolution::Refuse;
         }
         let resolver = if self.has_resolver { "let the re(s)olver try, " } else { "" };
         let question = format!(
             "{}: {}\n  take the (c)heckpoint's, leave what is (t)here, write it (b)eside, (m)ark the conflict in it, \
-             {resolver}or (r)efuse? ",
+             {resolver}show the (d)ifference, or (r)efuse? ",
             clean(&conflict.path.to_string()),
             clean(&conflict.reason)
         );
+        let mut shown = String::new();
         loop {
             // A person who has gone has said nothing.
-            let Some(answer) = answer(&question) else { break ConflictResolution::Refuse };
+            let Some(answer) = answer(&format!("{shown}{question}")) else { break ConflictResolution::Refuse };
+            shown.clear();
+            if answer == "d" {
+                shown = match difference() {
+                    Some(diff) => diff.lines().map(|line| format!("  {}\n", clean(line))).collect(),
+                    None => "  they aren't texts of which a difference could be shown\n".to_owned(),
+                };
+                continue;
+            }
             break match answer.as_str() {
                 "c" => ConflictResolution::PreferCheckpoint,
                 "t" => ConflictResolution::PreferCurrent,

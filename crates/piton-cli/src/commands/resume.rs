@@ -26,8 +26,10 @@ pub(crate) async fn execute(session: &Session, arguments: &Resume) -> Result<Exi
         config: arguments.config.clone(),
         limits: arguments.limits.into(),
         force: arguments.force,
+        fallback: arguments.fallback,
         wait: arguments.wait,
         changes,
+        resolve: arguments.resolve,
         drift: arguments.drift.into(),
     };
     go_on(session, &wanted).await

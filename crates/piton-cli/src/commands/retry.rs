@@ -22,10 +22,17 @@ pub(crate) async fn execute(session: &Session, arguments: &Retry) -> Result<Exit
     if asks && !agreed(&retrying.plan, session, arguments.consent)? {
         return Ok(Exit::Done);
     }
-    let Ready { run, branched, drive: prepared } = retrying.carry_out(session, &wanted).await?;
+    let Ready { run, branched, queued, drive: prepared } = retrying.carry_out(session, &wanted).await?;
     let output = &session.output;
     if let Some(at) = &branched {
         output.note(&format!("run {run} branched off {at}"));
+    }
+    if queued {
+        if output.is_json() {
+            output.view(&ReadyView { run: run.clone(), status: RunStatus::Queued })?;
+        }
+        output.note(&format!("a worker tries run {run} again"));
+        return Ok(Exit::Done);
     }
     let Some(prepared) = prepared else {
         if let Some(at) = branched {

@@ -8,13 +8,40 @@ use piton_app::runs::start::{StartRun, prepare};
 use piton_flow::{Inputs, file_with};
 use piton_types::{Value, from_json};
 
-use crate::arguments::Run;
+use crate::arguments::{Run, Start};
+use crate::commands::answer::right_away;
 use crate::drive::drive;
 use crate::failure::{Exit, Failure};
+use crate::output::clean;
 use crate::session::Session;
 use crate::terminal::{answer, has_terminal};
 
 pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, Failure> {
+    let mut wanted = StartRun {
+        limits: arguments.limits.into(),
+        force: arguments.force,
+        wait: arguments.wait,
+        files: arguments.files,
+        drift: arguments.drift.into(),
+        ..started(arguments.start)?
+    };
+    if let Some(chat) = wanted.chat(session).await? {
+        chat.opening.iter().for_each(|opening| session.output.note(&clean(opening)));
+        chat.suggested.iter().for_each(|question| session.output.note(&format!("- {}", clean(question))));
+        if chat.lacks_question && has_terminal() && !session.output.is_json() {
+            let question = answer("What do you want to ask? ").filter(|question| !question.trim().is_empty());
+            wanted.system.extend(question.map(|question| ("query".to_owned(), question.trim().into())));
+        }
+    }
+    let config = wanted.config.clone();
+    let prepared = prepare(session, wanted).await?;
+    let run = prepared.run.clone();
+    let exit = drive(session, prepared).await?;
+    right_away(session, exit, &run, config).await
+}
+
+/// What a run is begun with.
+pub(super) fn started(arguments: Start) -> Result<StartRun, Failure> {
     let inputs = inputs(arguments.inputs.as_deref(), arguments.input)?;
     let mut system = BTreeMap::new();
     // One that says nothing is none.
@@ -25,26 +52,12 @@ pub(crate) async fn execute(session: &Session, arguments: Run) -> Result<Exit, F
         let files: Result<Vec<_>, _> = arguments.file.iter().map(|path| loaded(path)).collect();
         system.insert("files".to_owned(), Value::List(files?));
     }
-    let mut wanted = StartRun {
-        document: arguments.document,
-        inputs,
-        system,
-        limits: arguments.limits.into(),
-        id: arguments.id,
-        config: arguments.config,
-        force: arguments.force,
-        wait: arguments.wait,
-        files: arguments.files,
-        drift: arguments.drift.into(),
-    };
-    if has_terminal() && !session.output.is_json() && wanted.id.is_none() && wanted.lacks_question()? {
-        let question = answer("What do you want to ask? ").filter(|question| !question.trim().is_empty());
-        wanted.system.extend(question.map(|question| ("query".to_owned(), question.trim().into())));
-    }
-    drive(session, prepare(session, wanted).await?).await
+    let (id, turn, config) = (arguments.id, arguments.turn, arguments.config);
+    let labels = arguments.label.into_iter().collect();
+    Ok(StartRun { inputs, system, id, turn, config, labels, ..StartRun::of(arguments.document) })
 }
 
-/// What `--inputs` and `-i` give together; of the same name the last one stays, but files of one name are a list.
+/// What `--inputs` and `-i` give together, of which `-i` stays; several of one name are a list.
 fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, Failure> {
     let mut inputs = match file {
         None => BTreeMap::new(),
@@ -60,16 +73,17 @@ fn inputs(file: Option<&Path>, given: Vec<(String, String)>) -> Result<Inputs, F
             }
         }
     };
-    let mut files: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut several: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (name, text) in given {
-        match text.strip_prefix('@') {
+        let value = match text.strip_prefix('@') {
             // A text that begins with it has it twice.
-            Some(rest) if !rest.starts_with('@') => files.entry(name).or_default().push(loaded(Path::new(rest))?),
-            rest => drop(inputs.insert(name, Value::from(rest.unwrap_or(&text)))),
-        }
+            Some(rest) if !rest.starts_with('@') => loaded(Path::new(rest))?,
+            rest => Value::from(rest.unwrap_or(&text)),
+        };
+        several.entry(name).or_default().push(value);
     }
-    for (name, mut several) in files {
-        let value = if several.len() == 1 { several.remove(0) } else { Value::List(several) };
+    for (name, mut values) in several {
+        let value = if values.len() == 1 { values.remove(0) } else { Value::List(values) };
         inputs.insert(name, value);
     }
     Ok(inputs)
@@ -100,7 +114,7 @@ mod tests {
         std::fs::write(&file, r#"{"a": 1, "b": [true]}"#).unwrap();
         let both =
             inputs(Some(&file), vec![("a".to_owned(), "x".to_owned()), ("a".to_owned(), "y".to_owned())]).unwrap();
-        assert_eq!(both["a"], Value::from("y"));
+        assert_eq!(both["a"], Value::from(vec![Value::from("x"), Value::from("y")]));
         assert_eq!(both["b"], Value::from(vec![Value::from(true)]));
 
         let note = folder.path().join("note.txt");

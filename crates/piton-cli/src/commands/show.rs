@@ -4,16 +4,21 @@ use std::time::Duration;
 
 use piton_app::runs::show::{Shown, show};
 use piton_app::views::entry::WholeEntry;
-use piton_app::views::run::{StepView, WholeRun, WholeStep};
-use piton_types::{RunState, Timestamp};
+use piton_app::views::files::FileDiff;
+use piton_app::views::run::{ProgressView, StepView, UsageView, WholeRun, WholeStep};
+use piton_types::{RunState, RunStatus, Timestamp};
 use serde_json::Value as Json;
 
 use crate::arguments::Show;
+use crate::commands::diff::file_text;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
-use crate::table::{Table, cut, took};
-use crate::view::{cost_text, kind_word, value_line, value_text};
+use crate::table::{Table, count, cut, took};
+use crate::view::{check_line, cost_text, kind_word, people_text, state_code, value_line, value_text};
+
+/// How many files are named.
+const NAMED: usize = 20;
 
 pub(crate) async fn execute(session: &Session, arguments: &Show) -> Result<Exit, Failure> {
     let shown = show(session, &arguments.reference, arguments.steps).await?;
@@ -29,8 +34,16 @@ pub(crate) async fn execute(session: &Session, arguments: &Show) -> Result<Exit,
                 output.data(&format!("\n{}", steps_table(session, steps).render(output.width())))?;
             }
         }
-        Shown::Entry(entry) => output.data(&entry_text(session, entry).render())?,
+        Shown::Entry(entry) => {
+            let mut text = entry_text(session, entry).render();
+            for change in entry.change.iter().flat_map(|change| &change.changes) {
+                text.push_str(&format!("\n\n{}", file_text(session, change, false)));
+            }
+            session.paged(&text)?;
+        }
         Shown::Step(step) => output.data(&step_text(session, step).render())?,
+        Shown::File(file) => output.bytes(&file.content)?,
+        Shown::Blob(blob) if output.width().is_some() => session.paged(&people_text(&blob.value))?,
         Shown::Blob(blob) => output.data(&value_text(&blob.value))?,
     }
     Ok(Exit::Done)
@@ -39,25 +52,49 @@ pub(crate) async fn execute(session: &Session, arguments: &Show) -> Result<Exit,
 fn run_text<'s>(session: &'s Session, whole: &WholeRun) -> Fields<'s> {
     let mut fields = Fields::new(session);
     let run = &whole.run;
-    fields.add("run", run.id.as_str());
+    fields.add("run", &session.called(&run.id));
+    if session.called(&run.id) != run.id.as_str() {
+        fields.add("id", run.id.as_str());
+    }
     fields.add("name", &run.name);
-    fields.add("status", run.status.as_str());
+    fields.state(run.status);
     fields.time("created", run.created_at);
     fields.time("updated", run.updated_at);
     if let Some(parent) = &run.parent {
-        fields.add("parent", &parent.to_string());
+        fields.add("parent", &session.named(parent));
     }
     if let Some(folder) = &run.folder {
         fields.add("folder", folder);
     }
-    fields.add("checkpoint", &whole.checkpoint.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string));
+    fields.add("checkpoint", &whole.checkpoint.as_ref().map_or_else(|| "none".to_owned(), |at| session.named(at)));
     fields.add("steps", &format!("{} finished", whole.finished_steps));
     if let Some(millis) = whole.duration_ms {
         fields.add("took", &took(Duration::from_millis(millis)));
     }
     match whole.recovery_attempts {
         0 => {}
-        attempts => fields.add("recovered", &format!("{attempts} times")),
+        attempts => fields.add("recovered", &count(attempts as usize, "time")),
+    }
+    if whole.priority != 0 {
+        fields.add("priority", &whole.priority.to_string());
+    }
+    if let Some(complexity) = whole.estimated_complexity {
+        fields.add("complexity", &complexity.to_string());
+    }
+    if let Some(progress) = &whole.progress {
+        progress_lines(&mut fields, progress);
+    }
+    for check in &whole.verification {
+        fields.add("check", &check_line(check));
+    }
+    for file in whole.files_modified.iter().take(NAMED) {
+        fields.add("modified", file);
+    }
+    if whole.files_modified.len() > NAMED {
+        fields.add("modified", &format!("… {} more", whole.files_modified.len() - NAMED));
+    }
+    if let Some(instructions) = &whole.resume_instructions {
+        fields.add("to go on", instructions);
     }
     match &whole.state {
         RunState::Completed(_) => fields.value("outputs", &whole.outputs),
@@ -72,25 +109,45 @@ fn run_text<'s>(session: &'s Session, whole: &WholeRun) -> Fields<'s> {
         RunState::Cancelled { reason, .. } => fields.add("reason", reason),
         RunState::Queued(_) | RunState::InProgress(_) => {}
     }
-    if let Some(used) = whole.usage {
-        fields.add("used", &format!("{} tokens, cost {}", used.total, cost_text(Some(used))));
-    }
+    fields.used(whole.usage);
     fields
 }
 
+fn progress_lines(fields: &mut Fields<'_>, progress: &ProgressView) {
+    if let Some(current) = &progress.current {
+        let at = progress.step.as_ref().map(ToString::to_string).filter(|step| step != current);
+        let round = (progress.iteration > 0).then(|| format!("round {}", progress.iteration));
+        let more: Vec<String> = at.into_iter().chain(round).collect();
+        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+        fields.add("at", &format!("{current}{more}"));
+    }
+    let percent = progress.percent.map(|percent| format!("{percent} %"));
+    let parts: Vec<String> = percent.into_iter().chain(progress.last_progress.clone()).collect();
+    if !parts.is_empty() {
+        fields.add("progress", &parts.join(", "));
+    }
+}
+
 fn steps_table(session: &Session, steps: &[StepView]) -> Table {
-    let mut table = Table::with_heading(&["STEP", "WHEN", "TOOK", "TRY", "RESULT"]);
+    let is_paid = steps.iter().any(|step| step.usage != UsageView::default());
+    let paid: &[&str] = if is_paid { &["TOKENS", "COST"] } else { &[] };
+    let mut table = Table::with_heading(&[&["STEP", "WHEN", "TOOK", "TRY"], paid, &["RESULT"]].concat());
     for step in steps {
-        table.row(vec![
+        let mut row = vec![
             clean(step.step.as_str()),
             session.age(step.created_at),
             took(Duration::from_millis(step.duration_ms)),
             step.attempt.to_string(),
-            match &step.error {
-                Some(error) => format!("failed: {}", clean(error)),
-                None => value_line(&step.output),
-            },
-        ]);
+        ];
+        if is_paid {
+            row.extend([step.usage.total.to_string(), cost_text(Some(step.usage))]);
+        }
+        row.push(match &step.error {
+            _ if step.undone => "undone".to_owned(),
+            Some(error) => format!("failed: {}", clean(error)),
+            None => value_line(&step.output),
+        });
+        table.row(row);
     }
     table
 }
@@ -98,19 +155,37 @@ fn steps_table(session: &Session, steps: &[StepView]) -> Table {
 fn entry_text<'s>(session: &'s Session, whole: &WholeEntry) -> Fields<'s> {
     let mut fields = Fields::new(session);
     let entry = &whole.entry;
-    fields.add(if entry.checkpoint { "checkpoint" } else { "entry" }, &entry.id.to_string());
+    fields.add(if entry.checkpoint { "checkpoint" } else { "entry" }, &session.named(&entry.id));
     fields.add("kind", kind_word(entry.kind));
     if !entry.label.is_empty() {
-        fields.add("label", &entry.label);
+        fields.add("label", &session.names().shorten(&entry.label));
+    }
+    if whole.undone {
+        fields.add("undone", "the run was put back to before it");
     }
     fields.time("created", entry.created_at);
-    for (name, part) in &entry.parts {
-        fields.add("part", &format!("{}  {} {}  {}", name.0, part.schema, part.version, part.root));
+    let Some(change) = &whole.change else {
+        for (name, part) in &entry.parts {
+            fields.add("part", &format!("{}  {} {}  {}", name.0, part.schema, part.version, part.root));
+        }
+        if whole.body != Json::Null {
+            fields.value("body", &whole.body);
+        }
+        for (name, value) in &whole.state {
+            fields.value(name, value);
+        }
+        return fields;
+    };
+    // Of a checkpoint of files what it changed matters; `--json` has the rest.
+    let input = ["command", "file_path"].into_iter().find_map(|name| whole.body["input"].get(name)?.as_str());
+    if let Some(input) = input.or_else(|| whole.body["input"].as_str()) {
+        fields.add("did", input);
     }
-    if whole.body != Json::Null {
-        fields.value("body", &whole.body);
-    }
-    for (name, value) in &whole.state {
+    let lines = |count: fn(&FileDiff) -> Option<usize>| change.changes.iter().filter_map(count).sum::<usize>();
+    let (added, removed) = (lines(|file| file.added), lines(|file| file.removed));
+    let files = count(change.changes.iter().filter(|file| file.is_file).count(), "file");
+    fields.add("changed", &format!("+{added} −{removed} in {files} since {}", session.named(&change.from)));
+    for (name, value) in whole.state.iter().filter(|(name, _)| *name != "workspace") {
         fields.value(name, value);
     }
     fields
@@ -120,12 +195,13 @@ fn step_text<'s>(session: &'s Session, whole: &WholeStep) -> Fields<'s> {
     let mut fields = Fields::new(session);
     let step = &whole.step;
     fields.add("step", step.step.as_str());
-    fields.add("run", whole.run.as_str());
-    fields.add("entry", &whole.id.to_string());
-    fields.add("status", step.status);
+    fields.add("run", &session.called(&whole.run));
+    fields.add("entry", &session.named(&whole.id));
+    fields.add("status", if step.undone { "undone" } else { step.status });
     fields.add("try", &step.attempt.to_string());
     fields.time("started", step.created_at);
-    fields.add("took", &format!("{} ms", step.duration_ms));
+    fields.add("took", &took(Duration::from_millis(step.duration_ms)));
+    fields.used(Some(step.usage));
     fields.value("input", &step.input);
     match &step.error {
         Some(error) => fields.add("error", error),
@@ -149,14 +225,39 @@ impl<'s> Fields<'s> {
         self.lines.push((clean(name), clean(text)));
     }
 
+    /// How a run stands, in its colour.
+    fn state(&mut self, status: RunStatus) {
+        let (word, code) = (status.as_str(), state_code(status));
+        self.lines.push((
+            "status".to_owned(),
+            match self.session.output.has_colour() && !code.is_empty() {
+                true => format!("\x1b[{code}m{word}\x1b[0m"),
+                false => word.to_owned(),
+            },
+        ));
+    }
+
     fn time(&mut self, name: &str, at: Timestamp) {
         self.add(name, &format!("{at} ({})", self.session.age(at)));
+    }
+
+    fn used(&mut self, usage: Option<UsageView>) {
+        if let Some(used) = usage.filter(|used| *used != UsageView::default()) {
+            let cost = if used.cost > 0.0 { format!(", cost {}", cost_text(Some(used))) } else { String::new() };
+            self.add("used", &format!("{}{cost}", count(usize::try_from(used.total).unwrap_or(usize::MAX), "token")));
+        }
     }
 
     /// A value beside its name if it is short, else below it.
     fn value(&mut self, name: &str, value: &Json) {
         let line = value_line(value);
-        let text = if line.len() <= 60 { line } else { format!("\n{}", value_text(value)) };
+        let is_long = line.len() > 60;
+        let text = match self.session.output.width() {
+            // A program that reads along gets JSON.
+            None if is_long => format!("\n{}", value_text(value)),
+            Some(_) if is_long || value.is_object() => format!("\n{}", people_text(value)),
+            _ => line,
+        };
         self.lines.push((clean(name), text));
     }
 

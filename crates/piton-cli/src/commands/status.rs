@@ -31,6 +31,10 @@ fn lines(session: &Session, view: &StatusView, excluded: bool) -> Vec<String> {
         format!("folder      {}", clean(&view.folder)),
         format!("store       {} ({}{most})", view.store, table::size(view.bytes)),
     ];
+    for run in &view.standing_still {
+        let name = session.names().of(run);
+        lines.push(format!("paused      {name} stands still, the same lines changed upstream: {}", goes_on_by(&name)));
+    }
     if view.waiting > 0 {
         let whose = if view.waiting == 1 { "1 run waits" } else { &format!("{} runs wait", view.waiting) };
         lines.push(format!("questions   {whose} for an answer: `piton ls --waiting`"));
@@ -43,7 +47,7 @@ fn lines(session: &Session, view: &StatusView, excluded: bool) -> Vec<String> {
         return lines;
     };
     let label = if view.label.is_empty() { String::new() } else { format!("  {}", clean(&view.label)) };
-    lines.push(format!("checkpoint  {checkpoint} ({}){label}", session.age(at)));
+    lines.push(format!("checkpoint  {} ({}){label}", session.named(checkpoint), session.age(at)));
     let by = match view.made_by {
         "unattributed" => ", unattributed: during an agent's turn, but in none of its tool calls",
         "agent" => ", while an agent is at work",
@@ -58,10 +62,18 @@ fn lines(session: &Session, view: &StatusView, excluded: bool) -> Vec<String> {
         lines.push(format!("  … {} more: `piton diff --stat @` shows all", view.changes.len() - NAMED));
     }
     if !excluded && view.not_captured > 0 {
-        lines.push(format!("not captured  {} names: `piton status --excluded` shows them", view.not_captured));
+        lines.push(format!(
+            "not captured  {}: `piton status --excluded` shows them",
+            table::count(usize::try_from(view.not_captured).unwrap_or(usize::MAX), "name")
+        ));
     }
     lines.extend(view.excluded.iter().map(|one| format!("  {}: {}", clean(&one.path), one.reason.as_str())));
     lines
+}
+
+/// The command that lets a program go on that stands still.
+pub(crate) fn goes_on_by(run: &str) -> String {
+    format!("`piton drift --run {run} --resolve user-handled` lets it go on")
 }
 
 /// A letter and the path, as git's short form has it.

@@ -1,6 +1,6 @@
 //! `piton undo` and `piton redo`.
 
-use piton_app::files::restore::Restoring;
+use piton_app::files::restore::{Conflicts, Restoring};
 
 use crate::arguments::files::{Redo, Undo};
 use crate::commands::restore::{carry_out, conflicts};
@@ -10,7 +10,9 @@ use crate::session::Session;
 pub(crate) async fn undo(session: &Session, arguments: &Undo) -> Result<Exit, Failure> {
     let change = &arguments.change;
     let reference = arguments.reference.as_ref();
-    let undoing = Restoring::undo(session, reference, &conflicts(change), change.capture.into()).await?;
+    let conflicts = Conflicts { shared: arguments.both, ..conflicts(change) };
+    let undoing = Restoring::undo(session, reference, &conflicts, change.capture.into()).await?;
+    let undoing = undoing.only(session, &arguments.paths)?;
     carry_out(session, undoing, change, false).await
 }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 use piton_types::{Event, TokenUsage};
 
 use super::text::{Tail, figures, fit};
+use super::titles::Titles;
 use crate::table;
 
 /// How many lines of a text that is being made are shown.
@@ -65,6 +66,7 @@ pub(crate) struct Board {
     failed: usize,
     /// By step. What a container used has what the nodes inside it used, so it takes their place.
     used: BTreeMap<String, TokenUsage>,
+    titles: Titles,
 }
 
 #[derive(Debug)]
@@ -79,8 +81,9 @@ struct Running {
 }
 
 impl Board {
-    pub(crate) const fn new(begun: Instant) -> Self {
-        Self { begun, running: Vec::new(), ended: 0, failed: 0, used: BTreeMap::new() }
+    pub(crate) fn new(begun: Instant) -> Self {
+        let (running, used, titles) = (Vec::new(), BTreeMap::new(), Titles::default());
+        Self { begun, running, ended: 0, failed: 0, used, titles }
     }
 
     /// Takes an event in; the line that stays of it, if any.
@@ -88,7 +91,8 @@ impl Board {
         match event {
             Event::StepStarted { step, title, .. } => {
                 let step = step.to_string();
-                let name = title.clone().unwrap_or_else(|| step.clone());
+                title.iter().for_each(|title| self.titles.learn(&step, title));
+                let name = self.titles.of(&step);
                 self.running.retain(|running| running.step != step);
                 let (mark, note, text) = (Mark::Runs, String::new(), Tail::default());
                 self.running.push(Running { step, name, since: now, mark, note, text });
@@ -120,7 +124,11 @@ impl Board {
             }
             Event::StepSkipped { step, .. } => {
                 self.ended += 1;
-                return Some(Line::new(Mark::Done, &format!("{step}  finished before"), width));
+                return Some(Line::new(
+                    Mark::Done,
+                    &format!("{}  finished before", self.titles.of(step.as_str())),
+                    width,
+                ));
             }
             Event::StepFinished { step, duration, usage, .. } => {
                 self.ended += 1;
@@ -151,7 +159,7 @@ impl Board {
     fn remove(&mut self, step: &str) -> String {
         match self.running.iter().position(|running| running.step == step) {
             Some(place) => self.running.remove(place).name,
-            None => step.to_owned(),
+            None => self.titles.of(step),
         }
     }
 

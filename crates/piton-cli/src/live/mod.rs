@@ -7,6 +7,7 @@
 
 mod board;
 mod text;
+mod titles;
 
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use piton_types::Event;
 
 use self::board::{Board, Line, Mark};
+pub(crate) use self::titles::Titles;
 
 /// The most often that is drawn. What happens in between is drawn together.
 const PAUSE: Duration = Duration::from_millis(40);

@@ -4,6 +4,7 @@ use piton_types::TokenUsage;
 use unicode_width::UnicodeWidthChar as _;
 
 use crate::output::clean;
+use crate::view::amount;
 
 /// How much of a text that is being made is kept: more than is ever shown.
 const KEPT: usize = 4096;
@@ -79,7 +80,7 @@ pub(super) fn figures(name: &str, step: Option<&str>, took: &str, usage: TokenUs
         text.push_str(&format!("  {} + {} tokens", usage.input, usage.output));
     }
     if usage.cost > 0.0 {
-        text.push_str(&format!("  cost {:.4}", usage.cost));
+        text.push_str(&format!("  cost {}", amount(usage.cost)));
     }
     if let Some(step) = step.filter(|step| *step != name) {
         text.push_str(&format!("  {step}"));

@@ -99,8 +99,8 @@ fn every_verb_has_its_help_its_text_and_its_json() {
     for verb in verbs {
         count += 1;
         assert!(commands.contains(&format!("### piton {verb}\n")), "commands.md lacks {verb}");
-        // What these find differs from machine to machine: `first_use.rs` holds them.
-        if ["doctor", "demo"].contains(&verb) {
+        // What the first two find differs from machine to machine: `first_use.rs` holds them. A server says where it is, and `place.rs` holds `store`.
+        if ["doctor", "demo", "serve", "store"].contains(&verb) {
             continue;
         }
         let section = output.split("\n## ").find(|section| section.lines().next() == Some(verb));
@@ -112,13 +112,14 @@ fn every_verb_has_its_help_its_text_and_its_json() {
     assert!(count > 30, "{count} verbs: is that the help?");
 }
 
-/// Every kind of node by the first paragraph of its module and the fields that it reads.
+/// Every kind of node by the first paragraph of its module, an example that is valid, and the fields that it reads.
 fn nodes() -> String {
     let folder = repository().join("crates/piton-flow/src/nodes");
-    let mut text = "# Nodes\n\nEvery kind of node: what it does, what it gives, and the fields that it reads from `data`. \
-        Fields without a default must be said. Beside these any node may have `title`, `error_strategy`, `retry_config`, \
-        `timeout_secs`, `checkpoint` and `on_uncertain`; `docs/workflows.md` explains them.\n"
-        .to_owned();
+    let mut text =
+        "# Nodes\n\nEvery kind of node: what it does, what it gives, an example, and the fields that it reads from \
+        `data`. Fields without a default must be said. Beside these any node may have `title`, `error_strategy`, \
+        `retry_config`, `timeout_secs`, `checkpoint` and `on_uncertain`; `docs/workflows.md` explains them.\n"
+            .to_owned();
     let kinds = piton_flow::Kinds::builtin();
     for kind in kinds.names() {
         let module = match kind {
@@ -131,46 +132,218 @@ fn nodes() -> String {
             .unwrap_or_else(|error| panic!("{kind} has no module of its own: {error}"));
         let about: Vec<&str> = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
         text.push_str(&format!("\n## {kind}\n\n{}\n", about.join("\n").trim()));
-        let fields = fields(&source);
-        if !fields.is_empty() {
-            text.push_str("\n| field | type | |\n|---|---|---|\n");
-            text.push_str(&fields);
+        text.push_str(&format!("\n```yaml\n{}\n```\n", example(kind)));
+        // Read by name, and so in no struct of the node's own.
+        let prompt = std::fs::read_to_string(folder.join("prompt.rs")).unwrap();
+        let mut named: Vec<(&str, &str, &str)> = Vec::new();
+        if source.contains("Prompt::read(") {
+            named.extend([
+                ("prompt_template", "MessageData", "The messages; one text or one message will do."),
+                ("prompt_config", "PromptConfig", "What Jinja templates in them may use."),
+                ("context", "Switch", "What was found elsewhere and belongs to the question."),
+                ("vision", "VisionData", "Pictures that the model is shown."),
+            ]);
+        }
+        if source.contains("Prompt::read(") || source.contains("Memory::read(") {
+            named.push(("memory", "MemoryData", "Earlier messages."));
+        }
+        let mut rows = String::new();
+        let mut below = Vec::new();
+        for (name, kind, about) in named {
+            rows.push_str(&format!(
+                "| `{name}` | [below](#{module}-{name}) | {about} |\n",
+                module = kind_anchor(&module)
+            ));
+            below.push((name.to_owned(), kind.to_owned(), prompt.clone()));
+        }
+        for data in ["Data", "End"] {
+            let (found, inside) = fields(&source, data, &module);
+            rows.push_str(&found);
+            below.extend(inside.into_iter().map(|(name, kind)| (name, kind, source.clone())));
+        }
+        if !rows.is_empty() {
+            text.push_str(&format!("\n| field | type | |\n|---|---|---|\n{rows}"));
+        }
+        // What is inside fields, until nothing is left. A struct may have itself inside.
+        let mut told = BTreeSet::new();
+        while let Some((name, kind, source)) = (!below.is_empty()).then(|| below.remove(0)) {
+            if !told.insert(kind.clone()) {
+                continue;
+            }
+            let shared = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+            let source = match kind.as_str() {
+                "ConditionData" | "SubConditions" => shared("../condition.rs"),
+                "ModelData" => shared("model.rs"),
+                _ => source,
+            };
+            let (rows, inside) = fields(&source, &kind, &module);
+            assert!(!rows.is_empty(), "{module}: there is no {kind}");
+            let anchor = format!("{}-{name}", kind_anchor(&module));
+            text.push_str(&format!(
+                "\n### <a id=\"{anchor}\"></a>`{name}`\n\n| field | type | |\n|---|---|---|\n{rows}"
+            ));
+            below.extend(inside.into_iter().map(|(name, kind)| (name, kind, source.clone())));
         }
     }
     text
 }
 
-/// The fields of the struct `Data` of a module, as rows.
-fn fields(source: &str) -> String {
-    let mut rows = String::new();
-    let Some((_, rest)) = source.split_once("struct Data {\n") else { return rows };
+fn kind_anchor(module: &str) -> String {
+    module.replace('_', "-")
+}
+
+/// An example of each kind, as it stands in a document. It is read and checked before it is shown, so it can't be wrong.
+fn example(kind: &str) -> String {
+    const MODEL: &str = "model: {provider: openai, name: gpt-4o}";
+    let data = match kind {
+        "start" => "variables: [{variable: topic, type: string, required: true}]".to_owned(),
+        "end" => "outputs: [{variable: text, value_selector: [in, topic]}]".to_owned(),
+        "answer" => "answer: 'You asked about {{#in.topic#}}.'".to_owned(),
+        "agent" => format!(
+            "{MODEL}\nsystem_prompt: Read before you answer.\nquery: '{{{{#in.topic#}}}}'\n\
+             tools:\n  builtin: [fetch]\n  mcp_servers: [{{command: my-tools, args: [--stdio]}}]\nmax_iterations: 20"
+        ),
+        "assigner" | "variable-assigner" => {
+            "assigned_variable_selector: [conversation, topics]\nwrite_mode: append\ninput_variable_selector: [in, topic]"
+                .to_owned()
+        }
+        "code" => "language: javascript\ncode: 'function main({topic}) { return {length: topic.length} }'\n\
+                   variables: [{variable: topic, value_selector: [in, topic]}]\noutputs: {length: {type: number}}"
+            .to_owned(),
+        "command" => "command: [grep, -c, '{{#in.topic#}}', notes.txt]\nallow_failure: true".to_owned(),
+        "document-extractor" => "variable_selector: [in, topic]".to_owned(),
+        "gather" => "variables: [[in, topic]]\njoin_mode: any\ntimeout_secs: 30".to_owned(),
+        "http-request" => "method: GET\nurl: 'https://example.com/{{#in.topic#}}'\n\
+                           authorization: {type: bearer, token: '{{#env.TOKEN#}}'}"
+            .to_owned(),
+        "human-input" => "prompt: 'Publish {{#in.topic#}}?'\nresume_mode: form\n\
+                          variables: [{variable: when, type: string, required: true}]"
+            .to_owned(),
+        "if-else" => "cases:\n  - case_id: long\n    conditions: [{variable_selector: [in, topic], comparison_operator: \
+                      contains, value: bees}]"
+            .to_owned(),
+        "knowledge-retrieval" => {
+            "query_variable_selector: [in, topic]\ndataset_ids: [handbook]\nmultiple_retrieval_config: {top_k: 4}".to_owned()
+        }
+        "list-operator" => "input_selector: [in, topic]\noperation: unique".to_owned(),
+        "llm" => format!(
+            "{MODEL}\nprompt_template:\n  - {{role: system, text: Be brief.}}\n  - {{role: user, text: 'What of \
+             {{{{#in.topic#}}}}?'}}"
+        ),
+        "parameter-extractor" => {
+            format!("{MODEL}\nquery: [in, topic]\nparameters: [{{name: city, type: string, required: true}}]")
+        }
+        "question-classifier" => format!(
+            "{MODEL}\nquery_variable_selector: [in, topic]\nclasses: [{{id: bees, name: About bees}}, {{id: other, name: \
+             Anything else}}]"
+        ),
+        "template-transform" => {
+            "template: 'About {{ topic }}'\nvariables: [{variable: topic, value_selector: [in, topic]}]".to_owned()
+        }
+        "tool" => "tool_name: fetch\nprovider_name: builtin\narguments: {url: 'https://example.com/{{#in.topic#}}'}".to_owned(),
+        "variable-aggregator" => "variables: [[in, topic]]".to_owned(),
+        // What has nodes of its own inside is shown by a whole document below.
+        "iteration" => "input_selector: [in, topic]\noutput_selector: [ask, output]\nparallel: true".to_owned(),
+        "loop" => "max_iterations: 3\ninitial_vars: {tries: 0}".to_owned(),
+        "sub-workflow" => {
+            "file: greet.yml\nvariables: [{variable: who, value_selector: [in, topic]}]".to_owned()
+        }
+        "iteration-start" | "loop-start" | "loop-end" => String::new(),
+        other => panic!("there is no example of {other}"),
+    };
+    let mut lines = vec![format!("- id: {}", if kind == "start" { "in" } else { "node" }), "  data:".to_owned()];
+    lines.push(format!("    type: {kind}"));
+    lines.extend(data.lines().map(|line| format!("    {line}")));
+    let example = lines.join("\n");
+    check(kind, &example);
+    example
+}
+
+/// Asserts that an example is valid in a document around it.
+fn check(kind: &str, example: &str) {
+    // These stand inside a container, or have nodes or a file of their own inside.
+    let containers = ["iteration", "loop", "sub-workflow", "iteration-start", "loop-start", "loop-end"];
+    if containers.contains(&kind) {
+        return;
+    }
+    let start = "- {id: in, data: {type: start, variables: [{variable: topic}]}}\n";
+    let end = "- {id: out, data: {type: end}}\n";
+    let (nodes, edges) = match kind {
+        "start" => (format!("{example}\n{end}"), "[{source: in, target: out}]".to_owned()),
+        "end" => (format!("{start}{example}\n"), "[{source: in, target: node}]".to_owned()),
+        _ => {
+            let exits = match kind {
+                "if-else" => vec!["long", "false"],
+                "question-classifier" => vec!["bees", "other"],
+                _ => vec!["source"],
+            };
+            let edges = exits.iter().map(|exit| format!(", {{source: node, sourceHandle: {exit}, target: out}}"));
+            (format!("{start}{example}\n{end}"), format!("[{{source: in, target: node}}{}]", edges.collect::<String>()))
+        }
+    };
+    let document = format!(
+        "conversation_variables: [{{name: topics, value_type: 'array[string]', value: []}}]\n\
+         environment_variables: [{{name: TOKEN, value: x}}]\nnodes:\n{nodes}edges: {edges}\n"
+    );
+    let parsed = piton_flow::Document::parse(&document, piton_flow::Format::Yaml);
+    let checked = parsed.and_then(|document| document.validate());
+    assert!(checked.is_ok(), "{kind}: {:?}\n{document}", checked.err());
+}
+
+/// The fields of a struct of a module as rows, and those that have structs of their own inside. A field that no comment
+/// explains fails the test: the reference is made of them.
+fn fields(source: &str, data: &str, module: &str) -> (String, Vec<(String, String)>) {
+    let (mut rows, mut inside) = (String::new(), Vec::new());
+    let Some((_, rest)) = source.split_once(&format!("struct {data} {{\n")) else { return (rows, inside) };
     let (body, _) = rest.split_once("\n}").unwrap();
     let (mut about_line, mut alias, mut optional) = (Vec::new(), None, false);
     for line in body.lines().map(str::trim) {
         if let Some(comment) = line.strip_prefix("///") {
             about_line.push(comment.trim().to_owned());
         } else if let Some(attribute) = line.strip_prefix("#[serde(") {
-            optional |= attribute.contains("default");
+            optional |= attribute.contains("default") || attribute.contains("flatten");
             alias = attribute.split_once("alias = \"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned);
             if let Some((_, name)) = attribute.split_once("rename = \"") {
                 alias = name.split('"').next().map(str::to_owned);
             }
         } else if let Some((name, kind)) = line.trim_end_matches(',').split_once(": ") {
+            let name = name.rsplit(' ').next().unwrap();
             let kind = kind.strip_prefix("Option<").map_or(kind, |inner| {
                 optional = true;
-                inner.trim_end_matches('>')
+                inner.strip_suffix('>').unwrap()
             });
-            let also = alias.take().map_or(String::new(), |alias| format!(", also `{alias}`"));
+            // A field that Rust has no name for goes by the one that documents have.
+            let (name, also) = match alias.take() {
+                Some(alias) if name == "kind" => (alias, String::new()),
+                Some(alias) => (name.to_owned(), format!(", also `{alias}`")),
+                None => (name.to_owned(), String::new()),
+            };
             let may = if optional { "" } else { "**must be said**" };
             let about = about_line.join(" ");
+            assert!(!about.is_empty(), "{module}.rs, {data}: no comment says what {name} means");
             let note =
                 [may, about.as_str()].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(". ");
-            rows.push_str(&format!("| `{name}`{also} | {} | {note} |\n", word(kind)));
+            let core = kind.rsplit(['<', ' ']).next().unwrap().trim_end_matches('>');
+            let own = match core {
+                "ConditionData" | "SubConditions" => Some(core),
+                "ModelSpec" => Some("ModelData"),
+                _ => Some(core).filter(|core| source.contains(&format!("struct {core} {{\n"))),
+            };
+            let mut word = word(kind).to_owned();
+            if let Some(own) = own {
+                word = format!(
+                    "[{}](#{}-{name})",
+                    if kind.starts_with("Vec<") { "list of" } else { "below" },
+                    kind_anchor(module)
+                );
+                inside.push((name.clone(), own.to_owned()));
+            }
+            rows.push_str(&format!("| `{name}`{also} | {word} | {} |\n", note.replace('|', "\\|")));
             about_line.clear();
             optional = false;
         }
     }
-    rows
+    (rows, inside)
 }
 
 /// What people call a type.
@@ -186,7 +359,7 @@ fn word(kind: &str) -> &str {
         "ModelSpec" => "model: `{provider, name, completion_params}`",
         _ if kind.starts_with("Vec<") => "list",
         _ if kind.starts_with("BTreeMap<") || kind == "Inputs" => "values by name",
-        _ if kind.ends_with("Data") || kind.starts_with(char::is_uppercase) => "see the text",
+        "Order" | "Junction" | "Mode" | "OnTimeout" | "Late" | "OnFailure" | "Position" => "a word",
         _ => "any",
     }
 }

@@ -33,23 +33,23 @@ fn a_wrong_store_url_is_wrong_usage() {
     let world = World::new();
     insta::assert_snapshot!(world.piton(["log", "--store", "mongodb://x"]).whole(), @r#"
     --- stderr
-    error: store URL "mongodb://x" is not valid: mongodb: is not known here, only file:, memory:, sqlite:
+    error: store URL "mongodb://x" is not valid: mongodb: is not known here, only az:, file:, gs:, memory:, postgres:, postgresql:, redis:, rediss:, s3:, sqlite:
 
-    hint: a store is written as sqlite:/path/to/store.db or file:/path/to/folder.
+    hint: a store is written as sqlite:/path/to/store.db, file:/path/to/folder or postgres://USER@HOST/DATABASE.
     --- exit 2
     "#);
     insta::assert_snapshot!(world.piton(["log", "--store", "sqlite:"]).whole(), @r#"
     --- stderr
     error: store URL "sqlite:" is not valid: the path is missing
 
-    hint: a store is written as sqlite:/path/to/store.db or file:/path/to/folder.
+    hint: a store is written as sqlite:/path/to/store.db, file:/path/to/folder or postgres://USER@HOST/DATABASE.
     --- exit 2
     "#);
     insta::assert_snapshot!(world.piton(["log", "--store", "sqlite:///x.db"]).whole(), @r#"
     --- stderr
     error: store URL "sqlite:///x.db" is not valid: the path follows the colon at once, with no slashes of its own
 
-    hint: a store is written as sqlite:/path/to/store.db or file:/path/to/folder.
+    hint: a store is written as sqlite:/path/to/store.db, file:/path/to/folder or postgres://USER@HOST/DATABASE.
     --- exit 2
     "#);
     let said = world.command(["log"]).env("PITON_STORE", "/x.db").output().unwrap();
@@ -157,7 +157,7 @@ edges:
     let said = world.piton(["resume", "r", "--json", "-q"]);
     insta::assert_snapshot!(said.whole(), @r#"
     --- stdout
-    {"error":"node check failed: \"test\" ended with 1","id":"r","outputs":null,"run":"r","status":"failed","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
+    {"id":"r","run":"r","status":"failed","outputs":null,"error":"node check failed: \"test\" ended with 1","usage":{"input":0,"output":0,"total":0,"cost":0.0}}
     --- stderr
     error: run r failed
       caused by: node check failed: "test" ended with 1

@@ -38,17 +38,24 @@ fn all_verbs() {
       fork         Branch a new run off a checkpoint, with changes
       stop         Stop a run, to go on later
       cancel       Give a run up for good
+      debug        Step through a run: break, look, set variables, go back
 
     Documents:
       validate     What is wrong with documents, and what they need
       graph        A document as a drawing
       test         Run cases as data: documents with what should come out
 
+    Scale:
+      submit       Put the run of a document into the queue, for a worker to drive
+      worker       Drive runs that wait in the queue
+      serve        Look at runs and steer them from a browser or over HTTP
+
     Store:
       init         Set up the store of this folder and say where it is
       key          The key of an encrypted store
       check        Find damage, and what it affects; --repair
       gc           Give back the space of what needn't be kept
+      store        The stores of your folders: list them, remove one, give one to another folder
       copy         Copy runs from one store into another
       export       Write a run with all that belongs to it to stdout
       import       Take runs over that `piton export` wrote
@@ -69,11 +76,12 @@ fn all_verbs() {
       -V, --version          Print version
 
     References:
-      @                  the newest checkpoint here
-      @-  @--  @~3       its parent, the one before, the third before it
-      RUN                a run, by its id or the unique beginning of it
+      @                  the newest checkpoint of this folder's files
+      @-  @--  @~3       the one before, the second, the third before it
+      RUN                a run, by its name (guard-3), its id, or the unique beginning of that
       RUN@  RUN@7        the newest checkpoint of a run, its entry number 7
       RUN/step           a step
+      REF:path           a file in the checkpoint REF
 
     Exit codes:
       0 done   1 you can fix it   2 wrong usage   3 waiting for an answer
@@ -102,12 +110,17 @@ fn all_verbs() {
           --query <TEXT>           The same, by name
           --file <PATH>            A file that comes with the question, in `sys.files`; may be given
                                    again
-      -i, --input <NAME=TEXT>      An input as text, or a file as `@PATH`; may be given again
+      -i, --input <NAME=TEXT>      An input as text, or a file as `@PATH`; several of one name are a
+                                   list
           --inputs <FILE>          Inputs as a JSON object; `-` reads stdin
-          --id <RUN>               The run's id: resumed if there is such a run, else created
-          --wait [<SECONDS>]       If another process drives the run, wait for it, at most so long
+          --id <RUN>               The run's id: resumed if there is such a run, else created. Of a
+                                   chat, the conversation's: another question is its next turn
+          --turn <N>               Which turn of the conversation the question is, from 1; without it,
+                                   another question is the next one
+          --label <LABEL>          What the run is found by beside its name; may be given again
           --config <FILE>          Models, knowledge bases, credentials, limits: a .toml, .yml or .json
                                    file
+          --wait [<SECONDS>]       If another process drives the run, wait for it, at most so long
           --force                  Go on with a run of that id although its document or something else
                                    dangerous changed; the run keeps the document
           --files                  Checkpoint the folder's files with the run: `piton undo RUN` takes

@@ -11,14 +11,14 @@ use crate::world::{Said, World};
 const SESSION: &str = "8c35adc1-5b7e-4a39-9f0c-2d1f6a7b8c9d";
 
 /// The agent.
-struct Claude<'a> {
+pub(crate) struct Claude<'a> {
     world: &'a World,
     /// What its settings say, event by event.
     settings: Json,
 }
 
 impl<'a> Claude<'a> {
-    fn new(world: &'a World) -> Self {
+    pub(crate) fn new(world: &'a World) -> Self {
         let text = std::fs::read_to_string(world.work().join(".claude/settings.json")).unwrap();
         Self { world, settings: serde_json::from_str(&text).unwrap() }
     }
@@ -33,12 +33,12 @@ impl<'a> Claude<'a> {
     }
 
     /// Sends an event with these fields beside those that all have.
-    fn tell(&self, event: &str, fields: Json) -> Said {
+    pub(crate) fn tell(&self, event: &str, fields: Json) -> Said {
         give(self.world, self.command(event), event, fields)
     }
 
     /// One call of a tool, with its two events around it.
-    fn tool(&self, name: &str, id: &str, input: Json, work: impl FnOnce()) {
+    pub(crate) fn tool(&self, name: &str, id: &str, input: Json, work: impl FnOnce()) {
         let fields = json!({"tool_name": name, "tool_input": input, "tool_use_id": id});
         silent(&self.tell("PreToolUse", fields.clone()));
         work();
@@ -66,11 +66,11 @@ fn give(world: &World, mut command: Command, event: &str, fields: Json) -> Said 
 }
 
 /// What is on stdout would go to the model, or be taken for a decision.
-fn silent(said: &Said) {
+pub(crate) fn silent(said: &Said) {
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(0), "", ""));
 }
 
-fn installed() -> World {
+pub(crate) fn installed() -> World {
     let world = World::new();
     world.write("notes.txt", "one\ntwo\nthree\n");
     let said = world.wait(world.shell("piton hook install claude-code --yes").spawn().unwrap());
@@ -101,25 +101,25 @@ fn a_session_of_a_coding_agent_is_taken_back_step_by_step() {
 
     let steps = world.piton(["show", "claude-8c", "--steps"]);
     let named: Vec<&str> = steps.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(named.ends_with(&["Bash-3", "Write-5", "turn-2"]), "{}", steps.stdout);
-    let step = world.piton(["show", "claude-8c/Bash-3", "--json"]).json();
+    assert!(named.ends_with(&["turn-1/bash-1", "turn-1/write-1", "turn-1"]), "{}", steps.stdout);
+    let step = world.piton(["show", "claude-8c/turn-1/bash-1", "--json"]).json();
     assert_eq!(step["input"]["command"], "sed -i 's/one/ONE/' notes.txt", "{step}");
 
-    assert_eq!(world.piton(["undo", "claude-8c/Bash-3", "--yes"]).code, Some(0));
+    assert_eq!(world.piton(["undo", "claude-8c/turn-1/bash-1", "--yes"]).code, Some(0));
     assert_eq!((read(&world, "notes.txt"), read(&world, "made.txt")), ("one\ntwo\nthree\n".into(), "made".into()));
     assert_eq!(world.piton(["redo", "--yes"]).code, Some(0));
-    assert_eq!(world.piton(["undo", "claude-8c/turn-2", "--yes"]).code, Some(0));
+    assert_eq!(world.piton(["undo", "claude-8c/turn-1", "--yes"]).code, Some(0));
     assert_eq!((read(&world, "notes.txt"), read(&world, "made.txt")), ("one\ntwo\nthree\n".into(), String::new()));
     assert_eq!(read(&world, "mine.txt"), "typed while it thought");
 
     // Decision 12: what was typed during the turn is named, and goes only if the user says so.
-    let plan = world.piton(["undo", "claude-8c/turn-2", "--dry-run", "--json"]).json();
+    let plan = world.piton(["undo", "claude-8c/turn-1", "--dry-run", "--json"]).json();
     assert_eq!(plan["unattributed"], json!(["mine.txt"]), "{plan}");
     let history = world.piton(["log", "mine.txt", "--json"]).json();
     assert_eq!(history["made_by"], "unattributed", "{history}");
     let diff = world.piton(["diff", "claude-8c@4", "claude-8c@5", "--json"]).json();
     assert_eq!(diff["changes"][0]["unattributed"], true, "{diff}");
-    let said = world.piton(["undo", "claude-8c/turn-2", "--yes", "--unattributed"]);
+    let said = world.piton(["undo", "claude-8c/turn-1", "--yes", "--unattributed"]);
     assert_eq!((said.code, world.work().join("mine.txt").exists()), (Some(0), false), "{}", said.stderr);
     assert_eq!(world.piton(["redo", "--yes"]).code, Some(0));
     assert_eq!(read(&world, "mine.txt"), "typed while it thought");
@@ -152,7 +152,7 @@ fn hooks_under_a_guard_are_steps_of_its_session() {
     let run = said.json()["run"].as_str().unwrap().to_owned();
     assert_eq!(world.piton(["ls", "--json"]).stdout.lines().count(), 1, "no run of its own");
     let steps = world.piton(["show", &run, "--steps"]).stdout;
-    assert!(steps.contains("Bash-"), "{steps}");
+    assert!(steps.contains("bash-"), "{steps}");
     assert_eq!(world.piton(["undo", &run, "--yes"]).code, Some(0));
     assert!(!read(&world, "notes.txt").is_empty() && !world.work().join("end").exists());
 }
@@ -215,11 +215,8 @@ fn hooks_that_come_at_once_wait_for_each_other() {
         }
     });
     let steps = world.piton(["show", "claude-8c", "--steps"]).stdout;
-    let mut names: Vec<&str> = steps
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|name| name.starts_with("Bash-"))
-        .collect();
+    let mut names: Vec<&str> =
+        steps.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| name.contains("bash-")).collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 8, "{steps}");

@@ -178,7 +178,7 @@ fn a_run_that_is_being_driven_is_not_driven_twice() {
     let mut child = world.command(RUN).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(stderr.any(|line| line == "fetch: started"));
-    let before = world.piton(["log", "x", "--json"]).stdout;
+    let before = world.piton(["log", "x", "--all", "--json"]).stdout;
     for arguments in [&["resume", "x"][..], &RUN] {
         let said = world.piton(arguments);
         assert_eq!((said.code, said.stdout.as_str()), (Some(4), ""), "{}", said.stderr);
@@ -194,7 +194,7 @@ fn a_run_that_is_being_driven_is_not_driven_twice() {
     assert_eq!(world.piton(["show", "x/in", "--json"]).json()["output"]["topic"], "bees");
     let steps = world.piton(["show", "x", "--steps"]);
     assert!(steps.code == Some(0) && steps.stdout.contains("1 finished"), "{}", steps.stdout);
-    assert_eq!(world.piton(["log", "x", "--json"]).stdout, before);
+    assert_eq!(world.piton(["log", "x", "--all", "--json"]).stdout, before);
     assert!(child.try_wait().unwrap().is_none(), "it was looked at while it ran");
     child.kill().unwrap();
     child.wait().unwrap();

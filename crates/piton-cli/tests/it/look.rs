@@ -53,14 +53,14 @@ fn running_says_how_it_goes_on_stderr_and_gives_the_outputs_on_stdout() {
     let said = world.piton(["run", "flow.yml", "-i", "name=Bob", "--id", "third", "--json", "-q"]);
     insta::assert_snapshot!(said.whole(), @r#"
     --- stdout
-    {"error":null,"id":"third","outputs":{"greeting":"Hello Bob!"},"run":"third","status":"completed","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
+    {"id":"third","run":"third","status":"completed","outputs":{"greeting":"Hello Bob!"},"error":null,"usage":{"input":0,"output":0,"total":0,"cost":0.0}}
     --- exit 0
     "#);
     // Finished already: nothing runs, the outputs are those of then.
     let said = world.piton(["run", "flow.yml", "-i", "name=Bob", "--id", "third", "--json"]);
     insta::assert_snapshot!(said.whole(), @r#"
     --- stdout
-    {"error":null,"id":"third","outputs":{"greeting":"Hello Bob!"},"run":"third","status":"completed","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
+    {"id":"third","run":"third","status":"completed","outputs":{"greeting":"Hello Bob!"},"error":null,"usage":{"input":0,"output":0,"total":0,"cost":0.0}}
     --- stderr
     run third completed
     --- exit 0
@@ -91,7 +91,7 @@ fn inputs_come_from_a_file_too() {
 #[test]
 fn log() {
     let world = World::with_run();
-    insta::assert_snapshot!(without_ages(&world.piton(["log"]).whole()), @r"
+    insta::assert_snapshot!(without_ages(&world.piton(["log", "--all"]).whole()), @r"
     --- stdout
     ID  WHEN  WHAT  STATE  LABEL
     first@5  [AGE]  state  -  completed
@@ -102,14 +102,14 @@ fn log() {
     first@0  [AGE]  created  -  flow.yml
     --- exit 0
     ");
-    insta::assert_snapshot!(world.piton(["log", "first", "-n", "2", "--json"]).whole(), @r#"
+    insta::assert_snapshot!(world.piton(["log", "--all", "first", "-n", "2", "--json"]).whole(), @r#"
     --- stdout
-    {"checkpoint":false,"created_at":"[TIME]","id":"first@5","kind":"state_changed","label":"completed","parts":{},"run":"first","seq":5}
-    {"checkpoint":false,"created_at":"[TIME]","id":"first@4","kind":"step_done","label":"out","parts":{},"run":"first","seq":4}
+    {"id":"first@5","run":"first","seq":5,"kind":"state_changed","label":"completed","created_at":"[TIME]","checkpoint":false,"parts":{}}
+    {"id":"first@4","run":"first","seq":4,"kind":"step_done","label":"out","created_at":"[TIME]","checkpoint":false,"parts":{}}
     --- exit 0
     "#);
     // From a step or an entry back.
-    insta::assert_snapshot!(without_ages(&world.piton(["log", "first/in"]).whole()), @r"
+    insta::assert_snapshot!(without_ages(&world.piton(["log", "--all", "first/in"]).whole()), @r"
     --- stdout
     ID  WHEN  WHAT  STATE  LABEL
     first@2  [AGE]  step  -  in
@@ -117,7 +117,7 @@ fn log() {
     first@0  [AGE]  created  -  flow.yml
     --- exit 0
     ");
-    insta::assert_snapshot!(without_ages(&world.piton(["log", "first@1"]).whole()), @r"
+    insta::assert_snapshot!(without_ages(&world.piton(["log", "--all", "first@1"]).whole()), @r"
     --- stdout
     ID  WHEN  WHAT  STATE  LABEL
     first@1  [AGE]  started  -
@@ -145,14 +145,14 @@ fn the_log_of_a_folder_has_all_its_runs_newest_first() {
     };
     // Its last entry but one has the lines about its checkpoints.
     assert_eq!(
-        ids(&["log"]),
+        ids(&["log", "--all"]),
         [
             "second@8", "second@7", "second@6", "second@5", "second@4", "second@3", "second@2", "second@1", "second@0",
             "first@5", "first@4", "first@3", "first@2", "first@1", "first@0"
         ]
     );
-    assert_eq!(ids(&["log", "-n", "10"])[9], "first@5");
-    assert_eq!(ids(&["log", "-n", "1"]), ["second@8"]);
+    assert_eq!(ids(&["log", "--all", "-n", "10"])[9], "first@5");
+    assert_eq!(ids(&["log", "--all", "-n", "1"]), ["second@8"]);
     assert_eq!(ids(&["log", "--checkpoints"]), ["second@5", "second@4", "second@2"]);
     assert_eq!(ids(&["log", "--checkpoints", "-n", "2", "second"]), ["second@5", "second@4"]);
 }
@@ -181,7 +181,7 @@ fn show_a_run_and_its_steps() {
     "#);
     insta::assert_snapshot!(world.piton(["show", "first", "--json"]).whole(), @r#"
     --- stdout
-    {"checkpoint":null,"created_at":"[TIME]","duration_ms":0,"error":null,"finished_steps":3,"folder":"[ROOT]/work","id":"first","kind":"workflow","name":"flow.yml","outputs":{"greeting":"Hello Ada!"},"parent":null,"questions":[],"recovery_attempts":0,"run":"first","status":"completed","updated_at":"[TIME]","usage":{"cost":0.0,"input":0,"output":0,"total":0}}
+    {"id":"first","run":"first","short":"first","name":"flow.yml","kind":"workflow","status":"completed","created_at":"[TIME]","updated_at":"[TIME]","parent":null,"folder":"[ROOT]/work","outputs":{"greeting":"Hello Ada!"},"error":null,"checkpoint":null,"duration_ms":0,"recovery_attempts":0,"usage":{"input":0,"output":0,"total":0,"cost":0.0},"questions":[],"finished_steps":3,"priority":0,"estimated_complexity":null,"progress":null,"resume_instructions":null,"files_modified":[],"verification":[]}
     --- exit 0
     "#);
     let steps = world.piton(["show", "first", "--steps", "--json"]).json();
@@ -421,7 +421,7 @@ fn every_verb_speaks_json() {
         (&["init"][..], "store"),
         (&["run", "saves.yml", "-i", "topic=x", "--id", "a"], "outputs"),
         (&["resume", "a"], "outputs"),
-        (&["log"], "kind"),
+        (&["log", "--all"], "kind"),
         (&["show", "a", "--steps"], "steps"),
         (&["show", "@"], "state"),
         (&["show", "a/write"], "output"),
@@ -527,14 +527,15 @@ fn a_moved_folder_keeps_its_history() {
         std::fs::create_dir(world.work()).unwrap();
         let log = world.piton_in(&moved, ["log", "a.txt", "--json"]);
         assert_eq!(log.stdout.lines().count(), 2, "{}", log.whole());
-        let undone = world.piton_in(&moved, ["undo", "--yes"]);
-        assert_eq!(undone.code, Some(0), "{}", undone.whole());
-        assert_eq!(std::fs::read_to_string(moved.join("a.txt")).unwrap(), "mine");
         if here {
+            // The newest operation is that of the folder below.
             let undone = world.piton_in(&moved.join("sub"), ["undo", "--yes"]);
             assert_eq!(undone.code, Some(0), "{}", undone.whole());
             assert_eq!(std::fs::read_to_string(moved.join("sub/b.txt")).unwrap(), "mine");
         }
+        let undone = world.piton_in(&moved, ["undo", "--yes"]);
+        assert_eq!(undone.code, Some(0), "{}", undone.whole());
+        assert_eq!(std::fs::read_to_string(moved.join("a.txt")).unwrap(), "mine");
         // What is done at the new place is part of the same history, wherever it moves next.
         let again = world.root().join("again");
         std::fs::rename(&moved, &again).unwrap();

@@ -80,12 +80,12 @@ fn a_run_that_asks_exits_with_3_and_goes_on_with_answers_of_other_processes() {
     insta::assert_snapshot!(sorted(&world.piton(["run", "flow.yml", "--id", "r"]).whole()), @r"
     --- stderr
     run r started
+    Review: asks: Publish it?
+    Review: started
     checkpoint r@4
     checkpoint r@5
     in: finished
     in: started
-    review: asks: Publish it?
-    review: started
     title: asks: Which title?
     title: started
     work: finished

@@ -23,13 +23,13 @@ fn init_says_where_the_store_is_and_can_be_repeated() {
     insta::assert_snapshot!(world.piton(["init"]).whole(), @r"
     --- stdout
     store  sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db
-    size   90 KB
+    size   107 KB
     runs   0
     --- exit 0
     ");
     insta::assert_snapshot!(world.piton(["init", "--json"]).whole(), @r#"
     --- stdout
-    {"bytes":90112,"encrypted":false,"location":"state","runs":0,"store":"sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db"}
+    {"store":"sqlite:[ROOT]/home/.local/state/piton/[HASH]/store.db","location":"state","bytes":106496,"runs":0,"encrypted":false}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["log"]).whole(), @r"
@@ -77,7 +77,7 @@ fn inside_the_folder_git_ignores_it() {
     insta::assert_snapshot!(world.piton(["init", "--here"]).whole(), @r"
     --- stdout
     store  sqlite:[ROOT]/work/.piton/store.db
-    size   90 KB
+    size   107 KB
     runs   0
     --- stderr
     It is inside the folder: git ignores it, but `git clean -fdx` and `rm -rf` take it away.
@@ -124,19 +124,95 @@ fn a_moved_folder_keeps_its_store() {
     assert_eq!(runs(&world, &moved), Some(1));
 }
 
+/// 25.12: as in git, a folder belongs to the nearest store above: names of files are meant from where one is, and the whole
+/// folder is what is worked on. Only `init` makes a store of its own.
 #[test]
-fn a_folder_below_is_told_of_the_store_above() {
-    let world = World::with_run();
-    let sub = world.work().join("sub");
-    std::fs::create_dir(&sub).unwrap();
-    insta::assert_snapshot!(world.piton_in(&sub, ["log"]).whole(), @r"
-    --- stderr
-    error: there is no store for [ROOT]/work/sub yet
+fn a_folder_below_belongs_to_the_store_above() {
+    let world = World::new();
+    let sub = world.work().join("sub/deep");
+    std::fs::create_dir_all(&sub).unwrap();
+    world.write("a", "1");
+    world.write("sub/deep/b", "1");
+    let saved = world.piton(["save", "--json"]).json()["id"].as_str().unwrap().to_owned();
+    world.write("a", "2");
+    world.write("sub/deep/b", "2");
+    let status = world.piton_in(&sub, ["status", "--json"]).json();
+    assert_eq!(
+        (&status["folder"], status["changes"].as_array().unwrap().len()),
+        (&"[ROOT]/work".into(), 2),
+        "{status}"
+    );
+    assert_eq!(world.piton_in(&sub, ["restore", "@", "b", "--yes"]).code, Some(0));
+    assert_eq!((world.lines("a"), world.lines("sub/deep/b")), (vec!["2".to_owned()], vec!["1".to_owned()]));
+    assert_eq!(world.piton_in(&sub, ["restore", &saved, "../../a", "--exact", "--yes"]).code, Some(0));
+    assert_eq!(world.lines("a"), ["1"]);
+    let log = world.piton_in(&sub, ["log", "b", "--json"]);
+    assert!(log.code == Some(0) && log.stdout.contains("sub/deep/b"), "{}", log.whole());
+    let guarded = world.piton_in(&sub, ["guard", "--json", "--", "sh", "-c", "echo 3 > b"]).json();
+    assert_eq!(guarded["changes"][0]["path"], "sub/deep/b", "{guarded}");
+    assert_eq!(std::fs::read_dir(world.state()).unwrap().count(), 1, "it is one store");
 
-    hint: [ROOT]/work has one: `piton -C [ROOT]/work …` uses it, `piton init` makes one for this folder.
-    --- exit 1
-    ");
-    assert_eq!(world.piton_in(&sub, ["-C", "..", "show", "first"]).code, Some(0));
+    assert_eq!(runs(&world, &sub), Some(0), "init makes its own");
+    assert_eq!(world.piton_in(&sub, ["log", "--json"]).stdout, "");
+    assert!(!world.piton_in(&world.work().join("sub"), ["log", "--json"]).stdout.is_empty());
+}
+
+/// 25.12: stores are listed with their folders, given to another folder, and removed after a plan that was agreed to.
+#[test]
+fn stores_are_listed_moved_and_removed() {
+    let world = World::with_run();
+    let other = world.root().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let stores = || {
+        let listed = world.piton(["store", "ls", "--json"]).stdout;
+        listed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    let listed = stores();
+    assert_eq!(listed.len(), 1);
+    assert_eq!((&listed[0]["folder"], &listed[0]["runs"]), (&"[ROOT]/work".into(), &1.into()), "{listed:?}");
+    assert!(listed[0]["bytes"].as_u64().unwrap() > 0 && listed[0]["is_there"] == true, "{listed:?}");
+
+    // The folder came to another disk: here another folder has its files, and the old one is gone.
+    std::fs::remove_dir_all(world.work()).unwrap();
+    assert_eq!(stores_in(&world, &other)[0]["is_there"], false);
+    assert_eq!(world.piton_in(&other, ["show", "first"]).code, Some(1));
+    let old = world.root().join("work");
+    assert_eq!(world.piton_in(&other, ["store", "mv", old.to_str().unwrap()]).code, Some(0));
+    assert_eq!(world.piton_in(&other, ["show", "first"]).code, Some(0));
+    assert_eq!(stores_in(&world, &other)[0]["folder"], "[ROOT]/other");
+    let again = world.piton_in(&other, ["store", "mv", "."]);
+    assert!(again.code == Some(1) && again.stderr.contains("has a store already"), "{}", again.whole());
+
+    let name = stores_in(&world, &other)[0]["name"].as_str().unwrap().to_owned();
+    let refused = world.piton_in(&other, ["store", "rm", &name]);
+    assert_eq!(refused.code, Some(4), "no person can be asked: {}", refused.whole());
+    assert_eq!(world.piton_in(&other, ["store", "rm", &name, "--dry-run"]).code, Some(0));
+    assert_eq!(world.piton_in(&other, ["show", "first"]).code, Some(0), "nothing was done so far");
+    assert_eq!(world.piton_in(&other, ["store", "rm", &name[..6], "--yes"]).code, Some(0));
+    assert!(stores_in(&world, &other).is_empty());
+    assert_eq!(world.piton_in(&other, ["show", "first"]).code, Some(1));
+    let unknown = world.piton_in(&other, ["store", "rm", &name, "--yes"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("there is no store"), "{}", unknown.whole());
+}
+
+/// What `store ls` says in another folder.
+fn stores_in(world: &World, folder: &Path) -> Vec<serde_json::Value> {
+    let listed = world.piton_in(folder, ["store", "ls", "--json"]).stdout;
+    listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// 25.12: a store in which a run is at work isn't removed.
+#[test]
+fn a_store_with_a_run_at_work_is_not_removed() {
+    let world = World::new();
+    let guard = world.command(["guard", "--", "sh", "-c", "touch began; while ! test -e ../go; do sleep 0.05; done"]);
+    let guard = { guard }.spawn().unwrap();
+    crate::world::wait_until(|| world.work().join("began").exists());
+    let said = world.piton(["store", "rm", ".", "--yes"]);
+    assert!(said.code == Some(4) && said.stderr.contains("is at work"), "{}", said.whole());
+    std::fs::write(world.root().join("go"), "").unwrap();
+    assert_eq!(world.wait(guard).code, Some(0));
+    assert_eq!(world.piton(["store", "rm", ".", "--yes"]).code, Some(0));
 }
 
 #[test]

@@ -276,7 +276,8 @@ fn the_session_of_a_guard_that_was_killed_is_undone_before_an_older_one() {
     assert!(planned.stdout.contains("delete  killed") && !planned.stdout.contains("mine"), "{}", planned.stdout);
     let said = world.piton(["undo", "--yes"]);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stderr.contains(&format!("up to its last checkpoint, {last}, is taken back")), "{}", said.stderr);
+    let shown = last.split_once('@').map(|(_, number)| format!("guard-2@{number}")).unwrap();
+    assert!(said.stderr.contains(&format!("up to its last checkpoint, {shown}, is taken back")), "{}", said.stderr);
     assert!(!has("killed") && has("older") && has("mine"));
     assert_eq!(world.piton(["undo", "--yes"]).code, Some(0));
     assert!(!has("older") && has("mine"), "the older one is the next");
@@ -298,11 +299,11 @@ fn a_guard_that_was_killed_without_a_checkpoint_is_named_and_nothing_is_undone()
     world.write("base", "0");
     assert_eq!(world.piton(["guard", "-q", "--", "sh", "-c", "echo one > older"]).code, Some(0));
     let start = guard_and_kill(&world, "killed", "60", |_| true);
-    let (run, _) = start.split_once('@').unwrap();
+    let (run, number) = start.split_once('@').unwrap();
     for arguments in [&["undo", "--yes"][..], &["undo", run, "--yes"], &["undo", &start, "--yes"]] {
         let said = world.piton(arguments);
         assert_eq!(said.code, Some(4), "{}", said.stderr);
-        assert!(said.stderr.contains(&format!("`piton restore {start}` takes back all")), "{}", said.stderr);
+        assert!(said.stderr.contains(&format!("`piton restore guard-2@{number}` takes back all")), "{}", said.stderr);
         assert!(has("killed") && has("older"));
     }
     assert_eq!(world.piton(["restore", &start, "--yes"]).code, Some(0));

@@ -59,15 +59,15 @@ fn ls() {
     assert_eq!(world.piton(["resume", "other"]).code, Some(0));
     insta::assert_snapshot!(without_ages(&world.piton(["ls"]).whole()), @r"
     --- stdout
-    ID  STATUS  WHEN  TOOK  COST  NAME
-    other  completed  [AGE]  [TOOK]  -  flow.yml
-    r  failed  [AGE]  [TOOK]  -  flow.yml
+    RUN  STATE  STEP  WHEN  WORKED  WHAT
+    other  completed  -  [AGE]  [TOOK]  flow.yml  name=Bob
+    r  failed  check  [AGE]  [TOOK]  flow.yml  name=Ada
     --- exit 0
     ");
     insta::assert_snapshot!(without_ages(&world.piton(["ls", "--failed"]).whole()), @r#"
     --- stdout
-    ID  STATUS  WHEN  TOOK  COST  ERROR
-    r  failed  [AGE]  [TOOK]  -  node check failed: "test" ended with 1
+    RUN  STATE  STEP  WHEN  WORKED  ERROR
+    r  failed  check  [AGE]  [TOOK]  node check failed: "test" ended with 1
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["ls", "--waiting"]).whole(), @r"
@@ -277,7 +277,7 @@ fn a_run_is_put_back_and_forward_again() {
     nothing was done
     --- exit 0
     ");
-    insta::assert_snapshot!(world.piton(["restore", "--state", "r@2", "--dry-run", "--json", "-q"]).stdout, @r#"{"done":false,"entails":["2 steps are done again: fetch, check","what fetch did in the world stays"],"plan":"put run r back to r@2"}"#);
+    insta::assert_snapshot!(world.piton(["restore", "--state", "r@2", "--dry-run", "--json", "-q"]).stdout, @r#"{"plan":"put run r back to r@2","entails":["2 steps are done again: fetch, check","what fetch did in the world stays"],"done":false}"#);
     insta::assert_snapshot!(world.piton(["restore", "--state", "r"]).whole(), @r"
     --- stderr
     error: r is a run; which of its checkpoints?
@@ -355,7 +355,7 @@ fn cancelling_is_for_good() {
     assert_eq!(world.piton(["cancel", "r"]).code, Some(4), "nobody agreed");
     insta::assert_snapshot!(world.piton(["cancel", "r", "--yes", "--json", "-q"]).whole(), @r#"
     --- stdout
-    {"id":"r","request":"done","run":"r","status":"cancelled"}
+    {"id":"r","run":"r","status":"cancelled","request":"done"}
     --- exit 0
     "#);
     insta::assert_snapshot!(world.piton(["cancel", "r", "--yes"]).whole(), @r"
@@ -410,8 +410,8 @@ async fn a_question_is_listed_and_answered_from_another_process() {
     assert!(program(store).await.unwrap_err().to_string().contains("Waiting"));
     insta::assert_snapshot!(without_ages(&world.piton(["ls", "--waiting", "--store", &url]).whole()), @r"
     --- stdout
-    ID  STATUS  WHEN  TOOK  COST  QUESTION
-    post  waiting  [AGE]  [TOOK]  0.1250  Publish it?
+    RUN  STATE  STEP  WHEN  WORKED  COST  QUESTION
+    post  waiting  approval  [AGE]  [TOOK]  0.125  Publish it?
     --- exit 0
     ");
     let shown = world.piton(["show", "post", "--store", &url, "--json"]).json();

@@ -89,6 +89,15 @@ piton stop other
 # cancel
 piton cancel other --yes
 piton cancel other --yes
+# submit
+piton submit flow.yml -i name=Eve --id queued --priority 2
+piton submit fails.yml --id later --in 2h
+# worker
+piton worker run --until-empty --name builder
+piton worker ls
+# debug
+! printf 'to out\nvars greet.greeting\nvars greet\nback greet\nset in.name=Grace\ncontinue\n' > commands
+piton debug flow.yml -i name=Ada --id stepped < commands
 # test
 ! mkdir case && cp flow.yml case/workflow.yml && echo 'name: Ada' > case/in.yml
 ! printf 'status: completed\noutputs: {greeting: Hello Ada!}\n' > case/out.yml
@@ -150,7 +159,7 @@ pub(crate) fn told() -> String {
         - Times are RFC 3339 in UTC, fields that hold one end with `_at`; lengths of time are in milliseconds and end with \
         `_ms`; sizes are in bytes.\n\
         - A verb that fails before it has said anything gives `{error, kind, causes, hint, exit_code}`; a command that can't be read (exit code 2) is told on stderr alone.\n\n\
-        `doctor` and `demo` say what they find on a machine, so they aren't here.\n"
+        `doctor` and `demo` say what they find on a machine, `serve` where it listens, `store` what a home has, so they aren't here.\n"
         .to_owned();
     for line in STORY.lines().filter(|line| !line.is_empty()) {
         if let Some(verb) = line.strip_prefix("# ") {
@@ -162,7 +171,9 @@ pub(crate) fn told() -> String {
             }
         } else {
             let said = shell(&people, line);
-            let text = varying.out_of(&without_ages(&[said.stdout, said.stderr].concat()));
+            let text = [said.stdout, said.stderr].concat();
+            // A drawing depends on its spaces, and has no ages.
+            let text = if text.contains('┌') { text } else { varying.out_of(&without_ages(&text)) };
             let end = match said.code {
                 Some(0) => String::new(),
                 code => format!("\n[exit {}]", code.unwrap_or(-1)),
@@ -249,15 +260,15 @@ fn varying() -> Varying {
         (r"\b[0-9a-f]{64}\b", "[HASH]"),
         (r"\b[0-9a-f]{40}\b", "[COMMIT]"),
         (r"\b[0-9a-f]{32}\b", "[TOKEN]"),
-        (r"\b01[0-9a-hjkmnp-tv-z]{24}\b", "[RUN]"),
+        (r"\b[0-7][0-9a-hjkmnp-tv-z]{25}\b", "[RUN]"),
         (r"\bwork-[0-9a-f]{8}\b", "[FOLDER]"),
         (r"\b\d{4}-\d\d-\d\dT[0-9:.]+Z", "[TIME]"),
-        (r"\b\d+(\.\d)? (bytes|KB|MB|GB)\b", "[SIZE]"),
+        (r"\b\d+(\.\d)? (bytes?|KB|MB|GB)\b", "[SIZE]"),
         (r"\b\d+(\.\d)? (ms|s)\b", "[TOOK]"),
         // On a disk that is nearly full there is no grace.
         (r#"given back (at once|after [^"\n]+)"#, "given back after 1 h"),
         (r#"(?m)^ *"elapsed_ms": \d+,?\n"#, ""),
-        (r#"("duration_ms"): ?\d+( \d+)?"#, "$1: 0"),
+        (r#"("duration_ms"|"worked_ms"): ?\d+( \d+)?"#, "$1: 0"),
         (r"\b[0-9a-f]{12}\b", "[SHORT]"),
     ];
     Varying(patterns.map(|(pattern, name)| (Regex::new(pattern).unwrap(), name)).into())

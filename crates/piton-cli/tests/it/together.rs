@@ -236,14 +236,23 @@ fn a_guarded_program_stands_still_until_drift_is_seen_to() {
         })
     };
     until("the stop", &stopped);
+    // 25.6: it is said wherever one looks, with the command that lets it go on.
+    let status = world.piton(["status"]);
+    assert!(status.stdout.contains("guard-1 stands still"), "{}", status.whole());
+    let listed = world.piton(["ls"]);
+    assert!(listed.stdout.contains("standing still"), "{}", listed.whole());
     let runs = world.piton(["ls", "--json"]).stdout;
     let mut runs = runs.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let run = runs.find(|run| run["name"].as_str().is_some_and(|name| name.starts_with("sh -c"))).unwrap();
     let run = run["id"].as_str().unwrap();
-    assert_eq!(world.piton(["drift", "--resolve", "user-handled", "--run", run]).code, Some(0));
+    assert!(run.len() == 26, "{run}");
+    let command = listed.stderr.split('`').find(|code| code.starts_with("piton drift")).unwrap();
+    let thawed = world.wait(world.shell(command).spawn().unwrap());
+    assert_eq!(thawed.code, Some(0), "{}", thawed.whole());
     world.write("go", "");
     let said = world.wait(guard);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains(command) && said.stderr.contains("the program goes on"), "{}", said.stderr);
 }
 
 /// The files of a checkpoint in a folder of their own, with what is ignored on request; the folder they came from
@@ -298,7 +307,7 @@ edges: [{source: in, target: where}, {source: where, target: out}]
 
     std::fs::rename(world.work(), &moved).unwrap();
     std::fs::write(moved.join("ready"), "").unwrap();
-    let tried = world.piton_in(&moved, ["fork", "r", "--only", "where", "--json"]);
+    let tried = world.piton_in(&moved, ["fork", "r", "--only", "where", "--in-place", "--json"]);
     assert_eq!(tried.json()["output"]["stdout"], "[ROOT]/moved\n", "{}", tried.whole());
     let resumed = world.piton_in(&moved, ["resume", "r", "--json", "-q"]);
     assert_eq!(resumed.json()["outputs"]["where"], "[ROOT]/moved\n", "{}", resumed.whole());
@@ -400,6 +409,35 @@ fn what_a_run_did_to_the_files_is_taken_back_by_its_name() {
     let read = |name: &str| std::fs::read_to_string(world.work().join(name)).unwrap();
     assert_eq!((read("b"), read("d")), ("mine".into(), "mine, later".into()));
     assert!(!world.work().join("made").exists());
+}
+
+/// Decision 9: an undo of a run takes back what all of its drives did, not only the last; a redo brings all of it again.
+#[test]
+fn an_undo_of_a_run_takes_all_of_its_drives_back() {
+    let world = World::new();
+    let more = "  - {id: more, data: {type: command, command: [sh, -c, 'printf more > second; printf more > b']}}\n";
+    let flow = CHANGES_AND_ASKS
+        .replace("  - {id: out,", &format!("{more}  - {{id: out,"))
+        .replace("{source: review, target: out}", "{source: review, target: more}, {source: more, target: out}");
+    std::fs::write(world.root().join("flow.yml"), flow).unwrap();
+    world.write("b", "mine");
+    assert_eq!(world.piton(["run", "../flow.yml", "--id", "r", "--files"]).code, Some(3));
+    world.write("between", "mine");
+    assert_eq!(world.piton(["answer", "r", "--set", "word=yes"]).code, Some(0));
+    let said = world.piton(["resume", "r", "--on-modified", "use-current"]);
+    assert_eq!(said.code, Some(0), "{}", said.whole());
+    let has = |name: &str| world.work().join(name).exists();
+    assert!(has("made") && has("second"));
+    let said = world.piton(["undo", "r", "--yes"]);
+    assert_eq!(said.code, Some(0), "{}", said.whole());
+    assert!(!has("made") && !has("second") && has("between"), "{}", said.whole());
+    assert_eq!(world.lines("b"), ["mine"]);
+    assert_eq!(world.piton(["undo", "--yes"]).code, Some(1), "nothing is left to undo");
+    let said = world.piton(["redo", "--yes"]);
+    assert_eq!(said.code, Some(0), "{}", said.whole());
+    assert!(has("made") && has("second") && world.lines("b") == ["more"]);
+    assert_eq!(world.piton(["undo", "r", "--yes"]).code, Some(0));
+    assert!(!has("made") && !has("second") && world.lines("b") == ["mine"]);
 }
 
 /// Without git there is no drift to find: it is said, and a run with files goes on all the same.

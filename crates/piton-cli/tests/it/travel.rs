@@ -42,6 +42,34 @@ fn one_step_is_tried_alone() {
     assert!(early.stderr.contains(": note comes before it"), "{}", early.stderr);
 }
 
+/// 25.3: what a step runs acts on a copy of the files, unless the user says otherwise.
+#[test]
+fn a_step_is_tried_in_a_copy_of_the_files() {
+    let world = failed();
+    let tried = world.piton(["fork", "r/in", "--only", "price", "--set", "what=coffee", "--json"]);
+    assert_eq!(tried.json()["output"]["stdout"], "7\n", "{}", tried.stderr);
+    assert!(tried.json()["files"].is_string(), "{}", tried.stdout);
+    assert_eq!(world.lines("calls"), ["tea"], "the folder is as it was");
+    let said = world.piton(["fork", "r/in", "--only", "price", "--set", "what=coffee", "--in-place"]);
+    assert!(said.code == Some(0) && said.stderr.contains("acts on the real folder"), "{}", said.whole());
+    assert_eq!(world.lines("calls"), ["tea", "coffee"]);
+}
+
+/// 25.3: a setting that finished steps had used already is said to come too late, with the fork for which it doesn't.
+#[test]
+fn a_setting_that_comes_too_late_is_said_to() {
+    let world = failed();
+    world.write("ready", "");
+    let late = world.piton(["fork", "r", "--set", "what=coffee"]);
+    assert!(late.code == Some(0) && late.stderr.contains("price, note had used what already"), "{}", late.whole());
+    let command = late.stderr.split('`').find(|code| code.starts_with("piton fork")).unwrap();
+    let forked = world.wait(world.shell(command).spawn().unwrap());
+    assert_eq!((forked.code, forked.stderr.contains("already")), (Some(0), false), "{}", forked.whole());
+    let resumed = world.piton(["resume", forked.stdout.trim(), "--json"]);
+    assert_eq!(resumed.json()["outputs"]["note"], "coffee for 7\n\n", "{}", resumed.whole());
+    assert_eq!(world.lines("calls"), ["tea", "coffee"]);
+}
+
 /// A run from any node on with changed variables is another run; `diff` says what they did differently.
 #[test]
 fn a_run_goes_on_from_a_node_with_changed_variables() {

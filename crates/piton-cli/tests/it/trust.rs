@@ -69,7 +69,7 @@ const LOOKS: &[&[&str]] = &[
     &["log"],
     &["log", "--", "a"],
     &["diff"],
-    &["diff", "@-", "@"],
+    &["diff", "@", "@"],
     &["check"],
     &["check", "first"],
     &["events", "first"],

@@ -243,7 +243,7 @@ fn runs_are_copied_exported_and_imported() {
     assert_eq!(copied.code, Some(0), "{}", copied.whole());
     let again = world.piton(["copy", &store, &files, "--json"]);
     assert_eq!(again.code, Some(0), "a copy can be repeated: {}", again.whole());
-    let log = |store: &str| world.piton(["--store", store, "log", "--json"]).stdout;
+    let log = |store: &str| world.piton(["--store", store, "log", "--all", "--json"]).stdout;
     assert_eq!(log(&store), log(&files));
     world.write("a.txt", "gone");
     assert_eq!(world.piton(["--store", &files, "restore", "@", "--yes"]).code, Some(0));
@@ -301,7 +301,7 @@ fn a_store_has_rules_of_its_own() {
     assert!(kept() < 7, "for once: {}", kept());
     let log = world.piton(["--store", &store, "log", "--checkpoints", "--json"]).stdout;
     assert_eq!(log.lines().filter(|line| line.contains(r#""removed":true"#)).count(), 7 - kept(), "{log}");
-    assert!(world.piton(["--store", &store, "log"]).stdout.contains("checkpoint  removed"));
+    assert!(world.piton(["--store", &store, "log", "--all"]).stdout.contains("checkpoint  removed"));
     assert!(gc(&["--dry-run"]).contains("of a folder 50"));
     for wrong in ["2", "2y", "-1d", "d", "99999999999999999w"] {
         assert_eq!(world.piton(["--store", &store, "gc", "--completed", wrong, "--dry-run"]).code, Some(2), "{wrong}");

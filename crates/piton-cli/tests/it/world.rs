@@ -37,6 +37,8 @@ impl Said {
 /// A home and a working folder that vanish with it.
 pub(crate) struct World {
     root: tempfile::TempDir,
+    /// `PITON_STORE`, if it isn't the folder's own store.
+    store: Option<String>,
 }
 
 impl World {
@@ -47,7 +49,12 @@ impl World {
     pub(crate) fn new_in(folder: &Path) -> Self {
         let root = tempfile::tempdir_in(folder).unwrap();
         std::fs::create_dir(root.path().join("work")).unwrap();
-        Self { root }
+        Self { root, store: None }
+    }
+
+    /// A world whose store is at this URL.
+    pub(crate) fn on(store: &str) -> Self {
+        Self { store: Some(store.to_owned()), ..Self::new() }
     }
 
     /// A world with a document and one finished run of it, `first`.
@@ -99,6 +106,7 @@ impl World {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.root().join("home"))
+            .envs(self.store.iter().map(|store| ("PITON_STORE", store)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -137,15 +145,17 @@ impl World {
     fn redact(&self, text: &str) -> String {
         let mut text = text.replace(self.root().to_str().unwrap(), "[ROOT]");
         // How long something took varies, however short the number is.
-        let mut parts = text.split(TOOK).map(str::to_owned).collect::<Vec<_>>();
-        for part in parts.iter_mut().skip(1) {
-            let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
-            // What hasn't ended took nothing yet, and says `null`.
-            if rest.len() < part.len() {
-                *part = format!("0{rest}");
+        for took in TOOK {
+            let mut parts = text.split(took).map(str::to_owned).collect::<Vec<_>>();
+            for part in parts.iter_mut().skip(1) {
+                let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+                // What hasn't ended took nothing yet, and says `null`.
+                if rest.len() < part.len() {
+                    *part = format!("0{rest}");
+                }
             }
+            text = parts.join(took);
         }
-        text = parts.join(TOOK);
         for (start, is_part, name) in FILTERS {
             text = redact(&text, start, *is_part, name);
         }
@@ -156,7 +166,7 @@ impl World {
 /// Where something that varies begins, which characters belong to it, and what stands for it.
 type Filter = (&'static str, fn(char) -> bool, &'static str);
 
-const TOOK: &str = "\"duration_ms\":";
+const TOOK: [&str; 2] = ["\"duration_ms\":", "\"worked_ms\":"];
 
 const FILTERS: &[Filter] = &[
     ("state/piton/", |c| c.is_ascii_hexdigit(), "[HASH]"),

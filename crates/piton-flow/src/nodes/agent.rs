@@ -32,24 +32,33 @@ const MOST_ITERATIONS: i64 = 200;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The model; it must be able to call tools, unless `strategy` is `react`.
     model: Option<ModelSpec>,
+    /// What the model is told first; a template.
     #[serde(default)]
     system_prompt: String,
+    /// What it is to do: a text with variables in it, or a selector.
     #[serde(default)]
     query: Value,
+    /// The tools that it may call.
     #[serde(default)]
     tools: Option<ToolsData>,
+    /// How many turns it may take, at most 200; 10 if nothing is said.
     max_iterations: Option<i64>,
+    /// `function_calling`, or `react` for models that can't call functions.
     #[serde(alias = "agent_strategy_name", default)]
     strategy: Option<String>,
+    /// The same in an export: `instruction`, `query`, `model`, `tools`, `maximum_iterations`, each as `{value: …}`.
     #[serde(default)]
     agent_parameters: Option<BTreeMap<String, Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct ToolsData {
+    /// MCP servers, each `{command, args}` for a program or `{url}` for one on the network.
     #[serde(default)]
     mcp_servers: Vec<Value>,
+    /// MCP servers by their names, from `mcp_servers` at the top of the document or from the configuration.
     #[serde(default)]
     mcp_server_refs: Vec<String>,
     /// Tools of our own, by name.
@@ -352,7 +361,7 @@ impl Agent {
         };
         let inputs = Value::map([("messages", Value::from(messages.len() as u64))]);
         // What a model was asked is asked again: with the same key it is paid once where that is known.
-        played(context.part(&format!("turn-{iteration}"), &inputs, OnUncertain::Retry, work).await?)
+        played(context.part(&format!("turn-{}", iteration + 1), &inputs, OnUncertain::Retry, work).await?)
     }
 
     async fn call(
@@ -397,7 +406,7 @@ impl Agent {
         };
         let inputs =
             Value::map([("tool", Value::from(call.name.as_str())), ("arguments", call.arguments.as_str().into())]);
-        let name = format!("call-{iteration}-{place}");
+        let name = format!("call-{}-{}", iteration + 1, place + 1);
         played(context.part(&name, &inputs, context.on_uncertain(), work).await?)
     }
 }

@@ -13,6 +13,7 @@ use crate::selector::Selector;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The text, with variables as `{{#NODE.NAME#}}`.
     answer: String,
 }
 

@@ -13,19 +13,29 @@ use crate::value::as_f64;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The variable that is set, as `[conversation, NAME]`.
     assigned_variable_selector: Option<Selector>,
+    /// Where its new value is.
     input_variable_selector: Option<Value>,
+    /// Its new value, said here.
     value: Option<Value>,
+    /// `over-write` (also `overwrite`, if nothing is said), `append` or `clear`.
     write_mode: Option<String>,
+    /// Several variables, each with an operation.
     items: Option<Vec<ItemData>>,
 }
 
 #[derive(Debug, Deserialize)]
 struct ItemData {
+    /// The variable.
     variable_selector: Selector,
+    /// `variable` if `value` is a selector, `constant` if it is the value.
     #[serde(default)]
     input_type: String,
+    /// What is done with it: `over-write`, `set`, `clear`, `append`, `extend`, `remove-first`, `remove-last`, `+=`,
+    /// `-=`, `*=`, `/=`.
     operation: String,
+    /// With what.
     #[serde(default)]
     value: Value,
 }

@@ -22,17 +22,22 @@ use crate::selector::Selector;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The source, with a function `main`.
     code: String,
+    /// `javascript` (also `js`), or `python3` (also `python`); JavaScript if nothing is said.
     #[serde(alias = "code_language", default = "javascript")]
     language: String,
+    /// What `main` is given.
     #[serde(default)]
     variables: Vec<Variable>,
     /// Selectors by name, another way to say the same.
     #[serde(default)]
     inputs: BTreeMap<String, Selector>,
+    /// What it must give, by name; anything if nothing is said.
     outputs: Option<BTreeMap<String, Output>>,
     /// The one variable that gets all that main returns.
     output_variable: Option<String>,
+    /// How many seconds it may take.
     timeout: Option<f64>,
 }
 
@@ -42,15 +47,19 @@ fn javascript() -> String {
 
 #[derive(Debug, Deserialize)]
 struct Variable {
+    /// The name of the argument.
     variable: String,
+    /// Where its value is.
     #[serde(alias = "variable_selector")]
     value_selector: Selector,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 struct Output {
+    /// `string`, `number`, `boolean`, `object`, `array[string]`, `array[number]`, `array[object]` and the like.
     #[serde(rename = "type")]
     kind: String,
+    /// The fields of an object.
     #[serde(default)]
     children: Option<BTreeMap<String, Output>>,
 }
@@ -104,6 +113,10 @@ impl Node for Code {
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         let outside = Outside::of(context)?;
         outside.guard(context, self.call(inputs, context, outside)).await
+    }
+
+    fn gives(&self) -> Option<Vec<&str>> {
+        self.outputs.as_ref().map(|declared| declared.keys().map(String::as_str).collect())
     }
 
     fn references(&self) -> Vec<&Selector> {

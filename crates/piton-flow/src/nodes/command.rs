@@ -30,12 +30,17 @@ const KEY: &str = "PITON_IDEMPOTENCY_KEY";
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The program and its arguments, each a template of its own.
     command: Vec<String>,
+    /// The node goes on with any exit code.
     #[serde(default)]
     allow_failure: bool,
+    /// Variables for it; templates.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// Where it runs, below the folder of the run.
     cwd: Option<String>,
+    /// What it reads; a template.
     stdin: Option<String>,
 }
 
@@ -94,6 +99,10 @@ impl Node for Command {
             Some(outside) => outside.guard(context, self.start(inputs, context, Some(outside))).await,
             None => self.start(inputs, context, None).await,
         }
+    }
+
+    fn gives(&self) -> Option<Vec<&str>> {
+        Some(vec!["stdout", "stderr", "exit_code"])
     }
 
     fn references(&self) -> Vec<&Selector> {

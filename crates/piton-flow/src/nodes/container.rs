@@ -64,7 +64,7 @@ pub(super) async fn run(
     pool.set_scope(context.node().shared(), own);
     pool.set_scope(SCOPE, round.given.clone());
     pool.set_inputs(round.given);
-    let prefix = format!("{}/{}/", context.step(), round.number);
+    let prefix = format!("{}/{}/", context.step(), round.number + 1);
     let frame = Frame { host: context.host, prefix: &prefix, activity: context.activity, limit: None };
     match dispatch::drive(graph, pool, frame).await {
         Ok(ended) => {

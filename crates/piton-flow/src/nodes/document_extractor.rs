@@ -28,6 +28,7 @@ const WIDTH: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// A file, or a list of files.
     variable_selector: Selector,
 }
 
@@ -62,6 +63,10 @@ impl Node for DocumentExtractor {
             Ok(NodeOutput::of([("text", text)]))
         };
         outside.guard(context, work).await
+    }
+
+    fn gives(&self) -> Option<Vec<&str>> {
+        Some(vec!["text"])
     }
 
     fn references(&self) -> Vec<&Selector> {

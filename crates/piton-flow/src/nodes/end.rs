@@ -11,6 +11,7 @@ use crate::selector::{Mapping, Selector};
 
 #[derive(Debug, Deserialize)]
 struct End {
+    /// What is given: each a name and a selector.
     #[serde(default)]
     outputs: Vec<Mapping>,
 }

@@ -14,13 +14,18 @@ use crate::selector::Selector;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// What the branches give: `results` in this order.
     #[serde(default)]
     variables: Vec<Selector>,
+    /// `all` if nothing is said, `any`, or `{type: n_of_m, n: 2}`.
     #[serde(default)]
     join_mode: Value,
+    /// Branches that come too late are cut short; yes if nothing is said.
     #[serde(default = "yes")]
     cancel_remaining: bool,
+    /// How long it waits once the first branch is there.
     timeout_secs: Option<f64>,
+    /// What it does then: `proceed_with_available` or `fail`.
     #[serde(default)]
     timeout_strategy: Late,
 }

@@ -25,6 +25,7 @@ use crate::outside::{AuditKind, Outside};
 use crate::pool::VariablePool;
 use crate::reply::Reply;
 use crate::selector::Selector;
+use crate::settings::is_on;
 use crate::value::to_text;
 
 /// The header by which a service recognises a request that it had before.
@@ -35,17 +36,25 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// `GET` if nothing is said.
     #[serde(default = "get")]
     method: String,
+    /// Where to; a template.
     url: String,
+    /// By name, or as lines of `Name: value`; templates.
     #[serde(default)]
     headers: Value,
+    /// The same for the query.
     #[serde(default)]
     params: Value,
+    /// What is sent.
     body: Option<BodyData>,
+    /// How it says who asks.
     authorization: Option<AuthorizationData>,
+    /// Seconds, or `{connect, read, write}` as in an export; 60 if nothing is said.
     #[serde(default)]
     timeout: Value,
+    /// A status of 400 and above is a failure; that is so if nothing is said and errors are retried or handled.
     fail_on_error_status: Option<bool>,
 }
 
@@ -55,27 +64,38 @@ fn get() -> String {
 
 #[derive(Debug, Deserialize)]
 struct BodyData {
+    /// `none`, `json`, `raw-text`, `form-data`, `x-www-form-urlencoded` or `binary`.
     #[serde(rename = "type", default)]
     kind: String,
+    /// A text, values by name, or a list of `{key, type, value}`.
     #[serde(default)]
     data: Value,
 }
 
 #[derive(Debug, Deserialize)]
 struct AuthorizationData {
+    /// `no-auth`, `api-key` (with `config`, or with `key`, `value` and `position`), `bearer`, `basic`, `custom-headers` or
+    /// `credential`.
     #[serde(rename = "type", default)]
     kind: String,
+    /// How a key of an export is sent.
     config: Option<AuthorizationConfig>,
+    /// For `bearer`; a template.
     token: Option<String>,
+    /// For `basic`; a template.
     username: Option<String>,
+    /// For `basic`; a template.
     password: Option<String>,
     /// A credential group of the user's configuration.
     group: Option<String>,
     /// In the flat form: the name of a key, the key, and where it goes.
     key: Option<String>,
+    /// The key itself; a template.
     value: Option<String>,
+    /// Where the key goes: `header`, `query` or `body`.
     #[serde(default)]
     position: Position,
+    /// For `custom-headers`: headers by name.
     #[serde(default)]
     headers: Value,
 }
@@ -93,9 +113,12 @@ enum Position {
 
 #[derive(Debug, Deserialize)]
 struct AuthorizationConfig {
+    /// `bearer`, `basic` or `custom`.
     #[serde(rename = "type", default)]
     kind: Option<String>,
+    /// The key; a template.
     api_key: Option<String>,
+    /// The name of the header, for `custom`.
     header: Option<String>,
 }
 
@@ -180,7 +203,7 @@ pub(super) fn build(build: &Build<'_>) -> Built {
     // An export says it by how failures are to be handled.
     let retries = build.spec.data.field("retry_config").and_then(|retry| retry.field("retry_enabled"));
     let handles = matches!(build.spec.data.field("error_strategy"), Some(Value::String(word)) if word != "none");
-    let fail_on_status = data.fail_on_error_status.unwrap_or(handles || retries == Some(&Value::Bool(true)));
+    let fail_on_status = data.fail_on_error_status.unwrap_or(handles || retries.is_some_and(is_on));
     let node = HttpRequest {
         method,
         url: Reply::parse(data.url.trim()),
@@ -324,6 +347,10 @@ impl Node for HttpRequest {
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         let outside = Outside::of(context)?;
         outside.guard(context, self.send(inputs, context, outside)).await
+    }
+
+    fn gives(&self) -> Option<Vec<&str>> {
+        Some(vec!["status_code", "body", "headers", "files"])
     }
 
     fn references(&self) -> Vec<&Selector> {

@@ -30,42 +30,58 @@ const LATE: &str = "timeout_default_values";
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// What is asked; a template.
     #[serde(alias = "prompt_text", default)]
     prompt: String,
+    /// The fields of the answer.
     #[serde(alias = "form_fields", default)]
     variables: Vec<FieldData>,
+    /// `form` for an answer with fields, `approval` for a yes or no with the exits `approve` and `reject`.
     #[serde(default)]
     resume_mode: Mode,
+    /// How long it waits; for ever if nothing is said.
     timeout_secs: Option<u64>,
+    /// What happens then: `fail`, `default_value`, `auto_approve` or `auto_reject`.
     #[serde(default)]
     timeout_action: OnTimeout,
+    /// The answer that is taken then.
     #[serde(default)]
     timeout_default_values: BTreeMap<String, Value>,
     /// In an export: the text, with places for its inputs, the buttons to leave by, and how long it waits.
     form_content: Option<String>,
+    /// The fields of an export's form.
     #[serde(default)]
     inputs: Vec<InputData>,
+    /// The buttons of an export; each is an exit.
     #[serde(default)]
     user_actions: Vec<Action>,
+    /// In an export: how long it waits, in `timeout_unit`.
     timeout: Option<f64>,
+    /// `hour` or `day`.
     timeout_unit: Option<String>,
 }
 
 /// An input of an export's form.
 #[derive(Debug, Deserialize)]
 struct InputData {
+    /// The name of the field.
     output_variable_name: String,
+    /// `text` or `paragraph`.
     #[serde(rename = "type", default = "text")]
     kind: String,
+    /// What stands in it at first.
     default: Option<DefaultData>,
 }
 
 #[derive(Debug, Deserialize)]
 struct DefaultData {
+    /// `variable` or `constant`.
     #[serde(rename = "type", default)]
     kind: String,
+    /// Where the value is.
     #[serde(default)]
     selector: Value,
+    /// The value.
     #[serde(default)]
     value: Value,
 }
@@ -73,6 +89,7 @@ struct DefaultData {
 /// A button.
 #[derive(Debug, Deserialize)]
 struct Action {
+    /// The name of the exit.
     id: String,
 }
 
@@ -95,18 +112,25 @@ impl From<InputData> for FieldData {
 
 #[derive(Debug, Deserialize)]
 struct FieldData {
+    /// Its name.
     #[serde(alias = "variable")]
     name: String,
+    /// What people call it.
     #[serde(default)]
     label: String,
+    /// `string`, `number`, `boolean`, `select`, `object` and the like; a text if nothing is said.
     #[serde(alias = "field_type", rename = "type", default = "text")]
     kind: String,
+    /// There is no answer without it.
     #[serde(default)]
     required: bool,
+    /// What it may be.
     #[serde(default)]
     options: Vec<Value>,
+    /// What it is if the answer doesn't say.
     #[serde(alias = "default", default)]
     default_value: Value,
+    /// Where that value is.
     default_value_selector: Option<Selector>,
 }
 

@@ -21,26 +21,35 @@ const ELSE: &str = "false";
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// Tried one after the other; the exit is the `case_id` of the first that holds, else `false`.
     cases: Option<Vec<CaseData>>,
+    /// In an old export: the conditions of the one case, whose exit is `true`.
     #[serde(default)]
     conditions: Vec<WithId>,
+    /// How they are put together: `and` or `or`.
     #[serde(default)]
     logical_operator: Option<Junction>,
 }
 
 #[derive(Debug, Deserialize)]
 struct CaseData {
+    /// The name of its exit.
     case_id: Option<String>,
+    /// The same, in some exports.
     id: Option<String>,
+    /// How its conditions are put together: `and` (if nothing is said) or `or`.
     #[serde(default)]
     logical_operator: Option<Junction>,
+    /// What must hold.
     #[serde(default)]
     conditions: Vec<ConditionData>,
 }
 
 #[derive(Debug, Deserialize)]
 struct WithId {
+    /// The name of the exit.
     id: Option<String>,
+    /// The condition itself.
     #[serde(flatten)]
     condition: ConditionData,
 }

@@ -26,19 +26,30 @@ const MAX_PARALLEL: usize = 100;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The list that it goes through.
     input_selector: Option<Selector>,
+    /// The same, in an export.
     iterator_selector: Option<Selector>,
+    /// What each round gives: a selector into it.
     output_selector: Option<Value>,
+    /// What the list of that is called; `output` if nothing is said.
     output_variable: Option<String>,
+    /// Rounds run side by side.
     #[serde(default)]
     parallel: bool,
+    /// The same, in an export.
     #[serde(default)]
     is_parallel: bool,
+    /// How many at once.
     parallelism: Option<usize>,
+    /// The same, in an export; 10 if nothing is said, and at most 100.
     parallel_nums: Option<usize>,
+    /// When a round fails: `terminated`, `continue-on-error` (its place is null) or `remove-abnormal-output`.
     #[serde(default)]
     error_handle_mode: OnFailure,
+    /// The most items; 1000 if nothing is said.
     max_iterations: Option<usize>,
+    /// Lists of rounds become one list; that is so if nothing is said.
     flatten_output: Option<bool>,
 }
 

@@ -23,16 +23,21 @@ const TOP: u64 = 4;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// What is looked for.
     query_variable_selector: Selector,
+    /// Where; the configuration says what each is.
     dataset_ids: Vec<String>,
+    /// How much comes back.
     #[serde(default)]
     multiple_retrieval_config: Option<Retrieval>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Retrieval {
+    /// How many pieces.
     #[serde(default)]
     top_k: Option<u64>,
+    /// Pieces with less are left out.
     #[serde(default)]
     score_threshold: Option<f64>,
 }
@@ -65,6 +70,10 @@ impl Node for KnowledgeRetrieval {
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         let outside = Outside::of(context)?;
         outside.guard(context, self.retrieve(inputs, context, outside)).await
+    }
+
+    fn gives(&self) -> Option<Vec<&str>> {
+        Some(vec!["result"])
     }
 
     fn references(&self) -> Vec<&Selector> {

@@ -20,22 +20,38 @@ use crate::value::to_text;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// In an export: the list.
     variable: Option<Selector>,
+    /// The list.
     input_selector: Option<Selector>,
+    /// `filter`, `map` and `reduce` by what is inside the node; `sort`, `slice`, `first`, `last`, `flatten`, `unique`,
+    /// `reverse`, `length` and `concat`.
     operation: Option<String>,
+    /// What the result is called; `output` if nothing is said.
     output_variable: Option<String>,
+    /// For `concat`: the other list.
     second_input_selector: Option<Selector>,
+    /// For `sort`: the field of an item.
     sort_key: Option<String>,
+    /// For `sort`: `asc` or `desc`.
     sort_order: Option<Order>,
+    /// For `slice`: the first place, from 0.
     start: Option<usize>,
+    /// For `slice`: the place behind the last.
     end: Option<usize>,
+    /// For `reduce`.
     #[serde(default)]
     initial_value: Value,
+    /// Items side by side.
     #[serde(default)]
     parallel: bool,
+    /// In an export: which items stay.
     filter_by: Option<FilterBy>,
+    /// In an export: their order.
     order_by: Option<OrderBy>,
+    /// In an export: the one item that is given.
     extract_by: Option<ExtractBy>,
+    /// In an export: how many at most.
     limit: Option<Limit>,
 }
 
@@ -50,33 +66,42 @@ enum Order {
 
 #[derive(Debug, Deserialize)]
 struct FilterBy {
+    /// Whether it counts.
     #[serde(default)]
     enabled: bool,
+    /// What must hold of an item.
     #[serde(default)]
     conditions: Vec<ConditionData>,
 }
 
 #[derive(Debug, Deserialize)]
 struct OrderBy {
+    /// Whether it counts.
     #[serde(default)]
     enabled: bool,
+    /// The field of an item.
     #[serde(default)]
     key: String,
+    /// `asc` or `desc`.
     value: Option<Order>,
 }
 
 #[derive(Debug, Deserialize)]
 struct ExtractBy {
+    /// Whether it counts.
     #[serde(default)]
     enabled: bool,
+    /// Which item, from 1.
     #[serde(default)]
     serial: Value,
 }
 
 #[derive(Debug, Deserialize)]
 struct Limit {
+    /// Whether it counts.
     #[serde(default)]
     enabled: bool,
+    /// How many.
     size: Option<i64>,
 }
 

@@ -19,21 +19,28 @@ use crate::selector::Selector;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The model.
     model: ModelSpec,
+    /// Its text is told as it comes; that is so if nothing is said.
     #[serde(default)]
     stream: Option<bool>,
+    /// The form that the answer must have.
     #[serde(default)]
     structured_output: Option<StructuredOutput>,
+    /// Whether that counts, in an export.
     #[serde(default)]
     structured_output_enabled: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
 struct StructuredOutput {
+    /// A JSON schema.
     #[serde(default)]
     schema: Value,
+    /// What the form is called.
     #[serde(default)]
     name: Option<String>,
+    /// Whether it counts.
     #[serde(default)]
     enabled: Option<bool>,
 }
@@ -72,6 +79,10 @@ impl Node for Llm {
     async fn run(&self, inputs: &Value, context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         let outside = Outside::of(context)?;
         outside.guard(context, self.ask(inputs, context, outside)).await
+    }
+
+    fn gives(&self) -> Option<Vec<&str>> {
+        Some(vec!["text", "usage", "finish_reason", "reasoning_content", "structured_output"])
     }
 
     fn references(&self) -> Vec<&Selector> {

@@ -30,27 +30,39 @@ const MAX_ROUNDS: usize = 100_000;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// It goes round while this holds.
     condition: Option<ConditionData>,
+    /// Its variables before the first round, by name.
     #[serde(default)]
     initial_vars: Inputs,
+    /// The most rounds; 100 if nothing is said.
     max_iterations: Option<usize>,
+    /// What its variables are given as; `output` if nothing is said.
     output_variable: Option<String>,
+    /// The same as `max_iterations`, in an export.
     loop_count: Option<usize>,
+    /// In an export: it ends when these hold.
     #[serde(default)]
     break_conditions: Vec<ConditionData>,
+    /// How they are put together: `and` or `or`.
     #[serde(default)]
     logical_operator: Option<Junction>,
+    /// In an export: its variables.
     #[serde(default)]
     loop_variables: Vec<LoopVariable>,
 }
 
 #[derive(Debug, Deserialize)]
 struct LoopVariable {
+    /// Its name.
     label: String,
+    /// `string`, `number` and the like.
     #[serde(default)]
     var_type: String,
+    /// `variable` if `value` is a selector, `constant` if it is the value.
     #[serde(default)]
     value_type: String,
+    /// What it is before the first round.
     #[serde(default)]
     value: Value,
 }

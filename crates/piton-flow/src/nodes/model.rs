@@ -22,12 +22,16 @@ pub(super) struct ModelSpec {
 /// A model as it is written: agents call its name `model`, and some have both.
 #[derive(Debug, Deserialize)]
 struct ModelData {
+    /// A provider of the configuration.
     #[serde(default)]
     provider: String,
+    /// What the provider calls the model.
     #[serde(default)]
     name: String,
+    /// The same, in some documents.
     #[serde(default)]
     model: String,
+    /// What the provider is given along, as `temperature` and `max_tokens`.
     #[serde(default)]
     completion_params: Option<BTreeMap<String, Value>>,
 }

@@ -23,24 +23,34 @@ const FUNCTION: &str = "extract_parameters";
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The model.
     model: ModelSpec,
+    /// The text that they are taken from.
     query: Selector,
+    /// What is wanted.
     parameters: Vec<Parameter>,
+    /// What else the model is told; a template.
     #[serde(default)]
     instruction: Option<String>,
+    /// `function_call`, or `prompt` for models that can't call functions.
     #[serde(default)]
     reasoning_mode: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Parameter {
+    /// Its name.
     name: String,
+    /// `string`, `number`, `bool`, `select`, `array[string]` and the like.
     #[serde(rename = "type")]
     kind: String,
+    /// What it is, for the model.
     #[serde(default)]
     description: Option<String>,
+    /// There is no answer without it.
     #[serde(default)]
     required: bool,
+    /// What it may be.
     #[serde(default)]
     options: Option<Vec<String>>,
 }

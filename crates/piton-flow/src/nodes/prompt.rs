@@ -9,7 +9,7 @@ use piton_types::{Path, Value};
 use serde::Deserialize;
 
 use super::files::address;
-use crate::kind::{Build, Faults};
+use crate::kind::{Build, Faults, read};
 use crate::node::NodeError;
 use crate::pool::VariablePool;
 use crate::reply::Reply;
@@ -22,32 +22,41 @@ const CONTEXT: &str = "{{#context#}}";
 
 #[derive(Debug, Deserialize)]
 struct MessageData {
+    /// `system`, `user` (if nothing is said) or `assistant`.
     #[serde(default)]
     role: Option<String>,
+    /// The text, with variables as `{{#NODE.NAME#}}`.
     #[serde(default)]
     text: String,
+    /// `jinja2` if `jinja2_text` is the text.
     #[serde(default)]
     edition_type: Option<String>,
+    /// A Jinja template, with the names of `prompt_config`.
     #[serde(default)]
     jinja2_text: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct PromptConfig {
+    /// The names that Jinja templates may use.
     #[serde(default)]
     jinja2_variables: Option<Vec<Variable>>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Variable {
+    /// The name.
     variable: String,
+    /// Where its value is.
     value_selector: Selector,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Switch {
+    /// Whether it counts.
     #[serde(default)]
     enabled: bool,
+    /// What is put where a text says `{{#context#}}`, or behind the rules.
     #[serde(default)]
     variable_selector: Option<Vec<String>>,
 }
@@ -55,34 +64,47 @@ struct Switch {
 /// Earlier messages: of a variable that has them, or those that the conversation was started with.
 #[derive(Debug, Default, Deserialize)]
 struct MemoryData {
+    /// Whether it counts.
     enabled: Option<bool>,
+    /// A list of messages; those of the conversation if nothing is said.
     variable_selector: Option<Vec<String>>,
+    /// How many of the newest are taken along.
     window_size: Option<usize>,
+    /// The same, in an export.
     window: Option<Window>,
+    /// What the user says now, in an export.
     query_prompt_template: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Window {
+    /// Whether it counts.
     #[serde(default)]
     enabled: bool,
+    /// How many.
     #[serde(default)]
     size: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct VisionData {
+    /// Whether it counts.
     #[serde(default)]
     enabled: bool,
+    /// The pictures.
     variable_selector: Option<Vec<String>>,
+    /// `low` or `high`.
     detail: Option<String>,
+    /// The same, in an export.
     #[serde(default)]
     configs: Option<VisionConfig>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct VisionConfig {
+    /// The pictures.
     variable_selector: Option<Vec<String>>,
+    /// `low` or `high`.
     detail: Option<String>,
 }
 
@@ -133,11 +155,13 @@ impl Prompt {
             Some(Value::List(items)) => items
                 .iter()
                 .enumerate()
-                .filter_map(|(n, item)| Some((at.clone().index(n), faults.keep(read(item, &at.clone().index(n)))?)))
+                .filter_map(|(n, item)| {
+                    Some((at.clone().index(n), faults.keep(read(item.clone(), &at.clone().index(n)))?))
+                })
                 .collect(),
             // The one text of a model that completes.
             Some(map @ Value::Map(_)) => {
-                faults.keep(read(map, &at)).map(|message| (at.clone(), message)).into_iter().collect()
+                faults.keep(read(map.clone(), &at)).map(|message| (at.clone(), message)).into_iter().collect()
             }
             Some(Value::String(text)) => {
                 let message = MessageData { role: None, text: text.clone(), edition_type: None, jinja2_text: None };
@@ -229,6 +253,8 @@ impl Memory {
         }
         let selector = memory.variable_selector.and_then(|words| Selector::new(words).ok());
         let window = memory.window.as_ref().filter(|window| window.enabled).and_then(|window| window.size);
+        // Of the conversation itself an export counts turns, each of a question and its answer.
+        let window = window.map(|size| if selector.is_none() { size.saturating_mul(2) } else { size });
         // An export means the conversation itself; what the user says now then comes last.
         let query = selector.is_none().then(|| {
             let query = memory.query_prompt_template.filter(|text| !text.trim().is_empty());
@@ -328,10 +354,6 @@ fn picture_urls(value: &Value) -> Vec<String> {
 fn field<T: serde::de::DeserializeOwned>(data: &Value, key: &str) -> Result<Option<T>, Faults> {
     match data.field(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => read(value, &Path::root().key(key)).map(Some),
+        Some(value) => read(value.clone(), &Path::root().key(key)).map(Some),
     }
-}
-
-fn read<T: serde::de::DeserializeOwned>(value: &Value, at: &Path) -> Result<T, Faults> {
-    piton_types::from_value(value.clone()).map_err(|error| Faults::one(at.clone(), error.to_string()))
 }

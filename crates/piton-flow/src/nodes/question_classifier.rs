@@ -19,10 +19,14 @@ const DEFAULT: &str = "default";
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The model.
     model: ModelSpec,
+    /// The question.
     query_variable_selector: Selector,
+    /// What it may be; each is an exit.
     #[serde(alias = "categories")]
     classes: Vec<Class>,
+    /// What else the model is told; a template.
     #[serde(default)]
     instruction: Option<String>,
     /// Exports of some versions have both.
@@ -32,8 +36,10 @@ struct Data {
 
 #[derive(Debug, Deserialize)]
 struct Class {
+    /// The name of the exit.
     #[serde(alias = "category_id")]
     id: String,
+    /// What belongs there, for the model.
     #[serde(alias = "category_name")]
     name: String,
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use piton_types::{StepPath, Value, from_value, to_value};
+use piton_types::{StepPath, TokenUsage, Value, from_value, to_value};
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Ended;
@@ -69,13 +69,14 @@ impl<'a> Rounds<'a> {
     ) -> Result<(Self, Begins), NodeError> {
         let every = (EVERY / graph.nodes.len().max(1)).max(1);
         let mut rounds = Self { context, every, newest: Begins::default(), found: 0, kept: 0 };
-        let Some(found) = rounds.find(NAME).await? else { return Ok((rounds, Begins::default())) };
+        let Some((found, usage)) = rounds.find(NAME).await? else { return Ok((rounds, Begins::default())) };
         let output = record::read(found);
         let unfit = |_| NodeError::new("EngineError", "what its finished rounds came to can't be read");
         let begins: Begins = from_value(Value::Map(output.variables.clone())).map_err(unfit)?;
         if begins.failed.is_some_and(|failed| failed != rounds.attempt()) {
             return Ok((rounds, Begins::default()));
         }
+        context.used_inside(usage);
         rounds.found = begins.given;
         let (round, given, failed) = (begins.round, begins.given, begins.failed);
         rounds.newest = Begins { round, given, failed, ..Begins::default() };
@@ -96,14 +97,14 @@ impl<'a> Rounds<'a> {
         format!("{}/{name}", self.context.step()).parse().map_err(deep)
     }
 
-    async fn find(&self, name: &str) -> Result<Option<Value>, NodeError> {
+    async fn find(&self, name: &str) -> Result<Option<(Value, TokenUsage)>, NodeError> {
         let host = self.context.host;
         if !host.facts().keeps {
             return Ok(None);
         }
         let found = host.journal.find(&self.step(name)?).await;
         match found.map_err(|error| self.context.fail_run(FlowError::Journal(error)))? {
-            Found::Finished { record, .. } => Ok(Some(record)),
+            Found::Finished { record, usage, .. } => Ok(Some((record, usage))),
             _ => Ok(None),
         }
     }
@@ -120,6 +121,8 @@ impl<'a> Rounds<'a> {
             checkpoint: false,
             retry: None,
             unanswered: false,
+            // What the rounds so far have used, for the container that begins here.
+            usage: self.context.used_so_far(),
         });
         Ok(())
     }
@@ -183,7 +186,7 @@ impl<'a> Rounds<'a> {
     pub(super) async fn given(&self) -> Result<Vec<Option<Value>>, NodeError> {
         let mut all = Vec::new();
         for number in 0..self.found {
-            let Some(Value::List(given)) = self.find(&format!("{NAME}/{number}")).await? else {
+            let Some((Value::List(given), _)) = self.find(&format!("{NAME}/{number}")).await? else {
                 return Err(NodeError::new("EngineError", "what some of its finished rounds gave isn't in the log"));
             };
             all.extend(given.iter().map(|given| given.as_list().and_then(|given| given.first().cloned())));

@@ -12,10 +12,11 @@ use crate::kind::{Build, Built, Faults};
 use crate::node::{Effect, Node, NodeContext, NodeError, NodeOutput};
 use crate::pool::VariablePool;
 use crate::problem::{Place, Problems};
-use crate::value::{is_empty, number, to_text};
+use crate::value::{as_f64, is_empty, number, to_text};
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The inputs of the workflow.
     #[serde(default)]
     variables: Vec<Variable>,
 }
@@ -23,15 +24,22 @@ struct Data {
 /// An input that the workflow asks for.
 #[derive(Debug, Deserialize)]
 struct Variable {
+    /// Its name.
     variable: String,
+    /// `string` (also `text-input`, `paragraph`), `number`, `boolean`, `select`, `object`, `array`, `file` and the
+    /// like.
     #[serde(rename = "type", default = "text")]
     kind: String,
+    /// Without it the run doesn't begin.
     #[serde(default)]
     required: bool,
+    /// What it is if nothing is given.
     #[serde(default)]
     default: Value,
+    /// What it may be.
     #[serde(default)]
     options: Option<Vec<Value>>,
+    /// The most characters.
     #[serde(default)]
     max_length: Value,
 }
@@ -224,7 +232,7 @@ impl Start {
 
 /// How long a text may be, or how many files there may be.
 fn longest(variable: &Variable) -> Option<usize> {
-    variable.max_length.as_i64().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0)
+    as_f64(&variable.max_length).map(|most| most as usize).filter(|most| *most > 0)
 }
 
 /// Whether a default says something: forms leave an empty text where nothing was given.
@@ -368,6 +376,10 @@ impl Node for Start {
     async fn run(&self, inputs: &Value, _context: &NodeContext<'_>) -> Result<NodeOutput, NodeError> {
         // They were accepted before the run began.
         Ok(NodeOutput { variables: inputs.as_map().cloned().unwrap_or_default(), ..NodeOutput::default() })
+    }
+
+    fn gives(&self) -> Option<Vec<&str>> {
+        Some(self.variables.iter().map(|(variable, _)| variable.variable.as_str()).collect())
     }
 
     fn effect(&self) -> Effect {

@@ -16,14 +16,18 @@ use crate::selector::Selector;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// What the workflow inside, or in `file`, is given.
     #[serde(default, alias = "inputs")]
     variables: Vec<Variable>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Variable {
+    /// The name of its input.
     variable: String,
+    /// Where the value is.
     value_selector: Option<Selector>,
+    /// The value, said here.
     #[serde(default)]
     value: Value,
 }

@@ -12,7 +12,9 @@ use crate::template::Template;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// A Jinja template.
     template: String,
+    /// The names that it may use, each with a selector.
     #[serde(default)]
     variables: Vec<Mapping>,
 }
@@ -43,8 +45,17 @@ impl Node for TemplateTransform {
         Ok(NodeOutput::of([("output", text.into())]))
     }
 
+    fn gives(&self) -> Option<Vec<&str>> {
+        Some(vec!["output"])
+    }
+
     fn references(&self) -> Vec<&Selector> {
         self.variables.iter().map(|from| &from.selector).collect()
+    }
+
+    fn undefined(&self) -> (Vec<&str>, Vec<&str>) {
+        let known: Vec<&str> = self.variables.iter().map(|from| &*from.variable).collect();
+        (self.template.undefined(&known), known)
     }
 
     fn effect(&self) -> Effect {

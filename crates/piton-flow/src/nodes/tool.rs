@@ -16,19 +16,27 @@ use crate::selector::Selector;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The tool.
     tool_name: String,
+    /// The MCP server that has it, as `{command, args}` or `{url}`.
     #[serde(default)]
     mcp_server: Option<Value>,
+    /// The same by its name, from `mcp_servers` of the document or the configuration.
     #[serde(default)]
     mcp_server_ref: Option<String>,
+    /// What it is given; texts may have variables in them.
     #[serde(default)]
     arguments: Option<Value>,
+    /// In an export: who has it.
     #[serde(default)]
     provider_id: Option<String>,
+    /// The same.
     #[serde(default)]
     provider_name: Option<String>,
+    /// In an export: what it is given, each as `{type, value}`.
     #[serde(default)]
     tool_parameters: Option<BTreeMap<String, Value>>,
+    /// In an export: what was set for it.
     #[serde(default)]
     tool_configurations: Option<BTreeMap<String, Value>>,
 }

@@ -12,22 +12,28 @@ use crate::selector::Selector;
 
 #[derive(Debug, Deserialize)]
 struct Data {
+    /// The first of these that is there is given as `output`.
     #[serde(default)]
     variables: Vec<Selector>,
+    /// Several groups, each with what is there first.
     advanced_settings: Option<Advanced>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Advanced {
+    /// Whether they count.
     #[serde(default)]
     group_enabled: bool,
+    /// The groups.
     #[serde(default)]
     groups: Vec<Group>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Group {
+    /// Under which name it is given.
     group_name: String,
+    /// The first of these that is there.
     #[serde(default)]
     variables: Vec<Selector>,
 }

@@ -30,7 +30,7 @@ pub use governor::{Governor, Quotas, Used};
 pub(crate) use models::Said;
 use secrets::Secrets;
 pub(crate) use tools::{Builtin, ServerRef, builtin};
-pub use tools::{ToolServer, ToolServers};
+pub use tools::{ServerDescription, ToolServer, ToolServers};
 
 use crate::engine::Host;
 use crate::journal::Happened;

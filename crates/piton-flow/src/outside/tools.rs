@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Method;
-use piton_model::SecretString;
 use piton_model::chat::ToolSpec;
 use piton_model::mcp::{McpError, Server, ServerConfig, ToolOutput, Transport};
 use piton_model::net::Request;
+use piton_model::{ExposeSecret as _, SecretString};
 use piton_types::{Path, Value};
 use serde::Deserialize;
 
@@ -85,20 +85,60 @@ impl ToolServers {
     }
 }
 
-/// A server as documents describe it.
+/// An MCP server as documents and the user's configuration describe it: a command, or a URL.
 #[derive(Debug, Clone, Deserialize)]
-struct Described {
-    name: Option<String>,
-    transport: Option<String>,
-    command: Option<String>,
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ServerDescription {
+    /// What a document calls it, where it stands in a list.
+    pub name: Option<String>,
+    /// `stdio` or `http`; told by what else is there if it isn't said.
+    pub transport: Option<String>,
+    /// The program that serves over its standard input and output.
+    pub command: Option<String>,
+    /// What the program is started with.
     #[serde(default)]
-    args: Vec<String>,
+    pub args: Vec<String>,
+    /// Variables of the program's environment, beside PATH, HOME and LANG. In a configuration `env:NAME` takes one from ours.
+    /// They aren't searched for as secrets; name those under `secrets` too.
     #[serde(default)]
-    env: BTreeMap<String, String>,
-    url: Option<String>,
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, String>"))]
+    pub env: BTreeMap<String, SecretString>,
+    /// Where a server answers over HTTP.
+    pub url: Option<String>,
+    /// Sent with each request; in a configuration `env:NAME` takes one from the environment.
     #[serde(default)]
-    headers: BTreeMap<String, String>,
-    timeout: Option<f64>,
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, String>"))]
+    pub headers: BTreeMap<String, SecretString>,
+    /// How many seconds one call may take.
+    pub timeout: Option<f64>,
+}
+
+impl ServerDescription {
+    /// How to connect to it.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, if there is neither a command nor a URL that fits the transport.
+    pub fn connection(self) -> Result<ServerConfig, String> {
+        let transport = match (self.transport.as_deref(), self.command, self.url) {
+            (Some("stdio") | None, Some(command), _) => {
+                let env = self.env.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned()));
+                Transport::Stdio { command, args: self.args, env: env.collect(), folder: None }
+            }
+            (Some("http" | "streamable-http" | "streamable_http" | "sse") | None, _, Some(url)) => {
+                Transport::Http { url, headers: self.headers.into_iter().collect() }
+            }
+            (other, ..) => {
+                let shown = other.unwrap_or("none");
+                return Err(format!("an MCP server has a command or a url; its transport is {shown:?}"));
+            }
+        };
+        let mut config = ServerConfig::new(transport);
+        if let Some(seconds) = self.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+            config.timeout = seconds;
+        }
+        Ok(config)
+    }
 }
 
 /// A server that a node uses: its name, and what the document says of it if it brings it along.
@@ -125,25 +165,10 @@ impl ServerRef {
     /// One that stands in the document.
     pub(crate) fn described(name: &str, value: &Value, at: &Path) -> Result<Self, Faults> {
         let fault = |message: String| Faults::one(at.clone(), message);
-        let found: Described = piton_types::from_value(value.clone()).map_err(|error| fault(error.to_string()))?;
-        let transport = match (found.transport.as_deref(), found.command, found.url) {
-            (Some("stdio") | None, Some(command), _) => {
-                Transport::Stdio { command, args: found.args, env: found.env, folder: None }
-            }
-            (Some("http" | "streamable-http" | "streamable_http" | "sse") | None, _, Some(url)) => {
-                let headers = found.headers.into_iter().map(|(name, value)| (name, SecretString::from(value)));
-                Transport::Http { url, headers: headers.collect() }
-            }
-            (other, ..) => {
-                let shown = other.unwrap_or("none");
-                return Err(fault(format!("an MCP server has a command or a url; its transport is {shown:?}")));
-            }
-        };
-        let mut config = ServerConfig::new(transport);
-        if let Some(seconds) = found.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
-            config.timeout = seconds;
-        }
-        let name = if name.is_empty() { found.name.unwrap_or_default() } else { name.to_owned() };
+        let found: ServerDescription =
+            piton_types::from_value(value.clone()).map_err(|error| fault(error.to_string()))?;
+        let name = if name.is_empty() { found.name.clone().unwrap_or_default() } else { name.to_owned() };
+        let config = found.connection().map_err(fault)?;
         Ok(Self { name, described: Some(config) })
     }
 }

@@ -66,8 +66,12 @@ pub struct WorkflowRunnerBuilder {
     document: Document,
     inputs: Inputs,
     system: BTreeMap<String, Value>,
+    /// Conversation variables that the turn before left.
+    conversation: BTreeMap<String, Value>,
     id: Option<RunId>,
     invalid_id: Option<String>,
+    #[cfg(feature = "checkpoint")]
+    turn_of: Option<super::conversation::Conversation>,
     folder: Option<PathBuf>,
     services: Services,
     kinds: Kinds,
@@ -95,8 +99,11 @@ impl WorkflowRunner {
             document: schema,
             inputs: Inputs::new(),
             system: BTreeMap::new(),
+            conversation: BTreeMap::new(),
             id: None,
             invalid_id: None,
+            #[cfg(feature = "checkpoint")]
+            turn_of: None,
             folder: None,
             services: Services::default(),
             kinds: Kinds::builtin(),
@@ -134,6 +141,8 @@ impl WorkflowRunner {
         if let Some(outside) = builder.outside.take() {
             builder.services = Outside::new(outside).map_err(FlowError::Outside)?.install(builder.services);
         }
+        #[cfg(feature = "checkpoint")]
+        builder.take_turn().await?;
         let run = builder.id.get_or_insert_with(|| RunId::generate(builder.clock.now(), &*builder.random)).clone();
         builder.hooks.before(&run, &builder.inputs).await?;
         let told = Told::new();
@@ -163,7 +172,36 @@ impl WorkflowRunnerBuilder {
     /// System variables, such as `query` or `user_id`, in the place of those that every run has. A run that goes on keeps
     /// those that it began with.
     pub fn system_variables(mut self, variables: BTreeMap<String, Value>) -> Self {
-        self.system = variables;
+        self.system.extend(variables);
+        self
+    }
+
+    /// What the user asks, for a chat: the system variable `query`.
+    pub fn query(mut self, question: impl Into<String>) -> Self {
+        self.system.insert("query".to_owned(), question.into().into());
+        self
+    }
+
+    /// Makes the run a turn of a conversation, which goes on with the variables and messages of the turn before: the first
+    /// turn is the run of this id, the next ones are `ID-2`, `ID-3`, …. It needs a store, which keeps them. The same
+    /// question again is the same turn, so that a turn whose process died goes on.
+    #[cfg(feature = "checkpoint")]
+    pub fn conversation(self, id: impl Into<String>) -> Self {
+        self.turn_of(id.into(), None)
+    }
+
+    /// The same for a certain turn, from 1: an application that counts turns itself can ask the same twice.
+    #[cfg(feature = "checkpoint")]
+    pub fn conversation_turn(self, id: impl Into<String>, turn: u32) -> Self {
+        self.turn_of(id.into(), Some(turn))
+    }
+
+    #[cfg(feature = "checkpoint")]
+    fn turn_of(mut self, id: String, turn: Option<u32>) -> Self {
+        match id.parse() {
+            Ok(id) => self.turn_of = Some(super::conversation::Conversation { id, turn }),
+            Err(_) => self.invalid_id = Some(id),
+        }
         self
     }
 
@@ -264,7 +302,8 @@ impl WorkflowRunnerBuilder {
         self
     }
 
-    /// Keeps the run in a store of the application's own; it is deleted there when the run completes.
+    /// Keeps the run in a store of the application's own: it is given a [`Checkpoint`](crate::Checkpoint) where one is due,
+    /// and asked to delete it when the run completes. After a crash the nodes since the last one run again.
     #[cfg(feature = "checkpoint")]
     pub fn checkpoint_store(self, store: Arc<dyn piton_store::CheckpointStore>) -> Self {
         self.store(Arc::new(piton_log::EmbeddedStore::new(store)))
@@ -282,6 +321,28 @@ impl WorkflowRunnerBuilder {
     pub fn resume_policy(mut self, policy: crate::resume::ResumePolicy) -> Self {
         self.policy = policy;
         self
+    }
+
+    /// Finds the turn that the question belongs to, and what it is given.
+    #[cfg(feature = "checkpoint")]
+    async fn take_turn(&mut self) -> Result<(), FlowError> {
+        let Some(conversation) = self.turn_of.take() else { return Ok(()) };
+        let store = self.store.clone().ok_or(FlowError::NoStore)?;
+        let said = Given {
+            inputs: std::mem::take(&mut self.inputs),
+            system: std::mem::take(&mut self.system),
+            ..Given::default()
+        };
+        let next = super::conversation::next_turn(&self.context(store), &conversation, said).await?;
+        self.id = Some(next.run);
+        (self.inputs, self.system, self.conversation) = (next.given.inputs, next.given.system, next.given.conversation);
+        Ok(())
+    }
+
+    #[cfg(feature = "checkpoint")]
+    fn context(&self, store: Arc<dyn piton_store::Store>) -> piton_runtime::Context {
+        let (clock, random) = (Arc::clone(&self.clock), Arc::clone(&self.random));
+        piton_runtime::Context { clock, random, ..piton_runtime::Context::system(store) }
     }
 
     /// Takes what plugins bring where nothing else was given.
@@ -323,7 +384,8 @@ impl WorkflowRunnerBuilder {
         }
         let flow = Flow::build(&self.document, &self.kinds).map_err(FlowError::Document)?;
         let run = self.id.unwrap_or_else(|| RunId::generate(self.clock.now(), &*self.random));
-        let given = Given { inputs: self.inputs, system: self.system, ..Given::default() };
+        let (inputs, system, conversation) = (self.inputs, self.system, self.conversation);
+        let given = Given { inputs, system, conversation, ..Given::default() };
         let given = flow.accept(given.with_system(&self.document, &run, self.clock.now()), &self.services)?;
         let inbox = Arc::new(MemoryInbox::default());
         let unkept = Unkept {
@@ -357,8 +419,7 @@ impl WorkflowRunnerBuilder {
         commands: Commands,
     ) -> Result<(RunId, Answers), FlowError> {
         use super::durable::{FlowOptions, StartFlow, start_flow};
-        let (clock, random) = (Arc::clone(&self.clock), Arc::clone(&self.random));
-        let context = piton_runtime::Context { clock, random, ..piton_runtime::Context::system(store) };
+        let context = self.context(store);
         let options = FlowOptions {
             durability: self.durability,
             events: piton_runtime::Listener::new(move |event| tell(event)),
@@ -369,16 +430,23 @@ impl WorkflowRunnerBuilder {
             policy: self.policy,
             companion: None,
             folder: None,
+            overdue: None,
+            debugger: None,
         };
         let source = self.document.source.as_ref().ok_or(FlowError::NoText)?;
         let start = StartFlow {
+            config: None,
+            priority: 0,
+            estimated_complexity: None,
             document: source.text.to_string(),
             format: source.format,
             inputs: self.inputs,
             system: self.system,
+            conversation: self.conversation,
             id: self.id,
             name: self.document.name.clone().unwrap_or_else(|| "workflow".to_owned()),
             folder: self.folder.and_then(|folder| folder.to_str().map(str::to_owned)),
+            labels: Default::default(),
             options: options.clone(),
         };
         let driven = start_flow(&context, start).await?;

@@ -147,13 +147,14 @@ impl Unkept {
                     return ExecutionStatus::Failed(reason);
                 }
                 Rest::Stopped => {
-                    return StopReport {
+                    let report = StopReport {
                         last_completed: control.last_completed(),
                         interrupted: control.running(),
                         failed: control.failures().into_iter().collect(),
                         checkpoint_saved: false,
-                    }
-                    .into();
+                    };
+                    (self.tell)(&report.event(&self.run));
+                    return report.into();
                 }
                 Rest::Paused | Rest::Waits => {
                     let prompt = orders.reason.clone().unwrap_or_default();
@@ -171,7 +172,9 @@ impl Unkept {
                         }
                         Some(_) => {
                             let last_completed = control.last_completed();
-                            return StopReport { last_completed, ..StopReport::default() }.into();
+                            let report = StopReport { last_completed, ..StopReport::default() };
+                            (self.tell)(&report.event(&self.run));
+                            return report.into();
                         }
                     }
                 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::attend::{Order, Orders};
 use super::commands::{Command, Commands};
 use super::signal::{Given, SafeStopSignal};
-use super::updates::Updates;
+use super::updates;
 use crate::control::Control;
 use crate::engine::Host;
 
@@ -22,7 +22,6 @@ pub(crate) struct RunOrders<'a> {
     given: Option<Given>,
     host: &'a Host<'a>,
     control: &'a Control,
-    updates: &'a mut Updates,
     commands: &'a mut Commands,
     told: Told,
 }
@@ -40,11 +39,10 @@ impl<'a> RunOrders<'a> {
         signal: &'a SafeStopSignal,
         host: &'a Host<'a>,
         control: &'a Control,
-        updates: &'a mut Updates,
         commands: &'a mut Commands,
     ) -> Self {
         let (log, told) = (run.orders(), Told::default());
-        Self { run, log, known: None, signal, given: None, host, control, updates, commands, told }
+        Self { run, log, known: None, signal, given: None, host, control, commands, told }
     }
 
     /// What was told, once the work is dropped.
@@ -78,7 +76,7 @@ impl<'a> RunOrders<'a> {
                 None
             }
             Command::Update { values, done } => {
-                self.updates.make(values, self.host, self.control, done);
+                updates::make(values, self.host, self.control, done);
                 None
             }
             // It runs.

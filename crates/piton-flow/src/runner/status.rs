@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use piton_types::{StepPath, Value};
+use piton_types::{Event, RunId, StepPath, Value};
 
 use crate::engine::Outputs;
 use crate::inbox::Form;
@@ -98,6 +98,17 @@ pub struct StopReport {
     pub failed: BTreeMap<StepPath, String>,
     /// Whether everything up to here is kept.
     pub checkpoint_saved: bool,
+}
+
+impl StopReport {
+    /// What a listener is told of it.
+    pub(crate) fn event(&self, run: &RunId) -> Event {
+        Event::WorkflowSafeStopped {
+            run: run.clone(),
+            interrupted_nodes: self.interrupted.clone(),
+            checkpoint_saved: self.checkpoint_saved,
+        }
+    }
 }
 
 impl From<StopReport> for ExecutionStatus {

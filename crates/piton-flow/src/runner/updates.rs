@@ -2,7 +2,7 @@
 //! with the run has them too.
 
 use piton_runtime::{Run, RunError, StepDone, StepStanding};
-use piton_types::{StepPath, Value, ValueError, from_value, to_value};
+use piton_types::{StepPath, TokenUsage, Value, ValueError, from_value, to_value};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -40,57 +40,52 @@ pub(crate) fn are(step: &StepPath) -> bool {
     step.as_str().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The updates of one run, which are numbered one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Updates {
-    /// How many steps of them there are.
-    count: u32,
+/// The updates that the log has, oldest first, and in how many steps it has them.
+pub(crate) async fn recorded(run: &Run) -> Result<(u32, Vec<Update>), RunError> {
+    let (mut count, mut found) = (0, Vec::new());
+    loop {
+        let step = path(count + 1)?;
+        let StepStanding::Finished { output, order, .. } = run.standing(&step).await? else {
+            return Ok((count, found));
+        };
+        count += 1;
+        let made = |(selector, value)| Update { selector, value, order: Some(order) };
+        found.extend(read(&step, output)?.into_iter().map(made));
+    }
 }
 
-impl Updates {
-    /// The updates that the log has, oldest first.
-    pub(crate) async fn recorded(&mut self, run: &Run) -> Result<Vec<Update>, RunError> {
-        let mut found = Vec::new();
-        loop {
-            let step = path(self.count + 1)?;
-            let StepStanding::Finished { output, order } = run.standing(&step).await? else { return Ok(found) };
-            self.count += 1;
-            let made = |(selector, value)| Update { selector, value, order: Some(order) };
-            found.extend(read(&step, output)?.into_iter().map(made));
-        }
-    }
-
-    /// Makes updates: they count from now on, for the nodes that begin or end from now on, and are written next. `done`
-    /// is told when they are written.
-    pub(crate) fn make(
-        &mut self,
-        values: Vec<(Selector, Value)>,
-        host: &Host<'_>,
-        control: &Control,
-        done: oneshot::Sender<Result<(), String>>,
-    ) {
-        let (step, value) = match (path(self.count + 1), stored(&values)) {
-            (Ok(step), Ok(value)) => (step, value),
-            (Err(error), _) => return drop(done.send(Err(error.to_string()))),
-            (_, Err(error)) => return drop(done.send(Err(error.to_string()))),
-        };
-        self.count += 1;
-        control.update(values);
-        host.burst.ended(NodeDone {
-            step,
-            inputs: Value::Null,
-            result: Ok(value),
-            started_at: host.clock.now(),
-            duration: std::time::Duration::ZERO,
-            // It can't be had again, so nothing begins before it is written.
-            effect: Effect::Outward,
-            checkpoint: false,
-            retry: None,
-            unanswered: false,
-        });
-        // A caller that doesn't wait for it needs no answer.
-        host.burst.call(move || drop(done.send(Ok(()))));
-    }
+/// Makes updates: they count from now on, for the nodes that begin or end from now on, and are written next. `done`
+/// is told when they are written.
+pub(crate) fn make(
+    values: Vec<(Selector, Value)>,
+    host: &Host<'_>,
+    control: &Control,
+    done: oneshot::Sender<Result<(), String>>,
+) {
+    let value = match stored(&values) {
+        Ok(value) => value,
+        Err(error) => return drop(done.send(Err(error.to_string()))),
+    };
+    let step = match path(control.next_update_step()) {
+        Ok(step) => step,
+        Err(error) => return drop(done.send(Err(error.to_string()))),
+    };
+    control.update(values);
+    host.burst.ended(NodeDone {
+        step,
+        inputs: Value::Null,
+        result: Ok(value),
+        started_at: host.clock.now(),
+        duration: std::time::Duration::ZERO,
+        // It can't be had again, so nothing begins before it is written.
+        effect: Effect::Outward,
+        checkpoint: false,
+        retry: None,
+        unanswered: false,
+        usage: TokenUsage::default(),
+    });
+    // A caller that doesn't wait for it needs no answer.
+    host.burst.call(move || drop(done.send(Ok(()))));
 }
 
 fn stored(values: &[(Selector, Value)]) -> Result<Value, ValueError> {
@@ -103,10 +98,9 @@ fn stored(values: &[(Selector, Value)]) -> Result<Value, ValueError> {
 
 /// Writes updates into the log of a run that nothing drives.
 pub(crate) async fn record(run: &Run, values: &[(Selector, Value)]) -> Result<(), RunError> {
-    let mut updates = Updates::default();
-    updates.recorded(run).await?;
+    let (count, _) = recorded(run).await?;
     let value = stored(values).map_err(|cause| RunError::Value { what: "an update".to_owned(), cause })?;
-    let step = StepDone::new(path(updates.count + 1)?, Value::Null, Ok(value));
+    let step = StepDone::new(path(count + 1)?, Value::Null, Ok(value));
     run.record(StepDone { started_at: run.clock().now(), ..step }, Vec::new()).await?;
     Ok(())
 }

@@ -119,13 +119,18 @@ async fn answer(store: &Arc<dyn Store>) {
 fn start(container: Container, rounds: usize) -> StartFlow {
     let list: Vec<Value> = (0..rounds + MORE_ROUNDS).map(|n| i64::try_from(n).unwrap().into()).collect();
     StartFlow {
+        config: None,
+        priority: 0,
+        estimated_complexity: None,
         document: container.document(rounds),
         format: Format::Yaml,
         inputs: if matches!(container, Container::Loop) { Inputs::new() } else { inputs([("list", list.into())]) },
         system: std::collections::BTreeMap::new(),
+        conversation: std::collections::BTreeMap::new(),
         id: Some(id()),
         name: "many".to_owned(),
         folder: None,
+        labels: Default::default(),
         options: options(),
     }
 }
@@ -333,13 +338,18 @@ async fn a_long_document_is_resumed_by_pieces() {
     edges.push_str(&format!("  - {{source: {last}, target: ask}}\n  - {{source: ask, target: out}}\n"));
     let store = memory();
     let start = StartFlow {
+        config: None,
+        priority: 0,
+        estimated_complexity: None,
         document: document + &edges,
         format: Format::Yaml,
         inputs: Inputs::new(),
         system: std::collections::BTreeMap::new(),
+        conversation: std::collections::BTreeMap::new(),
         id: Some(id()),
         name: "long".to_owned(),
         folder: None,
+        labels: Default::default(),
         options: options(),
     };
     assert_eq!(run_durable(&process(&store), start).await.unwrap().status, RunStatus::Waiting);

@@ -147,13 +147,18 @@ async fn begin(document: String, store: Arc<dyn Store>, options: FlowOptions) ->
 
 async fn begin_in(context: &Context, document: String, options: FlowOptions) -> Result<RunOutcome, FlowError> {
     let start = StartFlow {
+        config: None,
+        priority: 0,
+        estimated_complexity: None,
         document,
         format: Format::Yaml,
         inputs: Inputs::new(),
         system: std::collections::BTreeMap::new(),
+        conversation: std::collections::BTreeMap::new(),
         id: Some(id()),
         name: "r".to_owned(),
         folder: None,
+        labels: Default::default(),
         options,
     };
     run_durable(context, start).await

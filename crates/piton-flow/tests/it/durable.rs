@@ -258,6 +258,9 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
     };
     let ledger = new_ledger();
     let start = StartFlow {
+        config: None,
+        priority: 0,
+        estimated_complexity: None,
         document: DOCUMENT.replace("echo ship >>", "test -e ready || exit 1; echo ship >>"),
         options: listening(),
         ..ledger.start()
@@ -278,6 +281,7 @@ async fn a_failed_node_is_tried_again_and_the_finished_ones_are_not() {
         second,
         [
             "started true",
+            "from order-7@4",
             "skipped in",
             "skipped pay",
             "skipped note",

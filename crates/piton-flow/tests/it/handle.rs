@@ -124,8 +124,14 @@ async fn a_paused_workflow_goes_on_with_other_variables() {
     }
 }
 
-/// F6, F8: a stop waits for what runs, up to its time, and says truly what was cut and whether it is saved. The
-/// next runner of the same id goes on.
+/// What a handle whose run is over was told.
+fn told(handle: &WorkflowHandle) -> Vec<Event> {
+    let mut events = handle.events();
+    std::iter::from_fn(|| events.try_recv().ok()).collect()
+}
+
+/// F6, F8, F9: a stop waits for what runs, up to its time, and says truly what was cut and whether it is saved, in the
+/// status and as an event. The next runner of the same id goes on, and tells from which checkpoint.
 #[tokio::test]
 async fn a_safe_stop_tells_what_was_cut() {
     for store in stores() {
@@ -150,10 +156,20 @@ async fn a_safe_stop_tells_what_was_cut() {
                 checkpoint_saved: store.is_some(),
             };
             assert_eq!(handle.wait().await, expected);
+            let stopped = told(&handle).into_iter().find_map(|event| match event {
+                Event::WorkflowSafeStopped { interrupted_nodes, checkpoint_saved, .. } => {
+                    Some((interrupted_nodes, checkpoint_saved))
+                }
+                _ => None,
+            });
+            assert_eq!(stopped, Some((if ends { vec![] } else { vec![step("work")] }, store.is_some())));
             assert!(matches!(handle.resume().await, Err(HandleError::Ended)));
             if store.is_some() {
                 gate.open();
                 let handle = with(gate.flow(), store.as_ref()).workflow_id(&id).build().run().await.unwrap();
+                handle.wait().await;
+                let resumed = |event: &Event| matches!(event, Event::CheckpointResumed { .. });
+                assert_eq!(told(&handle).iter().filter(|event| resumed(event)).count(), 1);
                 assert_eq!(handle.wait().await, ExecutionStatus::Completed(inputs([("mood", "calm".into())])));
                 assert_eq!(gate.calls(), if ends { 1 } else { 2 });
             }
@@ -556,7 +572,7 @@ async fn what_fails_during_a_stop_is_named_with_its_place_and_tried_again() {
     let inside = format!(
         "{{id: work, data: {{type: iteration, input_selector: [in, list], output_variable: output, sub_graph: {{nodes: [{{id: b, data: {{type: start}}}}, {work}, {{id: o, data: {{type: end, outputs: []}}}}], edges: [{{source: b, target: work}}, {{source: work, target: o}}]}}}}}}"
     );
-    for (node, place) in [(work, "work"), (inside.as_str(), "work/0/work")] {
+    for (node, place) in [(work, "work"), (inside.as_str(), "work/1/work")] {
         let gate = Gate::new();
         let document = format!(
             "nodes:\n  - {{id: in, data: {{type: start, variables: [{{variable: file, required: true}}, {{variable: list, type: 'array[number]'}}]}}}}\n  - {node}\n  - {{id: out, data: {{type: end, outputs: []}}}}\nedges: [{{source: in, target: work}}, {{source: work, target: out}}]\n"
@@ -564,13 +580,18 @@ async fn what_fails_during_a_stop_is_named_with_its_place_and_tried_again() {
         let signal = SafeStopSignal::new();
         let file = gate.0.path().join("go");
         let start = StartFlow {
+            config: None,
+            priority: 0,
+            estimated_complexity: None,
             document,
             format: Format::Yaml,
             inputs: inputs([("file", file.to_str().unwrap().into()), ("list", vec![Value::from(7)].into())]),
             system: std::collections::BTreeMap::new(),
+            conversation: std::collections::BTreeMap::new(),
             id: Some("r".parse().unwrap()),
             name: "r".to_owned(),
             folder: None,
+            labels: Default::default(),
             options: FlowOptions { stop: signal.clone(), ..FlowOptions::default() },
         };
         let context = process(&memory());

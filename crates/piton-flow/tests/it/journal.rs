@@ -29,13 +29,18 @@ fn id() -> RunId {
 
 fn start(document: &str, services: &Services) -> StartFlow {
     StartFlow {
+        config: None,
+        priority: 0,
+        estimated_complexity: None,
         document: document.to_owned(),
         format: Format::Yaml,
         inputs: Inputs::new(),
         system: BTreeMap::new(),
+        conversation: BTreeMap::new(),
         id: Some(id()),
         name: "r".to_owned(),
         folder: None,
+        labels: Default::default(),
         options: FlowOptions { services: services.clone(), ..FlowOptions::default() },
     }
 }
@@ -358,7 +363,7 @@ async fn a_failure_inside_an_iteration_is_not_tried_again_by_a_resume() {
         drop(run_durable(&process(&(Arc::clone(&crashing) as _)), start(&document, &services)).await);
         let failed_before = match below.head(&id()).await.unwrap() {
             None => false,
-            Some(_) => history(&below).await.steps.iter().any(|step| step.path.as_str() == "it/1/ic"),
+            Some(_) => history(&below).await.steps.iter().any(|step| step.path.as_str() == "it/2/ic"),
         };
         std::fs::write(folder.path().join("ok"), "").unwrap();
         let outcome = run_durable(&process(&below), start(&document, &services)).await.unwrap();

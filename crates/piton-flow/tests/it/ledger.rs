@@ -31,13 +31,18 @@ impl Ledger {
     /// How the run is begun, or gone on with.
     pub(crate) fn start(&self) -> StartFlow {
         StartFlow {
+            config: None,
+            priority: 0,
+            estimated_complexity: None,
             document: self.document.to_owned(),
             format: Format::Yaml,
             inputs: self.inputs.clone(),
             system: BTreeMap::new(),
+            conversation: BTreeMap::new(),
             id: Some(id()),
             name: "order".to_owned(),
             folder: self.path().to_str().map(str::to_owned),
+            labels: Default::default(),
             options: FlowOptions::default(),
         }
     }

@@ -7,6 +7,8 @@ mod bounded;
 #[cfg(feature = "checkpoint")]
 mod bursts;
 mod commands;
+#[cfg(feature = "checkpoint")]
+mod debugger;
 mod dispatch;
 #[cfg(feature = "checkpoint")]
 mod durable;
@@ -17,6 +19,7 @@ mod hostile;
 mod journal;
 #[cfg(feature = "checkpoint")]
 mod ledger;
+mod loose;
 mod outside;
 #[cfg(feature = "checkpoint")]
 mod properties;

@@ -88,13 +88,18 @@ impl World {
     fn start(&self, document: &str, given: Value) -> StartFlow {
         let Value::Map(inputs) = given else { panic!("inputs are a map") };
         StartFlow {
+            config: None,
+            priority: 0,
+            estimated_complexity: None,
             document: document.to_owned(),
             format: Format::Yaml,
             inputs,
             system: std::collections::BTreeMap::new(),
+            conversation: std::collections::BTreeMap::new(),
             id: Some(id()),
             name: "flow".to_owned(),
             folder: Some(self.folder.path().to_str().unwrap().to_owned()),
+            labels: Default::default(),
             options: FlowOptions::default(),
         }
     }
@@ -197,12 +202,12 @@ async fn questions_of_an_iteration_are_answered_in_any_order() {
     let world = World::new();
     let start = world.start(&MANY.replace("PARALLEL", "true"), names());
     let outcome = run_durable(&world.process_at(), start).await.unwrap();
-    assert_eq!(steps(&outcome), ["each/0/ask", "each/1/ask", "each/2/ask", "last"]);
+    assert_eq!(steps(&outcome), ["each/1/ask", "each/2/ask", "each/3/ask", "last"]);
     assert!(matches!(
         world.answer(Some("ask"), Value::map([("age", 1.into())])).await,
         Err(AnswerError::Run(RunError::WhichQuestion { .. }))
     ));
-    for (number, step) in ["each/2/ask", "last", "each/0/ask", "each/1/ask"].into_iter().enumerate() {
+    for (number, step) in ["each/3/ask", "last", "each/1/ask", "each/2/ask"].into_iter().enumerate() {
         let age = i64::try_from(number).unwrap();
         world.answer(Some(step), Value::map([("age", age.into())])).await.unwrap();
         let outcome = world.resume().await;
@@ -216,7 +221,7 @@ async fn questions_of_an_iteration_are_answered_in_any_order() {
     let world = World::new();
     let start = world.start(&MANY.replace("PARALLEL", "false"), names());
     let mut outcome = run_durable(&world.process_at(), start).await.unwrap();
-    for step in ["each/0/ask", "each/1/ask", "each/2/ask"] {
+    for step in ["each/1/ask", "each/2/ask", "each/3/ask"] {
         assert_eq!(steps(&outcome), [step, "last"]);
         world.answer(Some(step), Value::map([("age", 7.into())])).await.unwrap();
         outcome = world.resume().await;
@@ -257,7 +262,7 @@ async fn a_question_that_nobody_answered_in_time_takes_its_default() {
 /// Decision 5: killed at any store call of asking, answering or going on, the run ends as if nothing had happened.
 #[tokio::test]
 async fn a_crash_at_any_call_neither_loses_a_question_nor_uses_an_answer_twice() {
-    let answers = [("each/1/ask", 4), ("last", 9), ("each/0/ask", 3)];
+    let answers = [("each/2/ask", 4), ("last", 9), ("each/1/ask", 3)];
     let document = MANY.replace("PARALLEL", "true");
     let given = || Value::map([("names", vec!["Ann".into(), "Bob".into()].into())]);
     let full = std::env::var("PITON_TEST").as_deref() == Ok("full");

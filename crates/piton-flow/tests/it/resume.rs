@@ -8,10 +8,12 @@ use piton_flow::{
     ResumePolicy, RunOutcome, SecurityLevel, Services, Setting, StartFlow, answer_question, examine_resume,
     resume_durable, resume_with_document, run_durable,
 };
-use piton_runtime::WholeHistory;
+use piton_model::chat::{Provider, Wire};
+use piton_runtime::{Listener, WholeHistory};
 use piton_store::Store;
-use piton_types::{RunId, RunStatus, Value};
+use piton_types::{Event, RunId, RunStatus, Value};
 
+use crate::server::{Server, json};
 use crate::support::{memory, process};
 
 /// Two programs around a question; each leaves a line in a file of the folder.
@@ -71,13 +73,18 @@ impl World {
 
     async fn start(&self, document: &str, policy: ResumePolicy) -> Result<RunOutcome, FlowError> {
         let start = StartFlow {
+            config: None,
+            priority: 0,
+            estimated_complexity: None,
             document: document.to_owned(),
             format: Format::Yaml,
             inputs: Inputs::new(),
             system: std::collections::BTreeMap::new(),
+            conversation: std::collections::BTreeMap::new(),
             id: Some(id()),
             name: "order".to_owned(),
             folder: self.folder.path().to_str().map(str::to_owned),
+            labels: Default::default(),
             options: self.options(policy),
         };
         run_durable(&process(&self.store), start).await
@@ -116,7 +123,7 @@ async fn a_run_goes_on_with_a_changed_document_only_by_force_and_keeps_it() {
         [world.go_on_with(&changed, ResumePolicy::Normal).await, world.start(&changed, ResumePolicy::Normal).await]
     {
         let Err(FlowError::ResumeRejected { diagnostic, .. }) = refused else { panic!("{refused:?}") };
-        assert_eq!(diagnostic.report(), "danger: schema: the document is another one: pay, ship");
+        assert_eq!(diagnostic, "danger: schema: the document is another one: pay, ship");
     }
     assert_eq!(world.store.head(&id()).await.unwrap(), before, "what was refused is as it was");
 
@@ -205,13 +212,18 @@ async fn a_lowered_security_level_is_refused_and_forced() {
     );
     let options = |level, policy| FlowOptions { services: world.services(level), ..world.options(policy) };
     let start = StartFlow {
+        config: None,
+        priority: 0,
+        estimated_complexity: None,
         document: ask.replace("[ship, stdout]", "[ship, output]"),
         format: Format::Yaml,
         inputs: Inputs::new(),
         system: std::collections::BTreeMap::new(),
+        conversation: std::collections::BTreeMap::new(),
         id: Some(id()),
         name: "order".to_owned(),
         folder: None,
+        labels: Default::default(),
         options: options(SecurityLevel::Strict, ResumePolicy::Normal),
     };
     assert_eq!(run_durable(&process(&world.store), start).await.unwrap().status, RunStatus::Waiting);
@@ -252,4 +264,69 @@ async fn an_explanation_names_what_a_changed_document_affects() {
     let said =
         examine_resume(&process(&world.store), &id(), None, Setting { limits: &limits, ..setting }).await.unwrap();
     assert_eq!(said.diagnostic.report(), "info: engine_config: the limits are different");
+}
+
+/// A model, a question and a model again, each of another provider.
+const MODELS: &str = "
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: first, data: {type: llm, model: {provider: one, name: m}, prompt_template: [{role: user, text: hi}]}}
+  - {id: ask, data: {type: human-input, prompt: 'Ship it?', variables: [{name: ok, type: boolean, required: true}]}}
+  - {id: second, data: {type: llm, model: {provider: two, name: m}, prompt_template: [{role: user, text: bye}]}}
+  - {id: out, data: {type: end, outputs: []}}
+edges: [{source: in, target: first}, {source: first, target: ask}, {source: ask, target: second}, {source: second, target: out}]
+";
+
+/// V4, V5: a provider that is gone is a warning as long as nothing that is still to come needs it; what needs it is named
+/// before anything runs, and a resume that is forced gets as far as there.
+#[tokio::test]
+async fn a_provider_that_is_gone_matters_only_to_what_is_pending() {
+    let server = Server::start(|_| json(200, r#"{"choices":[{"message":{"content":"well"}}]}"#)).await;
+    let services = |names: &[&str]| {
+        let mut config = OutsideConfig::at(SecurityLevel::Standard);
+        for name in names {
+            let mut provider = Provider::new(Wire::OpenAi);
+            provider.base_url = Some(server.url("/v1"));
+            config.providers.insert((*name).to_owned(), provider);
+        }
+        Outside::new(config).unwrap().install(Services::default())
+    };
+    let store = memory();
+    let options = |names: &[&str], policy| FlowOptions { services: services(names), policy, ..FlowOptions::default() };
+    let start = StartFlow {
+        config: None,
+        priority: 0,
+        estimated_complexity: None,
+        document: MODELS.to_owned(),
+        format: Format::Yaml,
+        inputs: Inputs::new(),
+        system: std::collections::BTreeMap::new(),
+        conversation: std::collections::BTreeMap::new(),
+        id: Some(id()),
+        name: "models".to_owned(),
+        folder: None,
+        labels: Default::default(),
+        options: options(&["one", "two"], ResumePolicy::Normal),
+    };
+    let waits = run_durable(&process(&store), start).await.unwrap();
+    assert_eq!(waits.status, RunStatus::Waiting, "{waits:?}");
+    let resume = async |names: &[&str], policy| resume_durable(&process(&store), &id(), options(names, policy)).await;
+    // The one that finished needs nothing more.
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let events = Listener::new(move |event: &Event| sink.lock().unwrap().push(event.clone()));
+    let warned = FlowOptions { events, ..options(&["two"], ResumePolicy::Normal) };
+    assert_eq!(resume_durable(&process(&store), &id(), warned).await.unwrap().status, RunStatus::Waiting);
+    let is_warning =
+        |event: &Event| matches!(event, Event::ResumeWarning { report, .. } if report.contains("llm_providers"));
+    assert!(told.lock().unwrap().iter().any(is_warning), "{told:?}");
+    // The one that is still to come does.
+    let refused = resume(&["one"], ResumePolicy::Normal).await.unwrap_err();
+    assert!(matches!(&refused, FlowError::Needs(needs) if needs[0].node == "second"), "{refused:?}");
+    assert_eq!(resume(&["one"], ResumePolicy::Force).await.unwrap().status, RunStatus::Waiting, "no check fails it");
+    let yes = Value::map([("ok", true.into())]);
+    answer_question(&process(&store), &id(), None, &yes, "ann").await.unwrap();
+    let failed = resume(&["one"], ResumePolicy::Force).await.unwrap();
+    assert_eq!(failed.status, RunStatus::Failed, "the node itself says what it lacks: {failed:?}");
+    assert_eq!(resume(&["two"], ResumePolicy::Normal).await.unwrap().status, RunStatus::Completed);
 }

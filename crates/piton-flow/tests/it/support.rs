@@ -30,6 +30,7 @@ pub(crate) fn tell(event: &Event) -> String {
         Event::StepFinished { step, .. } => format!("finished {step}"),
         Event::StepFailed { step, .. } => format!("failed {step}"),
         Event::CheckpointSaved { checkpoint, .. } => format!("saved {checkpoint}"),
+        Event::CheckpointResumed { checkpoint, .. } => format!("from {checkpoint}"),
         Event::RunSucceeded { .. } => "succeeded".to_owned(),
         Event::RunFailed { .. } => "run failed".to_owned(),
         other => format!("{other:?}"),

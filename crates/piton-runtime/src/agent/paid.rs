@@ -103,7 +103,7 @@ impl AgentContext {
             }
             Err(error) => (Err(error.to_string()), Err(error.to_string())),
         };
-        let done = StepDone { started_at, duration, ..StepDone::new(step.clone(), value, result) };
+        let done = StepDone { started_at, duration, usage: paid.usage, ..StepDone::new(step.clone(), value, result) };
         let recorded = run.record(done, self.draft_parts()).await?;
         let kind = FailureKind::Work;
         output.map_err(|message| RunError::Step { step, attempt: recorded.attempt, kind, message }.into())

@@ -14,13 +14,15 @@ mod recall;
 mod tests;
 mod tree;
 
-use piton_types::{Fence, RunState, Seq, StepPath, Timestamp, Value};
+use std::collections::BTreeSet;
+
+use piton_types::{Fence, ProgressReport, RunState, Seq, StepPath, Timestamp, Value, Verification};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use base::{Base, Recalled};
 pub(crate) use tree::{Changes, Page, PageRef, Pages};
 
-use crate::record::{ClaimRecord, RequestRecord};
+use crate::record::{ClaimRecord, LogRecord, RequestRecord};
 
 /// How many entries come between two indexes.
 pub(crate) const EVERY: u32 = 128;
@@ -48,6 +50,9 @@ pub(crate) struct LineHead {
     pub(crate) finished: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_finished: Option<StepPath>,
+    /// The attempt at a step that ended last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_step: Option<LastStep>,
     /// What the engine had counted when the newest of them ended.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub(crate) tally: Value,
@@ -64,9 +69,46 @@ pub(crate) struct LineHead {
     /// The newest checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<Seq>,
+    /// What the program said of its work.
+    #[serde(default, skip_serializing_if = "Noted::is_empty")]
+    pub(crate) noted: Noted,
     /// Questions without an answer, and effects without a receipt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) open: Vec<StepPath>,
+}
+
+/// What the program said of its work, as far as it counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Noted {
+    /// The newest report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<ProgressReport>,
+    /// The newest check of each name, in the order of the first of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) verified: Vec<Verification>,
+    /// Files that were changed.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) files: BTreeSet<String>,
+}
+
+impl Noted {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes in what an entry says.
+    pub(crate) fn take(&mut self, record: LogRecord) {
+        let LogRecord { log: _, progress, verified, files } = record;
+        self.progress = progress.or(self.progress.take());
+        for check in verified {
+            match self.verified.iter_mut().find(|before| before.name == check.name) {
+                Some(before) => *before = check,
+                None => self.verified.push(check),
+            }
+        }
+        self.files.extend(files);
+    }
 }
 
 /// What took place, whether it counts or was undone.
@@ -91,9 +133,9 @@ pub(crate) struct Past {
     pub(crate) takeovers: u32,
     /// How many there were of each.
     pub(crate) totals: Totals,
-    /// The attempt at a step that ended last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) last_step: Option<LastStep>,
+    /// Nothing came after the newest claim.
+    #[serde(skip)]
+    pub(crate) is_claimed_only: bool,
     /// The newest checkpoint, and the newest entry that removed some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint: Option<Seq>,
@@ -111,7 +153,7 @@ pub struct Totals {
     pub attempts: u64,
     /// Those that ended well.
     pub finished: u64,
-    /// Those that weren't the first at their step.
+    /// Attempts at steps and effects that failed and were to be made again without a word from outside.
     pub repeated: u64,
     /// Checkpoints.
     pub checkpoints: u64,

@@ -7,8 +7,8 @@ use piton_log::{Content, Draft, DraftPart, NewRun, RunLog};
 use piton_store::Store;
 use piton_store_objects::ObjectStore;
 use piton_types::{
-    BlobId, Durability, EntryKind, Failed, Holder, InProgress, PartName, Paused, Queued, RunState, Seq, StepPath,
-    Timestamp, Value, WaitFor, Waiting,
+    BlobId, Durability, EntryKind, Failed, Holder, InProgress, PartName, Paused, ProgressReport, Queued, RunState, Seq,
+    StepPath, Timestamp, TokenUsage, Value, Verification, WaitFor, Waiting,
 };
 use proptest::prelude::*;
 
@@ -51,6 +51,7 @@ fn step(context: &Context, at: u8, how: u8, count: u32) -> StepRecord {
         duration_ms: 1,
         attempt: 1 + count % 3,
         child: None,
+        usage: TokenUsage { input: u64::from(at), output: u64::from(how), cost: 0.0 },
         log: Vec::new(),
         tally: if how.is_multiple_of(5) { Value::from(count) } else { Value::Null },
     }
@@ -151,7 +152,16 @@ fn fact(context: &Context, (kind, at, how): (u8, u8, u8), head: Seq) -> Fact {
             let holder = Holder { host: String::new(), boot: String::new(), pid: 1, started: 1 };
             Fact::Claimed(ClaimRecord { holder, claim: u64::from(how), state: RunState::InProgress(progress) })
         }
-        _ => Fact::Logged(LogRecord { log: vec![LogLine { at: now(), text: "line".to_owned() }] }),
+        _ => Fact::Logged(LogRecord {
+            log: vec![LogLine { at: now(), text: "line".to_owned() }],
+            progress: Some(ProgressReport::of(format!("so far {how}"))),
+            verified: vec![Verification {
+                name: format!("check {}", how % 3),
+                passed: how.is_multiple_of(2),
+                detail: String::new(),
+            }],
+            files: vec![format!("file-{}", how % 5)],
+        }),
     }
 }
 

@@ -164,6 +164,8 @@ pub struct ChangePolicies {
     pub upstream: UpstreamPolicy,
     /// Paths for which something else holds; the last that fits counts.
     pub paths: Vec<PathPolicy>,
+    /// A run whose newest entries are damaged goes on from the newest whole checkpoint.
+    pub fallback: bool,
 }
 
 impl ChangePolicies {

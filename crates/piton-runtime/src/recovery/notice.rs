@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use piton_types::{CheckpointRef, RunId, RunStatus, Timestamp};
+use piton_types::{CheckpointRef, EntryKind, RunId, RunStatus, Timestamp};
 use serde::Serialize;
 
 use super::Search;
@@ -27,6 +27,8 @@ pub struct ResumeNotice {
     pub last_at: Option<Timestamp>,
     /// The checkpoint that its state comes from; without one it goes on from its finished steps alone.
     pub checkpoint: Option<CheckpointRef>,
+    /// Why it was put back there, if it was: the checkpoint is the entry that says so, with the state of then.
+    pub put_back: Option<String>,
     /// Where it goes on, in its own words.
     pub resume_point: Option<String>,
     /// How many newer entries were passed over because they are damaged.
@@ -47,13 +49,17 @@ impl ResumeNotice {
             name: name.to_owned(),
             status: history.map(|history| history.state.status()),
             iteration: record.map_or(0, |record| record.iteration),
-            finished_steps: history.map_or(0, |history| history.totals.finished),
+            finished_steps: history.map_or(0, |history| history.finished),
             last: last.map(described).or_else(|| {
                 let description = &record?.description;
                 (!description.is_empty()).then(|| description.clone())
             }),
             last_at: last.map(|step| step.started_at).or_else(|| search.whole.as_ref().map(|whole| whole.entry.at)),
             checkpoint: search.whole.as_ref().map(|whole| whole.checkpoint.clone()),
+            put_back: search
+                .whole
+                .as_ref()
+                .and_then(|whole| (whole.entry.kind == EntryKind::Restored).then(|| whole.entry.label.clone())),
             resume_point: record.and_then(|record| record.recovery.resume_point.clone()),
             passed_over: search.damaged.len(),
         }
@@ -69,6 +75,9 @@ impl fmt::Display for ResumeNotice {
         match &self.checkpoint {
             Some(checkpoint) => write!(f, " goes on from checkpoint {checkpoint}")?,
             None => f.write_str(" goes on from its finished steps")?,
+        }
+        if let Some(why) = &self.put_back {
+            write!(f, " ({why})")?;
         }
         if self.iteration > 0 {
             write!(f, ", iteration {}", self.iteration)?;

@@ -12,6 +12,7 @@ use piton_store::{Span, Store, StoreError};
 use piton_types::{CheckpointRecord, CheckpointRef, EntryKind, PartName, RunId, Seq, from_value};
 
 use crate::History;
+use crate::fact::Fact;
 
 /// How many entries are read at a time.
 const PAGE: usize = 64;
@@ -47,7 +48,7 @@ pub struct Search {
     pub damaged: Vec<Damaged>,
 }
 
-/// Finds the newest whole checkpoint of a run.
+/// Finds the newest whole checkpoint of a run among those that count: what the run was put back from isn't among them.
 ///
 /// # Errors
 ///
@@ -68,7 +69,7 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
     };
     let mut to = log.head().seq;
     // The index knows where the newest one is, unless some were removed since.
-    match History::read(&log).await.map(|history| (history.past.checkpoint, history.past.removed)) {
+    match History::read(&log).await.map(|history| (history.line.checkpoint, history.past.removed)) {
         Ok((None, _)) => return Ok(Search { whole: None, damaged }),
         Ok((Some(newest), removed)) if removed.is_none_or(|removed| removed < newest) => to = newest,
         Ok(_) | Err(StoreError::Corrupt { .. }) => {}
@@ -76,6 +77,8 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
     }
     // Whatever removes a checkpoint comes after it, and so is met first. That one is gone is no damage.
     let mut removed = std::collections::BTreeSet::new();
+    // The newest entry that counts; what lies above it was undone.
+    let mut counts = to;
     loop {
         let page = match log.entries(Span { to, ..Span::newest(PAGE) }).await {
             // One of them is damaged: one by one, to lose only that one.
@@ -86,14 +89,26 @@ pub async fn newest_whole(store: &Arc<dyn Store>, run: &RunId) -> Result<Search,
             Ok(entries) => {
                 let oldest = entries.last().map_or(to, |entry| entry.seq);
                 removed.extend(log.removed_in(&entries).await?.checkpoints);
-                let is_kept = |entry: &SealedEntry| !entry.parts.is_empty() && !removed.contains(&entry.seq);
-                for entry in entries.into_iter().filter(is_kept) {
-                    match read_all(store, run, &entry).await {
-                        Ok((log, record)) => {
-                            let checkpoint = CheckpointRef { run: run.clone(), seq: entry.seq };
-                            return Ok(Search { whole: Some(Whole { checkpoint, entry, record, log }), damaged });
+                for entry in entries {
+                    if entry.seq > counts {
+                        continue;
+                    }
+                    if !entry.parts.is_empty() && !removed.contains(&entry.seq) {
+                        match read_all(store, run, &entry).await {
+                            Ok((log, record)) => {
+                                let checkpoint = CheckpointRef { run: run.clone(), seq: entry.seq };
+                                return Ok(Search { whole: Some(Whole { checkpoint, entry, record, log }), damaged });
+                            }
+                            Err(error) => damaged.push(damage(entry.seq, error)?),
                         }
-                        Err(error) => damaged.push(damage(entry.seq, error)?),
+                    }
+                    if entry.kind == EntryKind::Restored {
+                        match Fact::read(&log, &entry).await {
+                            Ok(Fact::Restored(restore)) => counts = restore.to,
+                            Ok(_) => {}
+                            // Then everything below it may count.
+                            Err(error) => drop(damage(entry.seq, error)?),
+                        }
                     }
                 }
                 oldest

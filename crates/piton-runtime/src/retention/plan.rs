@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use piton_log::{RunLog, SealedEntry};
 use piton_store::{Head, RunQuery, Span, StoreError};
-use piton_types::{EntryKind, RunKind, RunStatus, RunSummary, Seq, Timestamp, Value};
+use piton_types::{EntryKind, RunId, RunKind, RunStatus, RunSummary, Seq, Timestamp, Value};
 
 use super::spread::to_give_up;
 use super::{Keeper, RunNote, clock};
@@ -87,6 +87,16 @@ impl Keeper<'_> {
         self.plan_within(true).await
     }
 
+    /// What would be removed now of one run: when it has ended, it is thinned at once and not at the next upkeep.
+    pub async fn plan_of(&self, run: &RunId) -> Result<Plan, StoreError> {
+        let mut plan = Plan { clock_doubted: !clock::is_believed(self.context).await?, ..Plan::default() };
+        if let Some(run) = self.store().summary(run).await? {
+            plan.runs = 1;
+            self.plan_run(run, false, &mut plan).await?;
+        }
+        Ok(plan)
+    }
+
     async fn plan_within(&self, for_space: bool) -> Result<Plan, StoreError> {
         let mut plan = Plan { clock_doubted: !clock::is_believed(self.context).await?, ..Plan::default() };
         let mut query = RunQuery { limit: Some(PAGE), ..RunQuery::default() };
@@ -159,7 +169,8 @@ impl Keeper<'_> {
             .filter(|entry| !entry.parts.is_empty() && !removed.checkpoints.contains(&entry.seq))
             .map(|entry| (entry.seq, entry.at))
             .collect();
-        let stay = must_stay(&log, &entries).await?;
+        let recent = self.context.clock.now().as_millis().saturating_sub(BACKUPS);
+        let stay = must_stay(&log, &entries, Timestamp::from_millis(recent)).await?;
         let checkpoints = to_give_up(&all, &stay, most);
         if checkpoints.is_empty() {
             plan.counted.push((run, head.seq));
@@ -185,9 +196,12 @@ impl Keeper<'_> {
     }
 }
 
-/// Checkpoints that stay whatever their number: those with a name, and those that something that can be taken back
+/// For so many milliseconds the checkpoints before restores stay.
+const BACKUPS: i64 = 24 * 60 * 60 * 1000;
+
+/// Checkpoints that stay whatever their number: those with a name, the backups of the last day, and those that something that can be taken back
 /// leads to.
-async fn must_stay(log: &RunLog, entries: &[SealedEntry]) -> Result<BTreeSet<Seq>, StoreError> {
+async fn must_stay(log: &RunLog, entries: &[SealedEntry], recent: Timestamp) -> Result<BTreeSet<Seq>, StoreError> {
     let mut stay = BTreeSet::new();
     let (mut closed, mut restored) = (false, false);
     for entry in entries.iter().rev() {
@@ -206,6 +220,10 @@ async fn must_stay(log: &RunLog, entries: &[SealedEntry]) -> Result<BTreeSet<Seq
         }
         let role = body.field("role").unwrap_or(&Value::Null);
         let role_name = role.field("role").or(Some(role)).and_then(Value::as_str).unwrap_or_default();
+        // What a restore overwrote may be missed only later.
+        if role_name == "backup" && entry.at >= recent {
+            stay.insert(entry.seq);
+        }
         let newest = match role_name {
             "closed" => !std::mem::replace(&mut closed, true),
             "restored" => !std::mem::replace(&mut restored, true),

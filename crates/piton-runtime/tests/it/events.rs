@@ -21,6 +21,7 @@ async fn events_come_in_order_and_after_the_log() {
                 Event::StepFinished { step, .. } => format!("finished {step}"),
                 Event::StepFailed { step, error, .. } => format!("failed {step}: {error}"),
                 Event::CheckpointSaved { checkpoint, .. } => format!("saved {checkpoint}"),
+                Event::CheckpointResumed { checkpoint, .. } => format!("from {checkpoint}"),
                 Event::RunSucceeded { .. } => "succeeded".to_owned(),
                 Event::RunFailed { error, .. } => format!("run failed: {error}"),
                 other => format!("{other:?}"),

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use piton_log::RunLog;
+use piton_runtime::recovery::{ResumeNotice, newest_whole};
 use piton_runtime::{
-    Context, EffectOptions, ForkRun, OpenRun, Origin, Run, RunError, StartAt, Wait, Waits, WholeHistory, answer, fork,
+    Context, EffectOptions, ForkRun, History, OpenRun, Origin, Run, RunError, StartAt, Wait, Waits, WholeHistory,
+    answer, fork,
 };
 use piton_store::{Store, StoreError};
 use piton_types::{CheckpointRef, PartName, RunStatus, Seq, Value};
 
-use crate::support::{entries, history, memory, open, process, run_id};
+use crate::support::{On, entries, history, memory, on_a_server, open, process, run_id};
 
 /// Three steps that count how often they ran, and a state.
 async fn program(context: &Context, open: OpenRun, ran: &AtomicU32) -> Result<u32, RunError> {
@@ -52,6 +55,47 @@ async fn a_run_is_retried_from_a_step() {
 
     let missing = Run::open(&process(&store), at(StartAt::Step("nothing".parse().unwrap()))).await.unwrap_err();
     assert_eq!(missing.to_string(), "run a-run has no step nothing");
+}
+
+/// R4: how often a run went on after something went wrong counts each time once.
+#[tokio::test]
+async fn each_recovery_counts_once() {
+    let store = memory();
+    let mut run = Run::open(&process(&store), open()).await.unwrap();
+    let error = run.step("flaky", 1, async |_| Err::<u32, _>("no")).await.unwrap_err();
+    run.fail(&error).await.unwrap();
+    // It is tried again, and with it the step that it failed of.
+    let mut run = Run::open(&process(&store), open()).await.unwrap();
+    run.step("flaky", 1, async |n| Ok::<u32, String>(n)).await.unwrap();
+    assert_eq!(history(&store).await.recovery_attempts(), 1);
+    drop(run);
+    // A process takes it over from one that died, lets go of it, and takes it again.
+    let one = process(&store);
+    drop(Run::open(&one, open()).await.unwrap());
+    let run = Run::open(&one, open()).await.unwrap();
+    run.complete(()).await.unwrap();
+    assert_eq!(history(&store).await.recovery_attempts(), 2);
+}
+
+/// R5, V1: a run that was put back goes on from a checkpoint that counts, and says what counts.
+#[tokio::test]
+async fn a_run_that_was_put_back_says_what_it_really_goes_on_from() {
+    let (store, ran) = (memory(), AtomicU32::new(0));
+    program(&process(&store), open(), &ran).await.unwrap();
+    let notice = async || {
+        let context = process(&store);
+        let log = RunLog::open(Arc::clone(&store), &run_id()).await.unwrap();
+        let (search, history) =
+            (newest_whole(&context.store, &run_id()).await.unwrap(), History::read(&log).await.unwrap());
+        ResumeNotice::new(&run_id(), "", &search, Some(&history)).to_string()
+    };
+    assert_eq!(notice().await, "run a-run goes on from checkpoint a-run@7, 3 steps done; last: step add#3 finished");
+    drop(Run::open(&process(&store), at(StartAt::Step("add#2".parse().unwrap()))).await.unwrap());
+    let back = "run a-run goes on from checkpoint a-run@9 (again from add#2), 1 step done; last: step add finished";
+    assert_eq!(notice().await, back);
+    // Before the first checkpoint there is none.
+    drop(Run::open(&process(&store), at(StartAt::Step("add".parse().unwrap()))).await.unwrap());
+    assert_eq!(notice().await, "run a-run goes on from its finished steps");
 }
 
 /// W5: what was spent stays spent when a run goes back, unless that is to go back too.
@@ -162,26 +206,28 @@ async fn property_3_the_same_fork_with_the_same_answers_gives_the_same_run() {
         run.complete(&text).await?;
         Ok(text)
     }
-    let store = memory();
-    let original = asking(&store, "a-run", Some("Ada")).await.unwrap();
-    let last = history(&store).await.head;
-    let mut steps = Vec::new();
-    for seq in 1..last.0 {
-        for copy in 0..2 {
-            let id = format!("fork-{seq}-{copy}");
-            let new = ForkRun { id: Some(id.parse().unwrap()), ..ForkRun::default() };
-            fork(&process(&store), &reference(seq), new).await.unwrap();
-            let text = asking(&store, &id, Some("Ada")).await.unwrap();
-            // Before the draw chance falls anew; from then on it is the same.
-            assert_eq!(text == original, seq >= 2, "{seq}");
-            let theirs = WholeHistory::of(&process(&store), &id.parse().unwrap()).await.unwrap();
-            assert_eq!(theirs.state.status(), RunStatus::Completed);
-            steps.push(theirs.steps.len());
+    for store in [memory(), on_a_server(On::S3).await, on_a_server(On::Redis).await] {
+        let is_remote = store.capabilities().persistent;
+        let original = asking(&store, "a-run", Some("Ada")).await.unwrap();
+        let last = history(&store).await.head;
+        let mut steps = Vec::new();
+        for seq in (1..last.0).step_by(if is_remote { 4 } else { 1 }) {
+            for copy in 0..2 {
+                let id = format!("fork-{seq}-{copy}");
+                let new = ForkRun { id: Some(id.parse().unwrap()), ..ForkRun::default() };
+                fork(&process(&store), &reference(seq), new).await.unwrap();
+                let text = asking(&store, &id, Some("Ada")).await.unwrap();
+                // Before the draw chance falls anew; from then on it is the same.
+                assert_eq!(text == original, seq >= 2, "{seq}");
+                let theirs = WholeHistory::of(&process(&store), &id.parse().unwrap()).await.unwrap();
+                assert_eq!(theirs.state.status(), RunStatus::Completed);
+                steps.push(theirs.steps.len());
+            }
+            let pair = &steps[steps.len() - 2..];
+            assert_eq!(pair[0], pair[1]);
         }
-        let pair = &steps[steps.len() - 2..];
-        assert_eq!(pair[0], pair[1]);
+        assert!(steps.len() > if is_remote { 3 } else { 10 });
     }
-    assert!(steps.len() > 10);
 }
 
 /// R7: one step alone, on the data of a checkpoint; neither the history nor the world is touched.

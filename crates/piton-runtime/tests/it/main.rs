@@ -18,10 +18,12 @@ mod many;
 mod notify;
 
 mod parts;
+mod progress;
 mod questions;
 mod recovery;
 mod redaction;
 mod retries;
+mod simulation;
 mod steps;
 mod stopping;
 mod support;

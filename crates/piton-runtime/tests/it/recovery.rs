@@ -354,6 +354,7 @@ async fn policies_and_answers_settle_what_changed() {
         deleted: DeletedPolicy::Restore,
         upstream: UpstreamPolicy::Ignore,
         paths: Vec::new(),
+        fallback: false,
     };
     let (settled, done) = run(policies, Arc::new(CannotAsk)).await;
     assert_eq!(settled.unwrap(), done);

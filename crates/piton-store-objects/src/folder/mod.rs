@@ -256,7 +256,7 @@ impl Objects for FolderObjects {
             }
             // Gone since, perhaps.
             let Ok(data) = entry.metadata() else { continue };
-            listed.push(Listed { name, size: (!data.is_dir()).then_some(data.len()) });
+            listed.push(Listed { name, size: (!data.is_dir()).then_some(data.len()), version: None });
         }
         Ok(listed)
     }

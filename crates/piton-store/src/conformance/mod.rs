@@ -155,6 +155,8 @@ macro_rules! conformance {
     (@ queue $fixture:expr) => {
         $crate::conformance_each!([$crate::conformance] $fixture;
             runs_are_taken_by_labels_priority_and_time
+            what_a_silent_worker_holds_is_due_again
+            a_limit_holds_for_all_workers
             no_two_workers_take_the_same_run
         );
     };

@@ -63,6 +63,9 @@ pub struct RedactionPolicy {
 pub enum SecretFiles {
     /// They aren't looked at.
     Capture,
+    /// Those whose names say that they may hold secrets, such as `.env`, are looked at, captured, and named in what a save
+    /// returns.
+    Likely,
     /// They are captured, and named in what a save returns.
     #[default]
     Report,

@@ -11,6 +11,7 @@
 mod apply;
 mod delta;
 mod execute;
+mod intent;
 mod plan;
 mod recover;
 mod renames;
@@ -22,7 +23,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_recursion::async_recursion as boxed;
-use piton_types::{BlobId, CheckpointRef};
+use piton_types::{BlobId, CheckpointRef, RunId};
 
 use crate::record::RestoreKind;
 use crate::scan::Progress;
@@ -78,6 +79,12 @@ pub trait Ask: Send + Sync {
     /// What is to become of it; [`ConflictResolution::Refuse`] if the user doesn't say. A front end that isn't a
     /// terminal takes this call for its event, tells its user, and waits or refuses.
     fn ask(&self, conflict: &Conflict) -> ConflictResolution;
+
+    /// The same where the user may want to see how the two versions differ: `difference` finds it out, as a unified diff from
+    /// what is there to the checkpoint's version. There is none between versions that aren't texts.
+    fn ask_showing(&self, conflict: &Conflict, _difference: &dyn Fn() -> Option<String>) -> ConflictResolution {
+        self.ask(conflict)
+    }
 }
 
 /// There is no user to ask.
@@ -121,6 +128,8 @@ pub struct RestoreOptions {
     pub exact: bool,
     /// Take back also what changed during an agent's turn, but in none of its tool calls: it may be the user's.
     pub unattributed: bool,
+    /// In an undo, take back also what changed while another run was at work: it may be that one's.
+    pub shared: bool,
     /// Put the times of files back too. Otherwise a restored file is as new as it is, and build tools notice.
     pub times: bool,
 }
@@ -134,6 +143,7 @@ impl Default for RestoreOptions {
             resolver: None,
             exact: false,
             unattributed: false,
+            shared: false,
             times: false,
         }
     }
@@ -171,6 +181,10 @@ impl Ask for Remembering {
     fn ask(&self, conflict: &Conflict) -> ConflictResolution {
         once(&self.said, conflict, || self.options.ask.ask(conflict))
     }
+
+    fn ask_showing(&self, conflict: &Conflict, difference: &dyn Fn() -> Option<String>) -> ConflictResolution {
+        once(&self.said, conflict, || self.options.ask.ask_showing(conflict, difference))
+    }
 }
 
 impl Resolver for Remembering {
@@ -198,6 +212,7 @@ impl std::fmt::Debug for RestoreOptions {
             .field("resolution", &self.resolution)
             .field("exact", &self.exact)
             .field("unattributed", &self.unattributed)
+            .field("shared", &self.shared)
             .field("times", &self.times)
             .finish_non_exhaustive()
     }
@@ -211,6 +226,8 @@ pub enum Goal {
     /// An operation: the entry that closed a bracket, the one that began a session which was killed, or a restore.
     /// `None` for the newest.
     Undo(Option<CheckpointRef>),
+    /// All sessions of a run.
+    UndoRun(RunId),
     /// The newest undo.
     Redo,
 }
@@ -222,6 +239,8 @@ pub struct RestorePlan {
     pub kind: RestoreKind,
     /// What it changes, what it leaves, and what stands in its way.
     pub plan: Plan,
+    /// In an undo, the runs that were at work at the same time.
+    pub beside: Vec<RunId>,
     basis: Basis,
 }
 
@@ -268,7 +287,8 @@ impl RestoreResult {
             return String::new();
         }
         let what = match &self.kind {
-            RestoreKind::To { checkpoint } => format!("returned to checkpoint {checkpoint}"),
+            RestoreKind::To { checkpoint, .. } => format!("returned to checkpoint {checkpoint}"),
+            RestoreKind::Undo { operation, whole_run: true, .. } => format!("freed of what run {} did", operation.run),
             RestoreKind::Undo { operation, .. } => format!("freed of what {operation} did"),
             RestoreKind::Redo { undo } => format!("given back what {undo} had undone"),
         };
@@ -311,7 +331,7 @@ impl Workspace {
             if unseen.is_subset(&forced) {
                 let (kind, times) = (route.kind.clone(), route.times.filter(|_| options.times));
                 let basis = Basis { tree, moment: timeline.head, forced, target: route.trees[0], times };
-                return Ok(RestorePlan { kind, plan, basis });
+                return Ok(RestorePlan { kind, plan, beside: route.beside.clone(), basis });
             }
             forced.extend(unseen);
         }
@@ -331,7 +351,7 @@ impl Workspace {
     ) -> Result<RestoreResult, WorkspaceError> {
         let _lock = self.lock(progress).await?;
         self.refuse_unfinished()?;
-        let RestorePlan { kind, plan, basis } = planned;
+        let RestorePlan { kind, plan, basis, .. } = planned;
         let outdated = || WorkspaceError::Outdated { root: self.root().to_owned() };
         if self.last_number().await? != basis.moment {
             return Err(outdated());

@@ -12,10 +12,14 @@ use bytes::Bytes;
 use piton_store::Hashing;
 use piton_types::BlobId;
 
+use super::intent::Intents;
 use super::renames::{Renamed, renames};
 use super::{Ask, Conflict, ConflictResolution, ContestedText, Resolver, Selection};
 use crate::tree::{Content, Entry, Nodes, PERMISSIONS, Reason, alike, diff, entry_at, folder};
-use crate::{RelPath, WorkspaceError, content};
+use crate::{RelPath, TextDiff, WorkspaceError, content, is_binary};
+
+/// A larger file's difference isn't shown.
+const SHOWN: u64 = 1 << 20;
 
 /// The largest text that is merged.
 const MERGED_MAX: u64 = 16 << 20;
@@ -53,6 +57,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) resolution: ConflictResolution,
     pub(crate) ask: &'a dyn Ask,
     pub(crate) resolver: Option<&'a dyn Resolver>,
+    /// What the writers were after.
+    pub(crate) intents: &'a Intents,
 }
 
 /// One path that will change.
@@ -121,6 +127,11 @@ impl Plan {
         }
         Ok(unseen)
     }
+}
+
+/// What a side is for, with what is known of its work.
+fn told(what: &str, of: &str, work: &str) -> String {
+    if work.is_empty() { what.to_owned() } else { format!("{what}. {of}: {work}") }
 }
 
 /// Why a folder, or one above it, was seen and not captured, if it was.
@@ -278,19 +289,16 @@ impl Replay<'_> {
             let resolution = self.choose(&conflict);
             let text = match (resolution, contested, self.resolver) {
                 (ConflictResolution::Markers, Some(contested), _) => contested.marked(),
-                (ConflictResolution::Resolve, Some(contested), Some(resolver)) => {
-                    let answer = resolver.resolve(&contested);
-                    match answer.and_then(|text| contested.check(&text).map(|()| text).map_err(str::to_owned)) {
-                        Ok(text) => {
-                            settled.resolved = true;
-                            Some(text)
-                        }
-                        Err(said) => {
-                            let why = format!("{why}; the resolver didn't help: {said}");
-                            return Ok(Err((why, resolution)));
-                        }
+                (ConflictResolution::Resolve, Some(contested), Some(resolver)) => match contested.answer(resolver) {
+                    Ok(text) => {
+                        settled.resolved = true;
+                        Some(text)
                     }
-                }
+                    Err(said) => {
+                        let why = format!("{why}; the resolver didn't help: {said}");
+                        return Ok(Err((why, resolution)));
+                    }
+                },
                 _ => None,
             };
             match text.and_then(|text| self.fresh(plan, text, mode)) {
@@ -365,9 +373,21 @@ impl Replay<'_> {
     /// What is to become of a conflict.
     fn choose(&self, conflict: &Conflict) -> ConflictResolution {
         match self.resolution {
-            ConflictResolution::Ask => self.ask.ask(conflict),
+            ConflictResolution::Ask => self.ask.ask_showing(conflict, &|| self.difference(conflict)),
             other => other,
         }
+    }
+
+    /// How what is there differs from the checkpoint's version, if both are texts, or there is only one.
+    fn difference(&self, conflict: &Conflict) -> Option<String> {
+        let text = |entry: &Option<Entry>| match entry {
+            None => Some(Bytes::new()),
+            Some(Entry::File { content, size, .. }) if *size <= SHOWN => {
+                content::load(&|id| (self.get)(id), *content, *size).ok().filter(|text| !is_binary(text))
+            }
+            Some(_) => None,
+        };
+        Some(TextDiff::compute(&text(&conflict.current)?, &text(&conflict.checkpoint)?).to_string())
     }
 
     fn decide_as(&self, plan: &mut Plan, conflict: Conflict, resolution: ConflictResolution) {
@@ -465,8 +485,16 @@ impl Replay<'_> {
                 base,
                 current,
                 checkpoint,
-                current_intent: "edits that the user or another program made since, and that are to be kept".to_owned(),
-                checkpoint_intent: "the file as it is to be again, without what an agent did to it".to_owned(),
+                current_intent: told(
+                    "edits that the user or another program made since, and that are to be kept",
+                    "What is known of them",
+                    &self.intents.others,
+                ),
+                checkpoint_intent: told(
+                    "the file as it is to be again, without what an agent did to it",
+                    "What the agent was asked and did",
+                    &self.intents.agent,
+                ),
             };
             return Ok(Joined::Contested(Box::new(contested), mode));
         }

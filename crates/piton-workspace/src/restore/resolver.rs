@@ -38,6 +38,13 @@ impl ContestedText {
         merge(&self.base, &self.current, &self.checkpoint, &options).ok().map(|merged| merged.text)
     }
 
+    /// What a resolver makes of the two, if it can be taken for a merge of them.
+    pub fn answer(&self, resolver: &dyn Resolver) -> Result<Vec<u8>, String> {
+        let text = resolver.resolve(self)?;
+        self.check(&text)?;
+        Ok(text)
+    }
+
     /// Whether an answer can be taken for a merge of the two; the reason if not.
     pub fn check(&self, answer: &[u8]) -> Result<(), &'static str> {
         let both = self.current.len() + self.checkpoint.len();

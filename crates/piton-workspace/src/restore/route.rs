@@ -9,8 +9,9 @@ use piton_log::RunLog;
 use piton_store::StoreError;
 use piton_types::{BlobId, CheckpointRef, RunId};
 
+use super::intent::Intents;
 use super::plan::{Fate, Plan, Replay};
-use super::{Goal, RestoreOptions};
+use super::{Goal, RestoreOptions, Selection};
 use crate::record::{RestoreKind, Role};
 use crate::timeline::{Maker, Timeline};
 use crate::tree::{Entry, Nodes, Overlay};
@@ -26,6 +27,10 @@ pub(super) struct Route {
     pub(super) times: Option<BlobId>,
     /// The place of the target in the history; `None` if only the target counts.
     start: Option<usize>,
+    /// The runs that were at work at the same time as what is taken back.
+    pub(super) beside: Vec<RunId>,
+    /// What the writers were after, if a resolver wants to know.
+    intents: Intents,
 }
 
 impl Route {
@@ -56,7 +61,15 @@ impl Workspace {
         goal: &Goal,
         options: &RestoreOptions,
     ) -> Result<Route, WorkspaceError> {
-        self.route_through(timeline, goal, options).await?.around(timeline)
+        let mut route = self.route_through(timeline, goal, options).await?.around(timeline)?;
+        if let (Some(_), Some(start)) = (&options.resolver, route.start) {
+            let of = match &route.kind {
+                RestoreKind::Undo { operation, .. } => Some(operation.run.clone()),
+                RestoreKind::To { .. } | RestoreKind::Redo { .. } => None,
+            };
+            route.intents = self.intents(timeline, start, of.as_ref()).await?;
+        }
+        Ok(route)
     }
 
     async fn route_through(
@@ -74,13 +87,22 @@ impl Workspace {
                         .ok_or_else(|| WorkspaceError::NoFiles { checkpoint: operation.to_string() })?,
                     None => *timeline.operations().0.last().ok_or(WorkspaceError::Nothing { what: "undo" })?,
                 };
-                let (operation, unattributed) = (timeline.moments[place].checkpoint.clone(), options.unattributed);
-                route_back(timeline, place, RestoreKind::Undo { operation, unattributed }, unattributed)
+                let operation = timeline.moments[place].checkpoint.clone();
+                let RestoreOptions { unattributed, shared, .. } = *options;
+                let kind = RestoreKind::Undo { operation, unattributed, whole_run: false, shared };
+                route_back(timeline, place, kind, options)
+            }
+            Goal::UndoRun(run) => {
+                let place = *timeline.sessions_of(run).last().ok_or(WorkspaceError::Nothing { what: "undo" })?;
+                let operation = timeline.moments[place].checkpoint.clone();
+                let RestoreOptions { unattributed, shared, .. } = *options;
+                let kind = RestoreKind::Undo { operation, unattributed, whole_run: true, shared };
+                route_back(timeline, place, kind, options)
             }
             Goal::Redo => {
                 let place = *timeline.operations().1.last().ok_or(WorkspaceError::Nothing { what: "redo" })?;
                 let undo = timeline.moments[place].checkpoint.clone();
-                route_back(timeline, place, RestoreKind::Redo { undo }, false)
+                route_back(timeline, place, RestoreKind::Redo { undo }, &RestoreOptions::default())
             }
         }
     }
@@ -91,7 +113,9 @@ impl Workspace {
         checkpoint: &CheckpointRef,
         options: &RestoreOptions,
     ) -> Result<Route, WorkspaceError> {
-        let kind = RestoreKind::To { checkpoint: checkpoint.clone() };
+        let Selection { only, not } = &options.selection;
+        let partial = !only.is_empty() || !not.is_empty();
+        let kind = RestoreKind::To { checkpoint: checkpoint.clone(), partial };
         let Some(place) = timeline.find(checkpoint) else {
             // Another folder's, or of a run that has none: there is no history in common.
             let log = RunLog::open(Arc::clone(self.store()), &checkpoint.run).await?;
@@ -99,7 +123,16 @@ impl Workspace {
                 .await?
                 .ok_or_else(|| WorkspaceError::NoFiles { checkpoint: checkpoint.to_string() })?;
             let (trees, times) = (vec![snapshot.tree], snapshot.times);
-            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times, start: None });
+            let fates = vec![Fate::Dropped];
+            return Ok(Route {
+                kind,
+                trees,
+                fates,
+                times,
+                start: None,
+                beside: Vec::new(),
+                intents: Intents::default(),
+            });
         };
         let times = timeline.moments[place].snapshot.times;
         let since = place + 1..=timeline.moments.len();
@@ -115,10 +148,19 @@ impl Workspace {
         let agents = since.clone().any(|place| matches!(timeline.maker(place), Maker::Agents(_)));
         if options.exact || !agents {
             let trees = vec![timeline.moments[place].snapshot.tree];
-            return Ok(Route { kind, trees, fates: vec![Fate::Dropped], times, start: Some(place) });
+            let fates = vec![Fate::Dropped];
+            return Ok(Route {
+                kind,
+                trees,
+                fates,
+                times,
+                start: Some(place),
+                beside: Vec::new(),
+                intents: Intents::default(),
+            });
         }
         let trees = timeline.moments[place..].iter().map(|moment| moment.snapshot.tree).collect();
-        Ok(Route { kind, trees, fates, times, start: Some(place) })
+        Ok(Route { kind, trees, fates, times, start: Some(place), beside: Vec::new(), intents: Intents::default() })
     }
 
     /// The plan, and the paths that it changes though no snapshot has what is there.
@@ -150,6 +192,7 @@ impl Workspace {
                 resolution: options.resolution,
                 ask: &*options.ask,
                 resolver: options.resolver.as_deref(),
+                intents: &route.intents,
             };
             let mut plan = replay.plan()?;
             let unseen = plan.unseen(&nodes, now)?;
@@ -176,29 +219,33 @@ impl Workspace {
     }
 }
 
-/// The way back over one operation: what its run did in it is taken back, and everything else stays; what is
-/// unattributed in it goes along if that is wanted.
+/// The way back over one operation, or over all sessions of a run up to one: what its run did in it is taken back, and
+/// everything else stays; what is unattributed in it, or may be another run's, goes along if that is wanted.
 fn route_back(
     timeline: &Timeline,
     place: usize,
     kind: RestoreKind,
-    unattributed: bool,
+    options: &RestoreOptions,
 ) -> Result<Route, WorkspaceError> {
     let moment = &timeline.moments[place];
     let nothing = || WorkspaceError::Nothing { what: "undo" };
-    let (start, end, whose): (usize, usize, Option<&RunId>) = match (&moment.record.role, timeline.killed_at(place)) {
+    let (mut start, end, whose): (usize, usize, Option<&RunId>) = match (&moment.record.role, timeline.killed_at(place))
+    {
         (_, Some(end)) => (place, end, Some(&moment.checkpoint.run)),
         (Role::Closed { since, .. }, _) => (timeline.find(since).ok_or_else(nothing)?, place, Some(&since.run)),
         (Role::Restored { backup, .. }, _) => (timeline.find(backup).ok_or_else(nothing)?, place, None),
         // Any other checkpoint: what changed up to it, since the one before.
         _ => (place.checked_sub(1).ok_or_else(nothing)?, place, None),
     };
+    if let (RestoreKind::Undo { whole_run: true, .. }, Some(run)) = (&kind, whose) {
+        start = timeline.moments.iter().position(|moment| moment.opens_session_of(run)).unwrap_or(start);
+    }
     let (mut dropped, _) = timeline.related(place);
     dropped.extend(timeline.gone_since(end));
     // What was in it may have been taken back and brought again by itself: that goes with it.
     let within = (start + 1..=end).filter(|at| match &timeline.moments[*at].record.role {
         Role::Closed { since, .. } => whose == Some(&since.run),
-        _ => false,
+        _ => timeline.killed_at(*at).is_some() && whose == Some(&timeline.moments[*at].checkpoint.run),
     });
     dropped.extend(within.flat_map(|at| timeline.related(at).0));
     let fate = |at: usize| {
@@ -210,13 +257,14 @@ fn route_back(
         }
         let Some(whose) = whose else { return Fate::Dropped };
         match timeline.maker(at) {
-            Maker::Agents(runs) if runs.iter().all(|run| run == whose) => Fate::Dropped,
+            Maker::Agents(runs) if !runs.contains(whose) => Fate::Kept,
+            Maker::Agents(runs) if options.shared || runs.iter().all(|run| run == whose) => Fate::Dropped,
             Maker::Agents(runs) => {
                 let others: Vec<_> = runs.iter().filter(|run| *run != whose).map(ToString::to_string).collect();
                 Fate::Shared(format!("it changed while {} was at work too", others.join(" and ")))
             }
             Maker::Unattributed(runs) if runs.contains(whose) => {
-                if unattributed {
+                if options.unattributed {
                     Fate::Dropped
                 } else {
                     Fate::Unattributed
@@ -227,5 +275,7 @@ fn route_back(
     };
     let trees = timeline.moments[start..].iter().map(|moment| moment.snapshot.tree).collect();
     let fates = (start + 1..=timeline.moments.len()).map(fate).collect();
-    Ok(Route { kind, trees, fates, times: timeline.moments[start].snapshot.times, start: Some(start) })
+    let beside = whose.map(|run| timeline.beside(run, start, end)).unwrap_or_default();
+    let times = timeline.moments[start].snapshot.times;
+    Ok(Route { kind, trees, fates, times, start: Some(start), beside, intents: Intents::default() })
 }

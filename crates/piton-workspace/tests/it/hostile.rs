@@ -5,7 +5,7 @@ use std::sync::Arc;
 use piton_log::{Content, ContentWriter, Draft, DraftPart, RunLog};
 use piton_testing::scratch::tiny_tmpfs;
 use piton_types::{BlobId, CheckpointRef, EntryKind, PartName, Timestamp, Value};
-use piton_workspace::{Goal, RestoreOptions, WorkspaceError, WorkspaceOptions};
+use piton_workspace::{ExportOptions, Goal, RestoreOptions, WorkspaceError, WorkspaceOptions};
 
 use crate::world::{Plain, World, look};
 
@@ -113,7 +113,7 @@ async fn nothing_comes_into_a_repository_from_a_snapshot() {
     let log = RunLog::open(Arc::clone(&world.store), &checkpoint.run).await.unwrap();
     let snapshot = piton_workspace::Workspace::snapshot_of(&log, checkpoint.seq).await.unwrap().unwrap();
     let into = world.scratch.join("exported");
-    let refused = world.workspace().export(snapshot, &into, false).await;
+    let refused = world.workspace().export(snapshot, &into, ExportOptions::default()).await;
     assert!(matches!(refused, Err(WorkspaceError::Snapshot { .. })), "{refused:?}");
     assert!(!into.exists());
 

@@ -1,6 +1,6 @@
 //! Optimistic writes. W10.
 
-use piton_workspace::WriteError;
+use piton_workspace::{ContestedText, Resolver, WriteError};
 
 use crate::reservations::path;
 use crate::world::World;
@@ -86,4 +86,33 @@ async fn what_a_killed_writer_left_is_cleared_or_kept() {
     let written = lock.check_and_commit(&written.version, "newest\n").await.unwrap();
     assert_eq!(written.recovered, [path("a.recovered")]);
     assert_eq!(world.read("a.recovered"), "the user's\n");
+}
+
+/// W10, W11: a write that is in the way of another may be put together by a resolver, which is told what both were after, and
+/// whose answer is checked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contested_write_may_be_resolved() {
+    struct Joins;
+    impl Resolver for Joins {
+        fn resolve(&self, contested: &ContestedText) -> Result<Vec<u8>, String> {
+            assert_eq!((&*contested.checkpoint_intent, &*contested.current_intent), ("to greet", "to sign"));
+            Ok([&contested.current[..], &contested.checkpoint[..]].concat())
+        }
+    }
+    struct Lies;
+    impl Resolver for Lies {
+        fn resolve(&self, _: &ContestedText) -> Result<Vec<u8>, String> {
+            Ok(b"neither\n".to_vec())
+        }
+    }
+    let world = World::new();
+    world.write("a", "0\n");
+    let lock = world.workspace().optimistic();
+    let version = lock.acquire(&path("a")).await.unwrap();
+    world.write("a", "signed\n");
+    let Err(WriteError::Conflict { conflict }) = lock.check_and_commit(&version, "hello\n").await else { panic!() };
+    assert!(conflict.resolve(&Lies, "", "").unwrap_err().contains("nothing of either"));
+    let text = conflict.resolve(&Joins, "to greet", "to sign").unwrap();
+    lock.check_and_commit(&conflict.current, text).await.unwrap();
+    assert_eq!(world.read("a"), "signed\nhello\n");
 }

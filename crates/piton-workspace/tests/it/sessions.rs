@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_types::Value;
-use piton_workspace::{Goal, RestoreOptions, SessionOptions, ToolCall, ToolFailure, ToolOutcome, WorkspaceError};
+use piton_workspace::{
+    Goal, RelPath, RestoreOptions, SessionOptions, ToolCall, ToolFailure, ToolOutcome, WorkspaceError,
+};
 
 use crate::undo::begin;
 use crate::world::World;
@@ -96,12 +98,77 @@ async fn checkpoints_are_made_when_files_come_to_rest() {
         }
         7
     };
-    let (given, problem) = session.run_with_checkpoints(options, agent).await;
-    assert!(given == 7 && problem.is_none(), "{problem:?}");
+    let (given, coverage) = session.run_with_checkpoints(options, agent).await;
+    assert!(given == 7 && coverage.problem.is_none(), "{coverage:?}");
     session.end(Ok(Value::Null)).await.unwrap();
     let timeline = world.workspace().timeline().await.unwrap();
     let automatic = timeline.moments.iter().filter(|moment| moment.label == "files changed").count();
     assert!((2..=4).contains(&automatic), "{automatic} checkpoints");
+}
+
+/// How many checkpoints were made by themselves, and whether one of them has a file.
+async fn automatic(world: &World, name: &str) -> (usize, bool) {
+    let (workspace, path) = (world.workspace(), RelPath::new(name.as_bytes()).unwrap());
+    let timeline = workspace.timeline().await.unwrap();
+    let (mut count, mut is_there) = (0, false);
+    for moment in timeline.moments.iter().filter(|moment| moment.label == "files changed") {
+        count += 1;
+        is_there |= workspace.has(moment.snapshot, path.clone()).await.unwrap();
+    }
+    (count, is_there)
+}
+
+/// W7: an agent that writes without rest is checkpointed all the same, and with it what its user writes meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_never_rests_is_checkpointed_all_the_same() {
+    let world = World::new();
+    world.write("a", "0");
+    let mut session = begin(&world, 1).await;
+    let options = SessionOptions { quiet_for: Duration::from_secs(600), at_least: Duration::from_millis(300) };
+    let agent = async {
+        let mut writes = 0;
+        let mut has_user = false;
+        while !has_user {
+            writes += 1;
+            world.write("a", writes.to_string());
+            if writes == 3 {
+                world.write("mine", "the user's");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if writes % 20 == 0 {
+                has_user = automatic(&world, "mine").await.1;
+            }
+        }
+        world.remove("mine");
+    };
+    let ((), coverage) = session.run_with_checkpoints(options, agent).await;
+    assert!(coverage.checkpoints > 0 && coverage.problem.is_none(), "{coverage:?}");
+    assert!(coverage.longest_gap >= options.at_least, "{coverage:?}");
+    session.end(Ok(Value::Null)).await.unwrap();
+    assert!(!world.has("mine") && automatic(&world, "mine").await.1, "it is gone, and a checkpoint has it");
+}
+
+/// W7: when git moves HEAD, its index or a branch, no rest is waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_of_gits_is_checkpointed_at_once() {
+    for moved in [".git/HEAD", ".git/index", ".git/refs/heads/deep/branch"] {
+        let world = World::new();
+        world.write(".git/HEAD", "ref: refs/heads/main\n");
+        world.write(".git/refs/heads/deep/main", "0000\n");
+        let mut session = begin(&world, 1).await;
+        let long = Duration::from_secs(600);
+        let options = SessionOptions { quiet_for: long, at_least: long };
+        let agent = async {
+            world.write("mine", "the user's");
+            world.write(&format!("{moved}.lock"), "moved");
+            std::fs::rename(world.path(&format!("{moved}.lock")), world.path(moved)).unwrap();
+            while !automatic(&world, "mine").await.1 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ((), coverage) = session.run_with_checkpoints(options, agent).await;
+        assert!(coverage.problem.is_none(), "{moved}: {coverage:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

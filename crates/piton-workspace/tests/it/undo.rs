@@ -7,7 +7,7 @@ use piton_testing::SeededRandom;
 use piton_types::{CheckpointRef, RunId, Timestamp, Value};
 use piton_workspace::{
     ChangeKind, ConflictResolution, ContestedText, Goal, RelPath, Resolver, RestoreKind, RestoreOptions, RestorePlan,
-    Selection, Session, Side, WorkspaceError,
+    Selection, Session, Side, ToolCall, ToolFailure, WorkspaceError,
 };
 
 use crate::world::{World, context, look};
@@ -239,7 +239,10 @@ async fn a_session_that_died_is_undone_up_to_its_last_checkpoint() {
     let before = look(&world.root());
 
     let RestorePlan { kind, plan, .. } = world.plan(Goal::Undo(None), RestoreOptions::default()).await.unwrap();
-    assert_eq!(kind, RestoreKind::Undo { operation: opened.clone(), unattributed: false });
+    assert_eq!(
+        kind,
+        RestoreKind::Undo { operation: opened.clone(), unattributed: false, whole_run: false, shared: false }
+    );
     assert_eq!(plan.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(), ["both", "two"]);
     world.undo().await.unwrap();
     assert_eq!(world.read("both"), "me\n2\n3\n4\n5\n6\n7\n8\n9\n", "merged");
@@ -581,4 +584,45 @@ async fn texts_that_cannot_be_merged_are_marked_or_resolved() {
         assert!(conflicts[0].reason.contains(why), "{}", conflicts[0].reason);
         assert_eq!(look(&world.root()), before);
     }
+}
+
+/// W11: the resolver is told what the agent was asked and did, and what is known of others who worked there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_knows_what_both_sides_were_after() {
+    struct Told(std::sync::Mutex<Vec<ContestedText>>);
+    impl Resolver for Told {
+        fn resolve(&self, contested: &ContestedText) -> Result<Vec<u8>, String> {
+            self.0.lock().unwrap().push(contested.clone());
+            Ok(b"me and 0\nme\n".to_vec())
+        }
+    }
+    let world = World::new();
+    world.write("a", "0\n");
+    let mut session = begin(&world, 1).await;
+    let call = ToolCall {
+        step: "edit/1".parse().unwrap(),
+        tool: "Edit".to_owned(),
+        input: Value::map([("path", "a".into()), ("why", "the greeting was cold".into())]),
+    };
+    let tool = async {
+        world.write("a", "agent\n");
+        Ok::<_, ToolFailure>(((), Value::Null))
+    };
+    session.execute_with_checkpoint(call, tool).await.unwrap();
+    let first = session.end(Ok(Value::Null)).await.unwrap();
+    let other = begin(&world, 2).await;
+    let other_run = other.run().clone();
+    world.write("a", "me\n");
+    other.end(Ok(Value::Null)).await.unwrap();
+    let told = Arc::new(Told(std::sync::Mutex::default()));
+    let resolver = Some(Arc::clone(&told) as Arc<dyn Resolver>);
+    let options = RestoreOptions { resolver, ..resolving(ConflictResolution::Resolve) };
+    world.reach(Goal::Undo(Some(first.closed)), options).await.unwrap();
+    assert_eq!(world.read("a"), "me and 0\nme\n");
+    let asked = told.0.lock().unwrap();
+    let [contested] = &asked[..] else { panic!("it is asked once: {asked:?}") };
+    assert!(contested.checkpoint_intent.contains("tool Edit: "), "{contested:?}");
+    assert!(contested.checkpoint_intent.contains("the greeting was cold"), "{contested:?}");
+    assert!(contested.current_intent.contains("session "), "{contested:?} of {other_run}");
+    assert!(!contested.current_intent.contains("greeting"), "each side has its own: {contested:?}");
 }

@@ -28,11 +28,13 @@ fn names(source: &str) -> BTreeSet<String> {
 fn the_promised_names_are_those_of_the_list() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |name: &str| std::fs::read_to_string(folder.join("src").join(name)).unwrap();
-    let (root, flow, outside) = (read("lib.rs"), read("flow.rs"), read("outside.rs"));
+    let (root, flow, names_of) = (read("lib.rs"), read("flow.rs"), read("names/mod.rs"));
+    let outside = read("outside.rs");
     let mut listed = String::new();
     let mut promised = 0;
     let (outer, inner) = root.split_at(root.find("\npub mod run {").expect("the module of runs"));
-    let mut modules = vec![("flow", flow.as_str()), ("outside", outside.as_str())];
+    let names_of = names_of.split("\n\npub mod files;").last().expect("the module's own names");
+    let mut modules = vec![("flow", flow.as_str()), ("names", names_of), ("outside", outside.as_str())];
     for module in inner.split("\npub mod ").skip(1) {
         let (name, body) = module.split_once(" {").expect("a module has a body");
         modules.push((name, body.split("\n}").next().expect("it ends")));
@@ -42,7 +44,8 @@ fn the_promised_names_are_those_of_the_list() {
     assert_eq!(names(outer), BTreeSet::from(["open".to_owned()]), "the root has one name");
     for (module, body) in modules {
         let names = names(body);
-        promised += if module == "engine" { 0 } else { names.len() };
+        // Those of `names` are counted where they come from.
+        promised += if ["engine", "names"].contains(&module) { 0 } else { names.len() };
         writeln!(listed, "{module}").unwrap();
         names.iter().for_each(|name| writeln!(listed, "  {name}").unwrap());
     }

@@ -65,7 +65,8 @@ async fn a_failed_flow_goes_on_from_its_last_checkpoint() {
 
     let history = ExecutionTracker::new(&context).get_execution_history(&id()).await.unwrap();
     assert_eq!((history.status, history.checkpoints.len()), (RunStatus::Completed, 3));
-    assert!(history.recovery_attempts > 0 && history.total_duration.is_some() && history.end_time.is_some());
+    assert_eq!(history.recovery_attempts, 1, "it was tried again once");
+    assert!(history.total_duration.is_some() && history.end_time.is_some());
     assert_eq!(history.last_checkpoint, history.checkpoints.last().cloned());
     // Once more: it is over, and nothing runs.
     let again = execute_with_checkpoints(&context, Some(&id()), "".into(), &steps(&ran, None)).await.unwrap();
@@ -119,6 +120,7 @@ async fn a_flow_is_tried_again_from_a_step() {
     assert_eq!(take(&ran).len(), 0);
 }
 
+/// R4, R5: what a rollback undid is marked, and gets no place among what counts.
 #[tokio::test]
 async fn rolling_back_leaves_the_flow_paused_at_the_checkpoint() {
     let (context, ran) = (context(), Ran::default());
@@ -129,6 +131,15 @@ async fn rolling_back_leaves_the_flow_paused_at_the_checkpoint() {
     assert_eq!((back.to, back.left.len()), (first.id, 0));
     let tracker = ExecutionTracker::new(&context);
     assert_eq!(tracker.get_execution_history(&id()).await.unwrap().status, RunStatus::Paused);
+    // What was undone is marked, and isn't among what counts.
+    let history = tracker.get_execution_history(&id()).await.unwrap();
+    let tried: Vec<_> = history.steps.iter().map(|past| (past.step.path.as_str(), past.undone)).collect();
+    assert_eq!(tried, [("a", false), ("b", true), ("c", true)]);
+    let listed = CheckpointManager::new(&context).list_checkpoints(&id()).await.unwrap();
+    let marks: Vec<_> = listed.iter().map(|listed| (listed.step_name.as_deref(), listed.undone)).collect();
+    assert_eq!(marks, [(Some("a"), false), (Some("b"), true), (None, false)]);
+    assert_eq!(history.checkpoints, [listed[0].id.clone(), listed[2].id.clone()]);
+    assert_eq!(CheckpointManager::new(&context).load_checkpoint(&listed[1].id).await.unwrap(), listed[1]);
     let run = Run::open(&context, OpenRun { id: Some(id()), ..OpenRun::default() }).await.unwrap();
     assert_eq!(run.part("app").await.unwrap(), Some("a".into()));
     drop(run);
@@ -171,7 +182,7 @@ async fn steps_that_something_else_runs_are_tracked() {
     assert_eq!((loaded.context, loaded.variables.field("topic")), ("what was said".into(), Some(&"bees".into())));
     assert_eq!(loaded.metadata["ticket"], 3.into());
     let steps = tracker.get_execution_history(&id()).await.unwrap().steps;
-    assert_eq!((steps[0].duration_ms, &steps[0].output), (1200, &7.into()));
-    assert_eq!(steps[1].error.as_deref(), Some("no network"));
+    assert_eq!((steps[0].step.duration_ms, &steps[0].step.output), (1200, &7.into()));
+    assert_eq!(steps[1].step.error.as_deref(), Some("no network"));
     assert!(NewCheckpoint::after("", 0).is_err());
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use piton::engine::{FileChanges, ModelResolver, ModelResolverOptions, TellingAsk};
 use piton_model::chat::{Provider, Wire};
 use piton_runtime::recovery::{
-    CannotAsk, ChangePolicies, Changes, Choice, ModifiedPolicy, PathPolicy, Recovery, RecoveryError, SystemEnvironment,
+    CannotAsk, ChangePolicies, Changes, Choice, DeletedPolicy, ModifiedPolicy, PathPolicy, Recovery, RecoveryError,
+    SystemEnvironment,
 };
 use piton_runtime::{Context, Listener, OpenRun, Run};
 use piton_store_objects::ObjectStore;
@@ -117,6 +118,37 @@ async fn files_that_changed_are_settled_by_policy() {
     let error = recover(&world, &run, policies).await.unwrap_err();
     assert!(matches!(error, RecoveryError::Port { .. }), "{error}");
     assert_eq!(world.read("same"), NINE.replace('1', "mine"));
+}
+
+/// W11: a merge of a resume that is in its own way is put to a resolver, with what the run had made of the file; what it
+/// answers is checked and written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contested_merge_of_a_resume_is_put_to_a_resolver() {
+    struct Joins;
+    impl Resolver for Joins {
+        fn resolve(&self, contested: &ContestedText) -> Result<Vec<u8>, String> {
+            assert!(contested.checkpoint_intent.contains("run one"), "{contested:?}");
+            assert!(contested.checkpoint.starts_with(b"agent") && contested.current.starts_with(b"mine"));
+            Ok([b"agent\n".as_slice(), &contested.current[..]].concat())
+        }
+    }
+    let world = World::new();
+    let run = died(&world).await;
+    world.write("same", &NINE.replace('1', "mine"));
+    let files = FileChanges::new(world.workspace.clone()).resolving(Arc::new(Joins));
+    let (environment, changes): (_, [&dyn Changes; 1]) = (SystemEnvironment::new(|_| None), [&files]);
+    let policies = ChangePolicies {
+        modified: ModifiedPolicy::Merge,
+        deleted: DeletedPolicy::Skip,
+        paths: ["kept", "deep"]
+            .map(|path| PathPolicy { path: path.to_owned(), modified: Some(ModifiedPolicy::UseCurrent), deleted: None })
+            .into(),
+        ..ChangePolicies::default()
+    };
+    let recovery =
+        Recovery { context: &world.context, environment: &environment, changes: &changes, policies, ask: &CannotAsk };
+    recovery.examine(&run).await.unwrap();
+    assert!(world.read("same").starts_with("agent\nmine\n"), "{}", world.read("same"));
 }
 
 /// W6: whoever listens is told of every conflict that somebody is asked about.

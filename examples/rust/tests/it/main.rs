@@ -28,6 +28,28 @@ fn durable_steps_that_finished_do_not_run_again() {
     assert!(run(program, folder.path(), &["a.db"]).starts_with("it was done before"));
 }
 
+/// The guide is right as it is pasted: its program is this one, to the letter, and it can be started again.
+#[test]
+fn the_program_of_the_guide_can_be_started_twice() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = std::fs::read_to_string(root.join("docs/rust.md")).unwrap();
+    let block =
+        |language: &str| guide.split_once(&format!("```{language}\n")).unwrap().1.split_once("\n```").unwrap().0;
+    let source = include_str!("../../src/bin/weekly_report.rs");
+    assert!(source.trim_end().ends_with(block("rust")) && block("rust").starts_with("use "), "{}", block("rust"));
+    // The dependencies are those that this package has.
+    let own = include_str!("../../Cargo.toml");
+    for line in block("toml").lines().skip(1) {
+        let name = line.split(' ').next().unwrap();
+        assert!(own.contains(&format!("\n{name}")), "{line}");
+    }
+    assert!(root.join("crates/piton/Cargo.toml").exists());
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_weekly_report");
+    assert_eq!(run(program, folder.path(), &[]), "bees are busy\nwasps are busy\n");
+    assert!(run(program, folder.path(), &[]).starts_with("it was done before"));
+}
+
 #[test]
 fn a_budget_holds_across_restarts() {
     let folder = tempfile::tempdir().unwrap();

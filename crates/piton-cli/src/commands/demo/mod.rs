@@ -10,8 +10,9 @@ mod person;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use piton_app::words::typed;
 use piton_runtime::SystemRandom;
 use piton_types::Random as _;
 use serde_json::json;
@@ -21,7 +22,10 @@ use crate::arguments::first_use::Demo;
 use crate::failure::{Exit, Failure};
 use crate::output::clean;
 use crate::session::Session;
+use crate::terminal::answer;
 
+/// How long a reader gets between two acts who can't press a key.
+const READING: Duration = Duration::from_secs(1);
 /// How many lines of a command's output are shown.
 const SHOWN: usize = 12;
 
@@ -30,7 +34,9 @@ pub(crate) async fn execute(session: &Session, arguments: &Demo) -> Result<Exit,
     let mut stage = Stage::new(session, arguments.into.as_deref())?;
     stage.say(&format!("Everything happens in {}.", stage.root.display()))?;
     files::show(&mut stage).await?;
+    stage.pause("an agent that is killed").await;
     agent::show(&mut stage).await?;
+    stage.pause("a person who is asked").await;
     person::show(&mut stage).await?;
     stage.finish(begun)
 }
@@ -89,6 +95,17 @@ impl<'a> Stage<'a> {
         if self.session.output.is_json() { Ok(()) } else { self.session.output.data(text) }
     }
 
+    /// Between two acts: a person says when it goes on; who only watches the output gets a second to read.
+    async fn pause(&self, next: &'static str) {
+        if self.session.output.is_json() || !self.session.output.is_terminal() {
+            return;
+        }
+        let pressed = tokio::task::spawn_blocking(move || answer(&format!("\nEnter for the next act, {next}: ")));
+        if !matches!(pressed.await, Ok(Some(_))) {
+            tokio::time::sleep(READING).await;
+        }
+    }
+
     fn title(&self, text: &str) -> Result<(), Failure> {
         self.say(&format!("\n{}", self.painted("1;36", &format!("== {text}"))))
     }
@@ -137,7 +154,7 @@ impl<'a> Stage<'a> {
 
     /// Runs a verb, shown with what it says.
     async fn run(&self, arguments: &[&str]) -> Result<Ended, Failure> {
-        self.say(&self.painted("1", &format!("$ piton {}", quoted(arguments))))?;
+        self.say(&self.painted("1", &format!("$ piton {}", typed(arguments))))?;
         let ended = self.quietly(arguments).await?;
         let said: Vec<&str> = ended.stdout.lines().chain(ended.stderr.lines()).collect();
         for line in said.iter().take(SHOWN) {
@@ -178,10 +195,10 @@ impl<'a> Stage<'a> {
                 self.say(&format!("{word} {text}"))?;
             }
             self.say(&format!("\nIt took {seconds:.0} s. The folder is yours to look around in:"))?;
-            self.say(&format!("  cd {}", self.project().display()))?;
-            self.say(&format!("  export PITON_STORE={}", self.store()))?;
+            self.say(&format!("  cd {}", typed(&[&self.project().to_string_lossy()])))?;
+            self.say(&format!("  export PITON_STORE={}", typed(&[&self.store()])))?;
             if !self.is_installed() {
-                self.say(&format!("  alias piton={}", self.program.display()))?;
+                self.say(&format!("  piton() {{ {} \"$@\"; }}", typed(&[&self.program.to_string_lossy()])))?;
             }
             self.say("  piton log                     what happened to the files")?;
             self.say("  piton show killed --steps     what the agent did, turn by turn")?;
@@ -208,14 +225,4 @@ async fn finished(child: Child) -> Result<Ended, Failure> {
         child.wait_with_output().await.map_err(|error| Failure::fixable("can't wait for piton").because(&error))?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) })
-}
-
-/// Arguments as they would be typed.
-fn quoted(arguments: &[&str]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@=:".contains(c);
-    let words = arguments.iter().map(|word| match word.chars().all(plain) {
-        true => (*word).to_owned(),
-        false => format!("'{word}'"),
-    });
-    words.collect::<Vec<_>>().join(" ")
 }

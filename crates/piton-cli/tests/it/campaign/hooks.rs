@@ -155,11 +155,11 @@ impl Agent<'_> {
         let _ = std::fs::remove_dir_all(player.work().join(".piton-tmp-1"));
         let after = player.tree();
         // Under a name of its own if the session had ended before.
-        let log = player.does(["log", "--json", "-n", "20"]).stdout;
+        let log = player.does(["log", "--all", "--json", "-n", "20"]).stdout;
         let entries = log.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
         let text = |entry: &Json, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         let newest = entries
-            .filter(|entry| text(entry, "label").starts_with("Bash-"))
+            .filter(|entry| text(entry, "label").contains("bash-"))
             .map(|step| (text(&step, "run"), text(&step, "label")));
         let newest = newest.map(|(run, label)| format!("{run}/{label}")).next();
         let step = newest.unwrap_or_else(|| "none".to_owned());

@@ -1,18 +1,21 @@
 //! The process dies at every call that it makes to the store, before it and after it: its memory is gone, the
 //! store is what it was then.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use piton_log::RunLog;
 use piton_runtime::{Context, RunError, WholeHistory};
 use piton_store::{Span, Store};
+use piton_store_postgres::{PostgresStore, PostgresUrl};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_testing::level::by_level;
+use piton_testing::postgres::Server;
 use piton_testing::{CrashStore, Fault};
 use piton_types::{RunId, Seq, Value};
 
 use super::program::{Counter, Flaw, check, expected, finish, reply, run};
-use crate::support::{flowing, memory, process_at, run_id};
+use crate::support::{On, flowing, memory, on_a_server, process_at, run_id};
 
 fn process(store: &Arc<dyn Store>) -> Context {
     process_at(store, &flowing())
@@ -23,13 +26,24 @@ struct Place {
     store: Arc<dyn Store>,
 }
 
+/// The server of this process, and a schema for each place on it.
+static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
+static SCHEMAS: AtomicU32 = AtomicU32::new(0);
+
 impl Place {
-    fn new(sqlite: bool) -> Self {
+    async fn new(on: On) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let store = if sqlite {
-            Arc::new(SqliteStore::open(folder.path().join("store.db"), SqliteOptions::default()).unwrap()) as _
-        } else {
-            memory()
+        let store = match on {
+            On::Memory => memory(),
+            On::Sqlite => {
+                Arc::new(SqliteStore::open(folder.path().join("store.db"), SqliteOptions::default()).unwrap()) as _
+            }
+            On::Postgres => {
+                let schema = format!("place{}", SCHEMAS.fetch_add(1, Ordering::Relaxed));
+                let url = PostgresUrl::parse(&SERVER.url(&schema)).unwrap();
+                Arc::new(PostgresStore::open(url, true).await.unwrap()) as _
+            }
+            On::S3 | On::Redis => on_a_server(on).await,
         };
         Self { folder, store }
     }
@@ -41,7 +55,7 @@ impl Place {
 
 /// How many calls an undisturbed run makes, up to the question and after it.
 async fn calls(flaw: Flaw) -> [u64; 2] {
-    let place = Place::new(false);
+    let place = Place::new(On::Memory).await;
     let mut calls = [0; 2];
     for part in &mut calls {
         let counting = Arc::new(CrashStore::new(Arc::clone(&place.store), Fault::None));
@@ -88,12 +102,12 @@ async fn prefix(store: &Arc<dyn Store>) -> Vec<String> {
 }
 
 /// Crashes at every call of both halves, and what went wrong.
-async fn campaign(sqlite: bool, flaw: Flaw, step: usize) -> (usize, usize, Vec<String>) {
+async fn campaign(on: On, flaw: Flaw, step: usize) -> (usize, usize, Vec<String>) {
     let (mut crashes, mut died, mut wrong) = (0, 0, Vec::new());
     for (part, calls) in calls(flaw).await.into_iter().enumerate() {
         for at in (1..=calls).step_by(step) {
             for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
-                let place = Place::new(sqlite);
+                let place = Place::new(on).await;
                 let (fatal, outcome) = crash(&place, part, fault, flaw).await;
                 crashes += 1;
                 died += usize::from(fatal);
@@ -112,7 +126,7 @@ async fn campaign(sqlite: bool, flaw: Flaw, step: usize) -> (usize, usize, Vec<S
 /// no effect repeats except with its key or after a probe, and the outcome is that of the undisturbed run.
 #[tokio::test]
 async fn property_1_and_2_a_crash_at_every_call_on_memory() {
-    let (crashes, died, wrong) = campaign(false, Flaw::None, 1).await;
+    let (crashes, died, wrong) = campaign(On::Memory, Flaw::None, 1).await;
     println!("crashes at store calls, memory: {crashes}, of which {died} were fatal; {} wrong", wrong.len());
     assert_eq!(wrong, [""; 0]);
     assert!(died > 80, "only {died} of {crashes} were fatal");
@@ -121,10 +135,30 @@ async fn property_1_and_2_a_crash_at_every_call_on_memory() {
 /// The same on SQLite.
 #[tokio::test]
 async fn property_1_and_2_a_crash_at_every_call_on_sqlite() {
-    let (crashes, died, wrong) = campaign(true, Flaw::None, by_level(9, 1, 1)).await;
+    let (crashes, died, wrong) = campaign(On::Sqlite, Flaw::None, by_level(9, 1, 1)).await;
     println!("crashes at store calls, SQLite: {crashes}, of which {died} were fatal; {} wrong", wrong.len());
     assert_eq!(wrong, [""; 0]);
     assert!(died > 8, "only {died} of {crashes} were fatal");
+}
+
+/// The same on PostgreSQL, at each of the calls that a run makes of the server (PITON_TEST=full) or at some of them.
+#[tokio::test]
+async fn property_1_and_2_a_crash_at_every_call_on_postgresql() {
+    let (crashes, died, wrong) = campaign(On::Postgres, Flaw::None, by_level(29, 9, 1)).await;
+    println!("crashes at store calls, PostgreSQL: {crashes}, of which {died} were fatal; {} wrong", wrong.len());
+    assert_eq!(wrong, [""; 0]);
+    assert!(died > 1, "only {died} of {crashes} were fatal");
+}
+
+/// The same in S3 and in a Redis.
+#[tokio::test]
+async fn property_1_and_2_a_crash_at_every_call_on_servers() {
+    for on in [On::S3, On::Redis] {
+        let (crashes, died, wrong) = campaign(on, Flaw::None, on.step(61, 37)).await;
+        println!("crashes at store calls, {on:?}: {crashes}, of which {died} were fatal; {} wrong", wrong.len());
+        assert_eq!(wrong, [""; 0]);
+        assert!(died > 2, "only {died} of {crashes} were fatal");
+    }
 }
 
 /// The negative controls: an effect that is repeated without asking, and chance that isn't recorded, are both caught.
@@ -133,7 +167,7 @@ async fn flawed_programs_are_caught() {
     for (flaw, said) in
         [(Flaw::BlindProbe, "mail was performed 2 times"), (Flaw::NoRecord, "the log of run a-run has step keep")]
     {
-        let (crashes, _, wrong) = campaign(false, flaw, 1).await;
+        let (crashes, _, wrong) = campaign(On::Memory, flaw, 1).await;
         println!("{flaw:?}: {} of {crashes} crashes caught", wrong.len());
         assert!(wrong.iter().any(|wrong| wrong.contains(said)), "{flaw:?}: {wrong:?}");
     }
@@ -142,11 +176,36 @@ async fn flawed_programs_are_caught() {
 /// Decision 5 (4): every visible checkpoint is restorable, after a crash at any call.
 #[tokio::test]
 async fn property_4_every_visible_checkpoint_is_restorable() {
+    let (restored, looked) = restorable(On::Memory, 1).await;
+    println!("restorable: {restored} checkpoints after {looked} crashes");
+    assert!(restored > 30, "{restored}");
+}
+
+/// The same on PostgreSQL.
+#[tokio::test]
+async fn property_4_every_visible_checkpoint_is_restorable_on_postgresql() {
+    let (restored, looked) = restorable(On::Postgres, by_level(29, 13, 1)).await;
+    println!("restorable on PostgreSQL: {restored} checkpoints after {looked} crashes");
+    assert!(restored > 0, "{restored}");
+}
+
+/// The same in S3 and in a Redis.
+#[tokio::test]
+async fn property_4_every_visible_checkpoint_is_restorable_on_servers() {
+    for on in [On::S3, On::Redis] {
+        let (restored, looked) = restorable(on, on.step(59, 37)).await;
+        println!("restorable, {on:?}: {restored} checkpoints after {looked} crashes");
+        assert!(restored > 0, "{restored}");
+    }
+}
+
+/// How many checkpoints were gone back to, after how many crashes.
+async fn restorable(on: On, step: usize) -> (usize, usize) {
     let [first, _] = calls(Flaw::None).await;
     let (mut looked, mut restored) = (0, 0);
-    for at in 1..=first {
+    for at in (1..=first).rev().step_by(step) {
         for fault in [Fault::CrashBefore(at), Fault::CrashAfter(at)] {
-            let place = Place::new(false);
+            let place = Place::new(on).await;
             let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&place.store), fault));
             drop(run(&process(&crashing), &place.counter(), Flaw::None).await);
             let Ok(history) = WholeHistory::of(&process(&place.store), &run_id()).await else { continue };
@@ -164,19 +223,40 @@ async fn property_4_every_visible_checkpoint_is_restorable() {
             }
         }
     }
-    println!("restorable: {restored} checkpoints after {looked} crashes");
-    assert!(restored > 30, "{restored}");
+    (restored, looked)
 }
 
 /// Decision 5 (5) is `questions::each_answer_is_used_once` and, with crashes, the count of answers in every
 /// campaign. Decision 5 (6): recovery is itself crashed at every call, and repeated.
 #[tokio::test]
 async fn property_6_recovery_can_be_killed_and_repeated() {
+    let pairs = recovered(On::Memory, [by_level(23, 7, 1), by_level(17, 5, 2)]).await;
+    println!("recovery crashed and repeated: {pairs} pairs");
+}
+
+/// The same on PostgreSQL.
+#[tokio::test]
+async fn property_6_recovery_can_be_killed_and_repeated_on_postgresql() {
+    let pairs = recovered(On::Postgres, [by_level(47, 29, 3), by_level(43, 31, 5)]).await;
+    println!("recovery crashed and repeated on PostgreSQL: {pairs} pairs");
+}
+
+/// The same in S3 and in a Redis.
+#[tokio::test]
+async fn property_6_recovery_can_be_killed_and_repeated_on_servers() {
+    for (on, steps) in [(On::S3, by_level(61, 41, 7)), (On::Redis, by_level(23, 11, 3))] {
+        let pairs = recovered(on, [steps; 2]).await;
+        println!("recovery crashed and repeated, {on:?}: {pairs} pairs");
+    }
+}
+
+/// How many pairs of crashes were recovered from.
+async fn recovered(on: On, steps: [usize; 2]) -> usize {
     let [first, second] = calls(Flaw::None).await;
     let mut pairs = 0;
-    for at in (2..=first).step_by(by_level(23, 7, 1)) {
-        for again in (1..=first + second).step_by(by_level(17, 5, 2)) {
-            let place = Place::new(false);
+    for at in (2..=first).step_by(steps[0]) {
+        for again in (1..=first + second).step_by(steps[1]) {
+            let place = Place::new(on).await;
             let counter = place.counter();
             for fault in [Fault::CrashAfter(at), Fault::CrashBefore(again)] {
                 let crashing: Arc<dyn Store> = Arc::new(CrashStore::new(Arc::clone(&place.store), fault));
@@ -188,17 +268,28 @@ async fn property_6_recovery_can_be_killed_and_repeated() {
             pairs += 1;
         }
     }
-    println!("recovery crashed and repeated: {pairs} pairs");
+    pairs
 }
 
 /// Promise 13: the store goes away in mid-run, for a few calls, and comes back; the same process opens the run
 /// again and goes on.
 #[tokio::test]
 async fn a_store_that_disappears_and_returns_strands_nothing() {
+    comes_back(On::Memory, by_level(5, 1, 1)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_disappears_and_returns_strands_nothing() {
+    for on in [On::S3, On::Redis] {
+        comes_back(on, on.step(61, 37)).await;
+    }
+}
+
+async fn comes_back(on: On, step: usize) {
     let [first, _] = calls(Flaw::None).await;
-    for from in (1..=first).step_by(by_level(5, 1, 1)) {
+    for from in (1..=first).step_by(step) {
         for performed in [false, true] {
-            let place = Place::new(false);
+            let place = Place::new(on).await;
             let fault = Fault::Away { from, calls: 3, performed };
             let context = process(&(Arc::new(CrashStore::new(Arc::clone(&place.store), fault)) as _));
             let mut tries = 0;
@@ -221,7 +312,7 @@ async fn a_store_that_disappears_and_returns_strands_nothing() {
 /// A run's children are runs that every reader can find.
 #[tokio::test]
 async fn the_child_is_found_under_its_own_id() {
-    let place = Place::new(false);
+    let place = Place::new(On::Memory).await;
     finish(|| process(&place.store), &place.counter(), Flaw::None).await.unwrap();
     let runs: Vec<RunId> =
         place.store.list(piton_store::RunQuery::default()).await.unwrap().into_iter().map(|run| run.id).collect();

@@ -1,23 +1,32 @@
-//! An embedder's [`CheckpointStore`] as a [`Store`]. Such a store keeps one byte string per run, so the
+//! An embedder's [`CheckpointStore`] as a [`Store`]. Such a store keeps one document per run, so the
 //! log behind it is cut to what resuming needs: the entries, in which the results of steps are, and the
 //! state of the newest checkpoint alone. Every save therefore costs the whole state, and what needs more than
-//! that (history, listing, leases) is `Unsupported`.
+//! that (history, forks, listing, leases) is `Unsupported`.
+//!
+//! A workflow is saved where a checkpoint is due: with every entry that carries state, and with those after which the
+//! run isn't in progress any more (it waits, was stopped, or failed). What its driver writes in between stays in memory
+//! until the next save, so a crash costs the nodes since the last checkpoint. A process that goes on with a workflow
+//! saves its claim at once: of two that resume, one wins. Runs of every other kind are saved with every entry.
 //!
 //! Where the embedder's store compares versions, other processes may write too: what is remembered of a run is held
 //! against what is saved before it is read, and a save that loses the comparison is a `Conflict`. A store that doesn't
-//! compare them declares that it has a single writer, and what that writer remembers is what is there.
+//! compare them declares that it has a single writer, and what that writer remembers is what is there. The memory of a
+//! workflow's driver is ahead of what is saved: another process can only claim the run, after which the old driver's
+//! next save is `Fenced`.
+
+mod document;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use piton_types::{BlobId, EntryKind, Fence, RunId, RunStatus, RunSummary, Seq};
+use piton_types::{BlobId, EntryKind, Fence, RunId, RunKind, RunStatus, RunSummary, Seq};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::codec::{Reader, put_bytes, put_varint, references};
 use crate::pack::{Pack, deflate, inflate};
-use crate::sealed;
+use crate::sealed::{self, SealedEntry};
 use crate::state::grammar::Malformed;
 use crate::state::{Fresh, IdMap};
 use piton_store::{
@@ -25,7 +34,7 @@ use piton_store::{
     Record, RunIndex, RunQuery, Span, Store, StoreError, Usage,
 };
 
-/// First byte of a saved run.
+/// First byte of a saved log.
 const FORM: u8 = 6;
 
 /// Fast, because the caller waits for each save.
@@ -81,9 +90,17 @@ struct Kept {
     summary: RunSummary,
     records: Vec<Record>,
     nodes: IdMap<Bytes>,
+    /// The newest entries are of this process: what is remembered is what is there, or ahead of it.
+    is_own: bool,
 }
 
 impl Kept {
+    /// Whether the run is saved at checkpoints only, and a process drives it.
+    fn is_ahead(&self) -> bool {
+        self.summary.kind == RunKind::Workflow
+            && matches!(self.summary.status, RunStatus::Queued | RunStatus::InProgress)
+    }
+
     fn is_ended(&self) -> bool {
         self.summary.status.is_final()
     }
@@ -94,10 +111,11 @@ impl Kept {
     }
 
     /// Drops the checkpoints before the newest one, and the nodes that nothing reaches any more. An entry that says
-    /// something besides, as that a step ended, stays: the process that resumes the run goes by those.
-    fn trim(&mut self, run: &RunId) -> Result<(), StoreError> {
-        let open = |record: &Record| sealed::open(&Hashing::PLAIN, run, record);
-        let entries = self.records.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    /// something besides, as that a step ended, stays: the process that resumes the run goes by those. Returns the newest
+    /// checkpoint.
+    fn trim(&mut self) -> Result<Option<SealedEntry>, StoreError> {
+        let open = |record: &Record| sealed::open(&Hashing::PLAIN, &self.summary.id, record);
+        let mut entries = self.records.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let newest = entries.iter().rposition(|entry| !entry.parts.is_empty());
         let mut open = Vec::new();
         let mut kept = Vec::with_capacity(entries.len());
@@ -119,11 +137,11 @@ impl Kept {
             }
         }
         self.nodes = reached;
-        Ok(())
+        Ok(newest.map(|place| entries.swap_remove(place)))
     }
 
     /// Adds an entry that fits.
-    fn add(&mut self, commit: &Commit, state: &State) -> Result<(), StoreError> {
+    fn add(&mut self, commit: &Commit, state: &State) -> Result<SealedEntry, StoreError> {
         if let Some(summary) = &commit.index {
             self.summary = summary.clone();
         }
@@ -139,8 +157,10 @@ impl Kept {
             self.nodes.extend(Pack::open(pack.clone())?.nodes(|_| None)?);
         }
         let Commit { seq, hash, fence, .. } = *commit;
-        self.records.push(Record { seq, hash, fence, entry: commit.entry.clone(), pack: Bytes::new() });
-        self.trim(&commit.run)
+        let record = Record { seq, hash, fence, entry: commit.entry.clone(), pack: Bytes::new() };
+        let entry = sealed::open(&Hashing::PLAIN, &commit.run, &record)?;
+        self.records.push(record);
+        Ok(entry)
     }
 
     fn pack(&self) -> Result<Bytes, StoreError> {
@@ -149,7 +169,14 @@ impl Kept {
         Ok(Pack::build(&Hashing::PLAIN, &nodes)?.1)
     }
 
-    fn encode(&self) -> Result<Bytes, StoreError> {
+    /// What is saved of it, cut to what resuming needs.
+    async fn encode(&mut self) -> Result<Bytes, StoreError> {
+        let checkpoint = self.trim()?;
+        let log = self.log()?;
+        document::write(&self.summary, checkpoint.as_ref(), &self.nodes, &log).await
+    }
+
+    fn log(&self) -> Result<Bytes, StoreError> {
         let invalid = |detail: String| StoreError::Invalid { what: "a run's index row".to_owned(), detail };
         let summary = piton_types::to_value(&self.summary).map_err(|error| invalid(error.to_string()))?;
         let summary = piton_types::to_json(&summary).map_err(|error| invalid(error.to_string()))?;
@@ -167,7 +194,7 @@ impl Kept {
     }
 
     fn decode(run: &RunId, version: u64, bytes: &[u8]) -> Result<Self, StoreError> {
-        let plain = inflate(FORM, bytes)?;
+        let plain = inflate(FORM, &document::read(bytes)?)?;
         let corrupt = |detail: String| StoreError::corrupt(format!("the saved run {run}"), detail);
         let mut reader = Reader::new(&plain);
         let summary = piton_types::from_json(reader.sized()?).map_err(|error| corrupt(error.to_string()))?;
@@ -185,7 +212,8 @@ impl Kept {
         if records.is_empty() || summary.id != *run {
             return Err(corrupt("it is another run's, or empty".to_owned()));
         }
-        Ok(Self { version: Some(version), summary, records, nodes: pack.nodes(|_| None)?.into_iter().collect() })
+        let nodes = pack.nodes(|_| None)?.into_iter().collect();
+        Ok(Self { version: Some(version), summary, records, nodes, is_own: false })
     }
 }
 
@@ -207,7 +235,7 @@ impl EmbeddedStore {
     /// Takes in what is saved of `run`, unless it is known already.
     async fn look(&self, state: &mut State, run: &RunId) -> Result<(), StoreError> {
         let known = state.runs.get(run);
-        if known.is_some_and(Kept::is_ended) {
+        if known.is_some_and(|kept| kept.is_ended() || (kept.is_own && kept.is_ahead())) {
             return Ok(());
         }
         let version = known.and_then(|kept| kept.version);
@@ -222,25 +250,28 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    async fn save(&self, run: &RunId, kept: &Kept) -> Result<u64, SaveError> {
+    async fn save(&self, run: &RunId, kept: &mut Kept) -> Result<u64, SaveError> {
         let expected = match kept.version {
             _ if !self.inner.compares() => Expected::Any,
             None => Expected::Absent,
             Some(version) => Expected::Version(version),
         };
-        let bytes = kept.encode().map_err(SaveError::Failed)?;
+        let bytes = kept.encode().await.map_err(SaveError::Failed)?;
         self.inner.save(run.as_str(), bytes, expected).await.map_err(|error| match error {
             CheckpointError::Conflict(_) => SaveError::Lost,
             other => SaveError::Failed(failed(run, other)),
         })
     }
 
-    /// Saves a run that ended as the last one to have it, and deletes it: nothing is left to resume. That it can't be
-    /// cleaned up is no reason to fail a run that is done.
+    /// Deletes a run that ended: nothing is left to resume. That it can't be cleaned up is no reason to fail a run that is
+    /// done. A process that was overtaken deletes nothing: it looks first. One that takes the run over between the look and
+    /// the deletion can't save any more, as the run is over.
     async fn end(&self, run: &RunId, kept: &Kept) -> Result<(), SaveError> {
         if self.inner.compares() {
-            // Who was overtaken deletes nothing, and who doesn't know neither.
-            self.save(run, kept).await?;
+            let saved = self.inner.load(run.as_str()).await.map_err(|error| SaveError::Failed(failed(run, error)))?;
+            if saved.map(|saved| saved.version) != kept.version {
+                return Err(SaveError::Lost);
+            }
         }
         if let Err(error) = self.inner.delete(run.as_str()).await {
             tracing::warn!(%run, %error, "the checkpoint of a finished run could not be deleted");
@@ -287,15 +318,25 @@ impl Log for EmbeddedStore {
                 summary: first.index.clone().expect("checked: entry 0 has an index row"),
                 records: Vec::new(),
                 nodes: IdMap::default(),
+                is_own: true,
             },
         };
-        for commit in &commits {
-            kept.add(commit, &state)?;
+        let (was_ahead, was_driven) = (kept.is_ahead(), kept.summary.status == RunStatus::InProgress);
+        let was_own = std::mem::replace(&mut kept.is_own, true);
+        let mut is_due = !was_own;
+        for (place, commit) in commits.iter().enumerate() {
+            let entry = kept.add(commit, &state)?;
+            // The driver's memory is ahead, and can't be put behind what another process writes.
+            if place == 0 && !was_own && was_ahead && was_driven && entry.kind != EntryKind::Claimed {
+                return unsupported("write to a workflow that another process drives");
+            }
+            is_due |= !entry.parts.is_empty();
         }
         let is_ended = kept.is_ended();
         let saved = match is_ended {
             true => self.end(&run, &kept).await.map(|()| None),
-            false => self.save(&run, &kept).await.map(Some),
+            false if is_due || !kept.is_ahead() => self.save(&run, &mut kept).await.map(Some),
+            false => Ok(kept.version),
         };
         match saved {
             Ok(version) => kept.version = version,
@@ -305,6 +346,11 @@ impl Log for EmbeddedStore {
                 let SaveError::Failed(error) = error else {
                     self.look(&mut state, &run).await?;
                     let head = state.runs.get(&run).map(Kept::head);
+                    if was_own && was_ahead {
+                        // What this process wrote since its last save doesn't count.
+                        let current = head.map_or(first.fence.next(), |head| head.fence.max(first.fence.next()));
+                        return Err(StoreError::Fenced { run, held: first.fence, current });
+                    }
                     first.check(head)?;
                     return Err(StoreError::Conflict { run, wanted: first.seq, head });
                 };

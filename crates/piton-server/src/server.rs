@@ -1,0 +1,76 @@
+//! What all requests share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use piton_app::{App, Failure};
+use tokio::sync::Semaphore;
+
+use crate::audit::Audit;
+use crate::drives::Drives;
+use crate::gate::Gate;
+use crate::metrics::Counts;
+use crate::plans::Plans;
+use crate::tokens::Tokens;
+
+/// Requests that are worked on at once; others wait. Those that wait for a question are among them.
+const AT_ONCE: usize = 256;
+/// Event streams at once.
+const STREAMS: usize = 512;
+/// How long runs that the server drives may take to stop in peace.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
+
+/// What all requests share.
+pub(crate) struct Server {
+    pub(crate) app: Arc<App>,
+    pub(crate) tokens: Tokens,
+    pub(crate) gate: Gate,
+    pub(crate) audit: Audit,
+    pub(crate) drives: Drives,
+    pub(crate) plans: Plans,
+    pub(crate) counts: Arc<Counts>,
+    /// Models, credentials and limits of the runs that it drives.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) work: Semaphore,
+    pub(crate) streams: Arc<Semaphore>,
+    /// Whether cookies are for encrypted connections only.
+    pub(crate) is_secure: bool,
+    plan_ids: AtomicU64,
+}
+
+impl Server {
+    pub(crate) fn new(
+        app: App,
+        tokens: Tokens,
+        audit: Audit,
+        gate: Gate,
+        config: Option<PathBuf>,
+        is_secure: bool,
+    ) -> Self {
+        Self {
+            app: Arc::new(app),
+            tokens,
+            gate,
+            audit,
+            drives: Drives::default(),
+            plans: Plans::default(),
+            counts: Arc::default(),
+            config,
+            work: Semaphore::new(AT_ONCE),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            is_secure,
+            plan_ids: AtomicU64::new(0),
+        }
+    }
+
+    /// A name for a plan that can't be guessed from another.
+    pub(crate) fn plan_id(&self) -> Result<String, Failure> {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Failure::fixable("the system gives no random numbers").because(&error))?;
+        let number = self.plan_ids.fetch_add(1, Ordering::Relaxed);
+        Ok(format!("plan-{number}-{:016x}", u64::from_be_bytes(bytes)))
+    }
+}
