@@ -39,17 +39,34 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
+/// From where a call comes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum From {
+    Address(IpAddr),
+    /// The program that started this one and holds the other ends of its pipes.
+    Pipe,
+}
+
+impl std::fmt::Display for From {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Pipe => f.write_str("pipe"),
+        }
+    }
+}
+
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Who {
     pub(crate) role: Role,
-    pub(crate) peer: IpAddr,
+    pub(crate) from: From,
 }
 
 impl Who {
     /// For the audit log and the logs of runs.
     pub(crate) fn name(self) -> String {
-        format!("{} at {}", self.role.as_str(), self.peer)
+        format!("{} at {}", self.role.as_str(), self.from)
     }
 }
 
@@ -120,7 +137,8 @@ impl Gate {
             return Err(Problem::forbidden("the request comes from a page of another site"));
         }
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        let is_page = is_read && !request.uri().path().starts_with("/api/") && request.uri().path() != "/metrics";
+        let path = request.uri().path();
+        let is_page = is_read && !path.starts_with("/api/") && !matches!(path, "/metrics" | "/mcp");
         if let Some(site) = headers.get("sec-fetch-site")
             && !is_page
             && !matches!(site.as_bytes(), b"same-origin" | b"none")
@@ -141,12 +159,13 @@ impl Gate {
 
 /// Who asks, by token or cookie.
 pub(crate) fn who(server: &Server, method: &Method, headers: &HeaderMap, peer: Peer) -> Result<Who, Problem> {
-    let peer = peer.0.ip();
+    let (door, peer) = (server.door()?, peer.0.ip());
+    let from = From::Address(peer);
     if let Some(given) = headers.get(header::AUTHORIZATION) {
         let token = given.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
-        return match token.and_then(|token| server.tokens.role_of(token.trim())) {
-            Some(role) => Ok(Who { role, peer }),
-            None => Err(server.gate.wrong_token(peer)),
+        return match token.and_then(|token| door.tokens.role_of(token.trim())) {
+            Some(role) => Ok(Who { role, from }),
+            None => Err(door.gate.wrong_token(peer)),
         };
     }
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
@@ -154,12 +173,12 @@ pub(crate) fn who(server: &Server, method: &Method, headers: &HeaderMap, peer: P
         let (name, value) = cookie.trim().split_once('=')?;
         (name == COOKIE).then_some(value)
     });
-    let role = ours.find_map(|cookie| server.tokens.role_of_cookie(cookie)).ok_or_else(Problem::unauthenticated)?;
+    let role = ours.find_map(|cookie| door.tokens.role_of_cookie(cookie)).ok_or_else(Problem::unauthenticated)?;
     // A browser that acts says for which page it does.
     if !matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::ORIGIN) {
         return Err(Problem::forbidden("a request with a cookie that changes something has an Origin"));
     }
-    Ok(Who { role, peer })
+    Ok(Who { role, from })
 }
 
 fn too_many(message: &str) -> Problem {
@@ -173,7 +192,8 @@ pub(crate) async fn pass(
     mut request: Request<Incoming>,
     peer: Peer,
 ) -> Response<Body> {
-    let mut answer = match server.gate.check(&request, peer) {
+    let checked = server.door().map_err(Problem::from).and_then(|door| door.gate.check(&request, peer));
+    let mut answer = match checked {
         Err(problem) => problem.answer(),
         Ok(()) => {
             request.extensions_mut().insert(peer);
@@ -194,7 +214,7 @@ pub(crate) async fn pass(
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    if server.is_secure {
+    if server.door.as_ref().is_some_and(|door| door.is_secure) {
         let value = HeaderValue::from_static("max-age=31536000");
         headers.insert(header::STRICT_TRANSPORT_SECURITY, value);
     }

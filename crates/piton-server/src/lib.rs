@@ -1,4 +1,5 @@
-//! Piton over HTTP: every look and act of the command line as an API with the same JSON, live events, a page, metrics.
+//! Piton over HTTP: every look and act of the command line as an API with the same JSON, live events, a page, metrics; and
+//! for agents, as tools.
 //!
 //! One server serves one store. Each route is a row of a table (`routes`), from which the router, the roles, the audit log
 //! and the description at `/api/openapi.json` are made. Before a body is read, `gate` has checked who asks, from where and
@@ -11,6 +12,7 @@ mod audit;
 mod drives;
 mod gate;
 mod listen;
+mod mcp;
 mod metrics;
 mod openapi;
 mod page;
@@ -23,4 +25,5 @@ mod stream;
 mod tokens;
 
 pub use listen::{Options, Serving, Tls};
+pub use mcp::serve_pipe;
 pub use tokens::{Role, Tokens};

@@ -22,9 +22,9 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::audit::Audit;
 use crate::gate::{Gate, Peer};
-use crate::server::{GRACE, Server};
+use crate::server::{Door, GRACE, Server};
 use crate::tokens::{Role, Tokens};
-use crate::{gate, routes};
+use crate::{gate, mcp, routes};
 
 /// Connections at once; others wait to be accepted.
 const CONNECTIONS: usize = 1024;
@@ -64,6 +64,7 @@ pub struct Serving {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     server: Arc<Server>,
+    router: Router,
     url: String,
     folder: PathBuf,
 }
@@ -108,8 +109,10 @@ impl Serving {
             Some(host) => format!("{scheme}://{}", gate::with_port(host, address.port())),
             None => format!("{scheme}://{address}"),
         };
-        let server = Arc::new(Server::new(app, tokens, audit, gate, options.config, tls.is_some()));
-        Ok(Self { listener, tls, server, url, folder })
+        let server =
+            Arc::new(Server::new(app, Some(Door { tokens, gate, is_secure: tls.is_some() }), audit, options.config));
+        let router = mcp::service(routes::router(&server), &server)?;
+        Ok(Self { listener, tls, server, router, url, folder })
     }
 
     /// Where it is reached.
@@ -124,13 +127,12 @@ impl Serving {
 
     /// A link that signs one browser in, with all rights.
     pub fn link(&self) -> Result<String, Failure> {
-        Ok(format!("{}/sign-in?code={}", self.url, self.server.tokens.code(Role::Operate)?))
+        Ok(format!("{}/sign-in?code={}", self.url, self.server.door()?.tokens.code(Role::Operate)?))
     }
 
     /// Serves until `stop` is there. Runs that it drives are stopped in peace then, and can be resumed.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let Self { listener, tls, server, .. } = self;
-        let router = routes::router(&server);
+        let Self { listener, tls, server, router, .. } = self;
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut stop = std::pin::pin!(stop);
         loop {

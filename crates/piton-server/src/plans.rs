@@ -13,6 +13,7 @@ use piton_app::runs::steer::Cancelling;
 use piton_app::store::gc::Collecting;
 
 use axum::http::StatusCode;
+use serde_json::Value as Json;
 
 use crate::problem::Problem;
 
@@ -34,33 +35,53 @@ pub(crate) enum Pending {
 /// A plan, until it is executed.
 pub(crate) type Waiting = Arc<tokio::sync::Mutex<Option<Pending>>>;
 
+/// A plan that is kept.
+struct Kept {
+    made: Instant,
+    plan: Waiting,
+    /// What was shown of it.
+    shown: Arc<Json>,
+}
+
+impl Kept {
+    fn holds(&self) -> bool {
+        self.made.elapsed() < KEPT
+    }
+}
+
 /// The plans that weren't executed yet.
 #[derive(Default)]
-pub(crate) struct Plans(Mutex<HashMap<String, (Instant, Waiting)>>);
+pub(crate) struct Plans(Mutex<HashMap<String, Kept>>);
 
 impl Plans {
-    /// Keeps a plan.
-    pub(crate) fn keep(&self, id: String, plan: Pending) {
+    /// Keeps a plan, with what was shown of it.
+    pub(crate) fn keep(&self, id: String, plan: Pending, shown: &Json) {
         let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        plans.retain(|_, (made, _)| made.elapsed() < KEPT);
+        plans.retain(|_, kept| kept.holds());
         if plans.len() >= MOST {
-            let oldest = plans.iter().min_by_key(|(_, (made, _))| *made).map(|(id, _)| id.clone());
+            let oldest = plans.iter().min_by_key(|(_, kept)| kept.made).map(|(id, _)| id.clone());
             oldest.iter().for_each(|id| drop(plans.remove(id)));
         }
-        plans.insert(id, (Instant::now(), Arc::new(tokio::sync::Mutex::new(Some(plan)))));
+        let plan = Arc::new(tokio::sync::Mutex::new(Some(plan)));
+        plans.insert(id, Kept { made: Instant::now(), plan, shown: Arc::new(shown.clone()) });
+    }
+
+    /// What was shown of a plan.
+    pub(crate) fn shown(&self, id: &str) -> Result<Arc<Json>, Problem> {
+        let plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.get(id).filter(|kept| kept.holds()).map(|kept| Arc::clone(&kept.shown)).ok_or_else(gone)
     }
 
     /// A plan that is to be looked at.
     pub(crate) fn find(&self, id: &str) -> Result<Waiting, Problem> {
         let plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = plans.get(id).filter(|(made, _)| made.elapsed() < KEPT);
-        found.map(|(_, plan)| Arc::clone(plan)).ok_or_else(gone)
+        plans.get(id).filter(|kept| kept.holds()).map(|kept| Arc::clone(&kept.plan)).ok_or_else(gone)
     }
 
     /// A plan that is to be executed, or forgotten: it can't be found again.
     pub(crate) fn take(&self, id: &str) -> Result<Waiting, Problem> {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-        found.filter(|(made, _)| made.elapsed() < KEPT).map(|(_, plan)| plan).ok_or_else(gone)
+        found.filter(Kept::holds).map(|kept| kept.plan).ok_or_else(gone)
     }
 }
 

@@ -24,7 +24,11 @@ pub(crate) struct Query(Vec<(String, String)>);
 impl Query {
     /// Reads it for a route that has these parameters.
     pub(crate) fn read(text: &str, known: &[Parameter]) -> Result<Self, Problem> {
-        let pairs: Vec<(String, String)> = form_urlencoded::parse(text.as_bytes()).into_owned().collect();
+        Self::of(form_urlencoded::parse(text.as_bytes()).into_owned().collect(), known)
+    }
+
+    /// Takes what was said for a route that has these parameters.
+    pub(crate) fn of(pairs: Vec<(String, String)>, known: &[Parameter]) -> Result<Self, Problem> {
         for (name, _) in &pairs {
             if !known.iter().any(|parameter| parameter.name == name) {
                 let names = known.iter().map(|parameter| parameter.name).collect::<Vec<_>>().join(", ");

@@ -25,8 +25,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(30);
 /// What all requests share.
 pub(crate) struct Server {
     pub(crate) app: Arc<App>,
-    pub(crate) tokens: Tokens,
-    pub(crate) gate: Gate,
+    /// How it is reached over HTTP; a server of one agent, over pipes, has no door.
+    pub(crate) door: Option<Door>,
     pub(crate) audit: Audit,
     pub(crate) drives: Drives,
     pub(crate) plans: Plans,
@@ -35,24 +35,22 @@ pub(crate) struct Server {
     pub(crate) config: Option<PathBuf>,
     pub(crate) work: Semaphore,
     pub(crate) streams: Arc<Semaphore>,
-    /// Whether cookies are for encrypted connections only.
-    pub(crate) is_secure: bool,
     plan_ids: AtomicU64,
 }
 
+/// What stands before every request over HTTP.
+pub(crate) struct Door {
+    pub(crate) tokens: Tokens,
+    pub(crate) gate: Gate,
+    /// Whether cookies are for encrypted connections only.
+    pub(crate) is_secure: bool,
+}
+
 impl Server {
-    pub(crate) fn new(
-        app: App,
-        tokens: Tokens,
-        audit: Audit,
-        gate: Gate,
-        config: Option<PathBuf>,
-        is_secure: bool,
-    ) -> Self {
+    pub(crate) fn new(app: App, door: Option<Door>, audit: Audit, config: Option<PathBuf>) -> Self {
         Self {
             app: Arc::new(app),
-            tokens,
-            gate,
+            door,
             audit,
             drives: Drives::default(),
             plans: Plans::default(),
@@ -60,9 +58,13 @@ impl Server {
             config,
             work: Semaphore::new(AT_ONCE),
             streams: Arc::new(Semaphore::new(STREAMS)),
-            is_secure,
             plan_ids: AtomicU64::new(0),
         }
+    }
+
+    /// What stands before requests over HTTP.
+    pub(crate) fn door(&self) -> Result<&Door, Failure> {
+        self.door.as_ref().ok_or_else(|| Failure::internal("a server without a door has no sessions"))
     }
 
     /// A name for a plan that can't be guessed from another.

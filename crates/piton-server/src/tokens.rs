@@ -49,7 +49,8 @@ impl Role {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    /// The role of a name.
+    pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == name)
     }
 }

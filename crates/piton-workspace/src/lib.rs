@@ -67,6 +67,7 @@ pub use restore::{
 };
 pub use rules::OuterRules;
 pub use scan::Progress;
+pub use secrets::is_likely as is_likely_secret;
 pub use session::{Coverage, PreTool, Session, SessionEnd, SessionOptions, ToolCall, ToolFailure, ToolOutcome};
 pub use snapshot::{Collapsed, Saved, Snapshot};
 pub use text_diff::{DiffHunk, DiffLine, TextDiff, is_binary};

@@ -38,8 +38,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Whether a file of this name is made to hold secrets.
-fn is_likely(name: &[u8]) -> bool {
+/// Whether a file of this name, without its folders, is made to hold secrets.
+pub fn is_likely(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     const NAMES: [&[u8]; 8] =
         [b".netrc", b".npmrc", b".pypirc", b".pgpass", b".envrc", b"credentials", b"credentials.json", b"id_rsa"];

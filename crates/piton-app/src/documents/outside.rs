@@ -113,9 +113,28 @@ impl std::fmt::Debug for Secrecy {
 }
 
 impl Secrecy {
+    /// What is kept from a reader who may not know what the configuration knows: its secrets, and whatever has the form of a
+    /// key or token of a well-known service.
+    pub fn from_readers(app: &App, file: Option<&Path>) -> Result<Self, Failure> {
+        let mut policy = no_secrets();
+        policy.formats = true;
+        let config = match file {
+            None => Config::default(),
+            Some(path) => {
+                let mut config = read(path)?;
+                resolve(&mut config, |name| app.text_of(name))?;
+                config
+            }
+        };
+        Self::by(policy, &config)
+    }
+
     /// The secrets that a configuration has, by name.
     fn of(config: &Config) -> Result<Self, Failure> {
-        let mut policy = no_secrets();
+        Self::by(no_secrets(), config)
+    }
+
+    fn by(mut policy: RedactionPolicy, config: &Config) -> Result<Self, Failure> {
         for (name, secret) in &config.secrets {
             policy = policy.with_secret(name, secret.expose_secret());
         }

@@ -25,7 +25,7 @@ use files::{Checkpoint, DriftWatch, Guard, MergeFile, Redo, Restore, Save, Statu
 use first_use::{Demo, Doctor, ReferenceBook};
 use hook::Hook;
 use piton_app::references::{InvalidReference, Reference};
-use scale::{Serve, Submit, Worker, WorkerAction};
+use scale::{Mcp, Serve, Submit, Worker, WorkerAction};
 use store::{Check, Copy, Export, Gc, Import, Stores};
 
 /// The verbs in the groups of the help. A test holds it against the verbs that exist.
@@ -68,6 +68,7 @@ Scale:
   submit       Put the run of a document into the queue, for a worker to drive
   worker       Drive runs that wait in the queue
   serve        Look at runs and steer them from a browser or over HTTP
+  mcp          Give an agent what this command line can, as tools of the Model Context Protocol
 
 Store:
   init         Set up the store of this folder and say where it is
@@ -194,6 +195,7 @@ pub(crate) enum Verb {
     Submit(Submit),
     Worker(Worker),
     Serve(Serve),
+    Mcp(Mcp),
     Gc(Gc),
     Store(Stores),
     Check(Check),
@@ -214,6 +216,8 @@ impl Verb {
             Self::Answer(answer) => &answer.config,
             Self::Retry(retry) => &retry.config,
             Self::Fork(fork) => &fork.config,
+            Self::Serve(serve) => &serve.config,
+            Self::Mcp(mcp) => &mcp.config,
             Self::Worker(Worker { action: WorkerAction::Run { config, .. } }) => config,
             _ => return None,
         };
@@ -238,6 +242,7 @@ impl Verb {
                 | Self::Test(_)
                 | Self::Worker(_)
                 | Self::Serve(_)
+                | Self::Mcp(_)
                 | Self::Guard(_)
                 | Self::Demo(_)
         )

@@ -99,6 +99,23 @@ pub(crate) enum WorkerAction {
     },
 }
 
+/// Give an agent what this command line can, as tools of the Model Context Protocol
+///
+/// Started by the agent, over its pipes. Acts that change files are shown to the user first where the agent can ask, and need a
+/// second call with the plan's id where it can't. `piton serve` gives the same at /mcp.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  claude mcp add piton -- piton mcp\n  piton mcp --role look\n  piton -C ~/project mcp --config piton.toml"
+)]
+pub(crate) struct Mcp {
+    /// What the agent may: look; answer questions, too; or everything
+    #[arg(long, value_name = "ROLE", default_value = "operate", value_parser = ["look", "answer", "operate"])]
+    pub(crate) role: String,
+    /// Models, knowledge bases, credentials, limits of the runs that it drives: a .toml, .yml or .json file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
 /// Look at runs and steer them from a browser or over HTTP
 ///
 /// Serves this folder and its store on this machine only, unless something else is said. A link that signs a browser in once

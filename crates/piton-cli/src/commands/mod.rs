@@ -25,6 +25,7 @@ mod key;
 mod lease;
 mod log;
 mod ls;
+mod mcp;
 mod merge_file;
 mod reference;
 mod restore;
@@ -79,6 +80,7 @@ pub(crate) async fn execute(session: &Session, verb: Verb) -> Result<Exit, Failu
         Verb::Test(arguments) => Box::pin(test::execute(session, arguments)).await,
         Verb::Submit(arguments) => Box::pin(submit::execute(session, arguments)).await,
         Verb::Serve(arguments) => Box::pin(serve::execute(session, arguments)).await,
+        Verb::Mcp(arguments) => Box::pin(mcp::execute(session, arguments)).await,
         Verb::Worker(arguments) => Box::pin(worker::execute(session, arguments)).await,
         Verb::Resume(arguments) => Box::pin(resume::execute(session, &arguments)).await,
         Verb::Answer(arguments) => Box::pin(answer::execute(session, arguments)).await,

@@ -49,6 +49,7 @@ fn all_verbs() {
       submit       Put the run of a document into the queue, for a worker to drive
       worker       Drive runs that wait in the queue
       serve        Look at runs and steer them from a browser or over HTTP
+      mcp          Give an agent what this command line can, as tools of the Model Context Protocol
 
     Store:
       init         Set up the store of this folder and say where it is

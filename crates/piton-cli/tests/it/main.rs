@@ -21,6 +21,7 @@ mod keys;
 mod kill;
 mod line;
 mod look;
+mod mcp;
 mod models;
 mod names;
 mod objects;

@@ -86,7 +86,8 @@ pub(crate) struct Call {
     pub(crate) server: Arc<Server>,
     /// Who asks; only routes for all have none.
     who: Option<Who>,
-    pub(crate) peer: Peer,
+    /// Over HTTP, the other end of the connection.
+    peer: Option<Peer>,
     path: Vec<(String, String)>,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
@@ -97,6 +98,22 @@ impl Call {
     /// Who asks.
     pub(crate) fn who(&self) -> Result<Who, Problem> {
         self.who.ok_or_else(Problem::unauthenticated)
+    }
+
+    /// The other end of the connection.
+    pub(crate) fn peer(&self) -> Result<Peer, Problem> {
+        self.peer.ok_or_else(Problem::unauthenticated)
+    }
+
+    /// A call that doesn't come over HTTP, by a caller that is known.
+    pub(crate) fn by(
+        who: Who,
+        server: Arc<Server>,
+        path: Vec<(String, String)>,
+        query: Query,
+        body: impl Into<Bytes>,
+    ) -> Self {
+        Self { server, who: Some(who), peer: None, path, query, headers: HeaderMap::new(), body: body.into() }
     }
 
     /// A part of the path as what it is.
@@ -167,25 +184,42 @@ async fn done(route: &'static Route, server: Arc<Server>, path: Vec<(String, Str
         None => None,
         Some(role) => {
             let who = gate::who(&server, &parts.method, &parts.headers, peer)?;
-            if who.role < role {
-                let (is, needs) = (who.role.as_str(), role.as_str());
-                return Err(Problem::forbidden(format!("the role {is} may not do that; {needs} may")));
-            }
+            may(who, role)?;
             Some(who)
         }
     };
     let query = Query::read(parts.uri.query().unwrap_or_default(), route.query)?;
     let body = sent(route, &parts.headers, body).await?;
+    let call = Call { server, who, peer: Some(peer), path, query, headers: parts.headers, body };
+    perform(route, call).await
+}
+
+/// Whether the caller has the role that is needed, or one that may do more.
+fn may(who: Who, role: Role) -> Result<(), Problem> {
+    if who.role < role {
+        let (is, needs) = (who.role.as_str(), role.as_str());
+        return Err(Problem::forbidden(format!("the role {is} may not do that; {needs} may")));
+    }
+    Ok(())
+}
+
+/// Does what a caller asks for who isn't known yet to have the role for it.
+pub(crate) async fn perform_as(route: &'static Route, who: Who, call: Call) -> Answer {
+    may(who, route.role.unwrap_or(Role::Operate))?;
+    perform(route, call).await
+}
+
+/// Does what a route does, in its turn, and writes it down if it is an act.
+async fn perform(route: &'static Route, call: Call) -> Answer {
+    let server = Arc::clone(&call.server);
     let turn = tokio::time::timeout(TURN, server.work.acquire()).await;
     let Ok(Ok(_turn)) = turn else {
         let failure = Failure::refused("the server has too much to do");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", failure));
     };
-    let subject = path.first().map_or_else(String::new, |(_, text)| text.clone());
-    let call = Call { server: Arc::clone(&server), who, peer, path, query, headers: parts.headers, body };
     let answer = match route.act {
         None => (route.handler)(call).await,
-        Some(act) => acted(act, peer, &subject, route.handler, call).await,
+        Some(act) => acted(act, route.handler, call).await,
     };
     if let Err(problem) = &answer
         && problem.doubts_store()
@@ -196,14 +230,13 @@ async fn done(route: &'static Route, server: Arc<Server>, path: Vec<(String, Str
 }
 
 /// Does an act between two lines of the audit log. It is a task of its own: a client that goes away doesn't end it halfway.
-async fn acted(act: &'static str, peer: Peer, subject: &str, handler: fn(Call) -> Handled, call: Call) -> Answer {
-    let server = Arc::clone(&call.server);
-    let by = call.who.map_or("nobody", |who| who.role.as_str());
-    let (at, from) = (server.app.now().to_string(), peer.0.ip().to_string());
-    let subject: String = subject.chars().take(200).collect();
+async fn acted(act: &'static str, handler: fn(Call) -> Handled, call: Call) -> Answer {
+    let (server, who) = (Arc::clone(&call.server), call.who()?);
+    let (at, from) = (server.app.now().to_string(), who.from.to_string());
+    let subject: String = call.path.first().map_or("", |(_, text)| text.as_str()).chars().take(200).collect();
     let begun = server
         .audit
-        .begin(at, act, by, &from, &subject)
+        .begin(at, act, who.role.as_str(), &from, &subject)
         .map_err(|failure| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", failure))?;
     let task = tokio::spawn(async move {
         let answer = handler(call).await;

@@ -186,7 +186,7 @@ pub(super) async fn plan(call: Call) -> Answer {
     shown["id"] = id.as_str().into();
     shown["act"] = act.into();
     shown["expires_at"] = app.now().after(KEPT).to_string().into();
-    call.server.plans.keep(id, pending);
+    call.server.plans.keep(id, pending, &shown);
     answer(StatusCode::CREATED, &shown)
 }
 

@@ -21,7 +21,8 @@ pub(super) struct SignIn {
 
 /// The link that the server printed.
 pub(super) async fn by_link(call: Call) -> Answer {
-    let role = call.query.text("code").and_then(|code| call.server.tokens.redeem(code));
+    let door = call.server.door()?;
+    let role = call.query.text("code").and_then(|code| door.tokens.redeem(code));
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SEE_OTHER;
     let target = if role.is_some() { "/" } else { "/?problem=code" };
@@ -35,8 +36,9 @@ pub(super) async fn by_link(call: Call) -> Answer {
 
 pub(super) async fn sign_in(call: Call) -> Answer {
     let SignIn { token } = call.taken()?;
-    let Some(role) = call.server.tokens.role_of(token.trim()) else {
-        return Err(call.server.gate.wrong_token(call.peer.0.ip()).field("token"));
+    let door = call.server.door()?;
+    let Some(role) = door.tokens.role_of(token.trim()) else {
+        return Err(door.gate.wrong_token(call.peer()?.0.ip()).field("token"));
     };
     let mut signed_in = answer(StatusCode::OK, &about(&call, role))?;
     set_cookie(&call, &mut signed_in, role)?;
@@ -50,7 +52,7 @@ pub(super) async fn sign_out(call: Call) -> Answer {
 }
 
 pub(super) async fn session(call: Call) -> Answer {
-    let who = crate::gate::who(&call.server, &axum::http::Method::GET, &call.headers, call.peer)?;
+    let who = crate::gate::who(&call.server, &axum::http::Method::GET, &call.headers, call.peer()?)?;
     answer(StatusCode::OK, &about(&call, who.role))
 }
 
@@ -67,11 +69,11 @@ fn about(call: &Call, role: Role) -> Json {
 }
 
 fn set_cookie(call: &Call, answer: &mut Response<Body>, role: Role) -> Result<(), Problem> {
-    put_cookie(call, answer, &call.server.tokens.cookie(role), SIGNED_IN.as_secs())
+    put_cookie(call, answer, &call.server.door()?.tokens.cookie(role), SIGNED_IN.as_secs())
 }
 
 fn put_cookie(call: &Call, answer: &mut Response<Body>, value: &str, seconds: u64) -> Result<(), Problem> {
-    let secure = if call.server.is_secure { "; Secure" } else { "" };
+    let secure = if call.server.door()?.is_secure { "; Secure" } else { "" };
     let cookie = format!("{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
     let cookie = HeaderValue::from_str(&cookie)
         .map_err(|error| piton_app::Failure::internal("a cookie isn't one").because(&error))?;

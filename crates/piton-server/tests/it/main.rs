@@ -5,4 +5,5 @@ mod acts;
 mod gate;
 mod live;
 mod looks;
+mod mcp;
 mod world;

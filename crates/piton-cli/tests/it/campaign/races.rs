@@ -209,7 +209,9 @@ fn rivals(random: &SeededRandom, counts: &Counts) {
     }
     for _ in 0..4 {
         let restores = [0, 1].map(|which| vec!["restore", saved[which].0.as_str(), "--exact", "--yes"]);
-        let beside = ["save", "gc --yes", "check --deep", "status", "log", "diff @- @"];
+        // By their names: once the older one is restored, the folder's line has none before it.
+        let diff = format!("diff {} {}", saved[0].0, saved[1].0);
+        let beside = ["save", "gc --yes", "check --deep", "status", "log", &diff];
         let other = beside[random.below(beside.len())].split(' ').collect();
         let verbs = [restores[0].clone(), restores[1].clone(), other];
         let mut commands = verbs.clone().map(|verb| player.command(verb));
