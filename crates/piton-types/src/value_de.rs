@@ -229,6 +229,10 @@ impl<'de> de::Deserializer<'de> for KeyDeserializer<'_> {
         deserialize_u128: u128 => visit_u128,
     }
 
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        visitor.visit_some(self)
+    }
+
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ValueError> {
         visitor.visit_newtype_struct(self)
     }
@@ -243,7 +247,7 @@ impl<'de> de::Deserializer<'de> for KeyDeserializer<'_> {
     }
 
     serde::forward_to_deserialize_any! {
-        f32 f64 char str string bytes byte_buf option unit unit_struct seq tuple tuple_struct map struct
+        f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct
         identifier ignored_any
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::ser::{self, Serialize};
 
 use crate::path::{Path, Segment};
-use crate::value::Value;
+use crate::value::{Value, ValueKind};
 
 /// How many lists and maps may lie inside one another. Every reader and writer of values holds to it,
 /// so that a value which could be written can be read, on any thread's stack.
@@ -45,7 +45,7 @@ pub enum ValueError {
         /// The map.
         path: Path,
         /// What the key was.
-        found: &'static str,
+        found: ValueKind,
     },
     /// What the type itself had to say.
     #[error("{}{message}", place(path))]
@@ -383,7 +383,7 @@ impl ser::SerializeMap for MapBuilder {
     type Error = ValueError;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), ValueError> {
-        self.key = Some(key.serialize(KeySerializer)?);
+        self.key = Some(key_text(key)?);
         Ok(())
     }
 
@@ -416,113 +416,15 @@ macro_rules! struct_builder {
 
 struct_builder!(SerializeStruct, SerializeStructVariant);
 
-/// Turns a key into its text; `value_de` turns the text back.
-struct KeySerializer;
-
-fn invalid_key<T>(found: &'static str) -> Result<T, ValueError> {
-    Err(ValueError::InvalidKey { path: Path::root(), found })
-}
-
-impl ser::Serializer for KeySerializer {
-    type Ok = String;
-    type Error = ValueError;
-    type SerializeSeq = ser::Impossible<String, ValueError>;
-    type SerializeTuple = ser::Impossible<String, ValueError>;
-    type SerializeTupleStruct = ser::Impossible<String, ValueError>;
-    type SerializeTupleVariant = ser::Impossible<String, ValueError>;
-    type SerializeMap = ser::Impossible<String, ValueError>;
-    type SerializeStruct = ser::Impossible<String, ValueError>;
-    type SerializeStructVariant = ser::Impossible<String, ValueError>;
-
-    scalars! {
-        serialize_bool: bool => |b| Ok(b.to_string()),
-        serialize_i8: i8 => |n| Ok(n.to_string()),
-        serialize_i16: i16 => |n| Ok(n.to_string()),
-        serialize_i32: i32 => |n| Ok(n.to_string()),
-        serialize_i64: i64 => |n| Ok(n.to_string()),
-        serialize_i128: i128 => |n| Ok(n.to_string()),
-        serialize_u8: u8 => |n| Ok(n.to_string()),
-        serialize_u16: u16 => |n| Ok(n.to_string()),
-        serialize_u32: u32 => |n| Ok(n.to_string()),
-        serialize_u64: u64 => |n| Ok(n.to_string()),
-        serialize_u128: u128 => |n| Ok(n.to_string()),
-        serialize_f32: f32 => |_| invalid_key("a float"),
-        serialize_f64: f64 => |_| invalid_key("a float"),
-        serialize_char: char => |c| Ok(c.into()),
-        serialize_str: &str => |text| Ok(text.to_owned()),
-        serialize_bytes: &[u8] => |_| invalid_key("bytes"),
-        serialize_unit_struct: &'static str => |_| invalid_key("a unit struct"),
-    }
-
-    fn serialize_none(self) -> Result<String, ValueError> {
-        invalid_key("an option")
-    }
-
-    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<String, ValueError> {
-        invalid_key("an option")
-    }
-
-    fn serialize_unit(self) -> Result<String, ValueError> {
-        invalid_key("a unit")
-    }
-
-    fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Result<String, ValueError> {
-        Ok(variant.to_owned())
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, key: &T) -> Result<String, ValueError> {
-        key.serialize(self)
-    }
-
-    fn serialize_newtype_variant<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: &T,
-    ) -> Result<String, ValueError> {
-        invalid_key("a variant with content")
-    }
-
-    fn serialize_seq(self, _: Option<usize>) -> Result<Self::SerializeSeq, ValueError> {
-        invalid_key("a list")
-    }
-
-    fn serialize_tuple(self, _: usize) -> Result<Self::SerializeTuple, ValueError> {
-        invalid_key("a tuple")
-    }
-
-    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeTupleStruct, ValueError> {
-        invalid_key("a tuple")
-    }
-
-    fn serialize_tuple_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self::SerializeTupleVariant, ValueError> {
-        invalid_key("a variant with content")
-    }
-
-    fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap, ValueError> {
-        invalid_key("a map")
-    }
-
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeStruct, ValueError> {
-        invalid_key("a struct")
-    }
-
-    fn serialize_struct_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self::SerializeStructVariant, ValueError> {
-        invalid_key("a variant with content")
-    }
+/// The text of a key; `value_de` turns the text back.
+fn key_text<T: Serialize + ?Sized>(key: &T) -> Result<String, ValueError> {
+    Ok(match key.serialize(ValueSerializer { room: MAX_DEPTH })? {
+        Value::String(text) => text,
+        Value::Bool(b) => b.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::UInt(n) => n.to_string(),
+        other => return Err(ValueError::InvalidKey { path: Path::root(), found: other.kind() }),
+    })
 }
 
 impl Serialize for Value {
@@ -635,11 +537,13 @@ pub(crate) mod tests {
         }
         assert_eq!(key('ß').unwrap(), Value::map([("ß", Value::Null)]));
         assert_eq!(key(-3).unwrap(), Value::map([("-3", Value::Null)]));
-        assert_eq!(key(u128::MAX).unwrap(), Value::map([(u128::MAX.to_string(), Value::Null)]));
+        assert_eq!(key(u64::MAX).unwrap(), Value::map([(u64::MAX.to_string(), Value::Null)]));
+        assert!(matches!(key(u128::MAX), Err(ValueError::OutOfRange { .. })));
+        assert_eq!(key(Some("a")).unwrap(), Value::map([("a", Value::Null)]));
         assert_eq!(key(true).unwrap(), Value::map([("true", Value::Null)]));
         assert_eq!(key(Shape::Unit).unwrap(), Value::map([("Unit", Value::Null)]));
         assert_eq!(key(crate::Seq(4)).unwrap(), Value::map([("4", Value::Null)]));
-        for refused in [key(1.0), key(()), key(Some("a")), key([1]), key(Shape::Newtype(1)), key(Shape::Tuple(1, 1))] {
+        for refused in [key(1.0), key(()), key(None::<u8>), key([1]), key(Shape::Newtype(1)), key(Shape::Tuple(1, 1))] {
             assert!(matches!(refused, Err(ValueError::InvalidKey { .. })), "{refused:?}");
         }
         let error = to_value(&Entries(vec![("m", Entries(vec![(0.5, 1)]))])).unwrap_err();
