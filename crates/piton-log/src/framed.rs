@@ -195,7 +195,7 @@ impl FramedIndex {
             blobs.push((id, usize::try_from(length).expect("checked against a small limit")));
         }
         let mut frames = Vec::new();
-        let mut places = IdMap::with_capacity_and_hasher(count, Default::default());
+        let mut places = IdMap::with_capacity(count);
         let (mut blobs, mut size) = (blobs.into_iter(), index.len());
         for number in 0..reader.count_of(2 + CHECKSUM)? {
             let (count, packed, sum) = (reader.varint()?, reader.varint()?, reader.array()?);

@@ -32,37 +32,8 @@ pub(crate) struct Pack {
     /// What is behind the checksum.
     body: Bytes,
     nodes: Vec<Stored>,
-    places: Places,
-}
-
-/// Where nodes are by their ids. Of a few, each is looked at.
-#[derive(Debug)]
-struct Places(Option<IdMap<u32>>);
-
-impl Places {
-    /// The most that are looked at one by one.
-    const FEW: usize = 12;
-
-    fn with_room_for(count: usize) -> Self {
-        Self((count > Self::FEW).then(|| IdMap::with_capacity_and_hasher(count, Default::default())))
-    }
-
-    fn insert(&mut self, id: BlobId, place: u32) {
-        if let Some(places) = &mut self.0 {
-            places.insert(id, place);
-        }
-    }
-
-    /// The place of a node; `all` are the ids of those that were inserted, in order.
-    fn find<'a, I>(&self, id: &BlobId, all: impl FnOnce() -> I) -> Option<u32>
-    where
-        I: DoubleEndedIterator<Item = &'a BlobId> + ExactSizeIterator,
-    {
-        match &self.0 {
-            Some(places) => places.get(id).copied(),
-            None => all().rposition(|known| known == id).map(|place| place as u32),
-        }
-    }
+    /// Where nodes are by their ids.
+    places: IdMap<u32>,
 }
 
 /// How a pack has a node.
@@ -80,7 +51,7 @@ impl Pack {
     /// Before it is given out, every node is taken from those bytes and hashed again: what a broken encoder
     /// or bad memory made is found before the commit that needs it counts as done.
     pub(crate) fn build(hashing: &Hashing, nodes: &[Fresh]) -> Result<(Self, Bytes), StoreError> {
-        let mut places = Places::with_room_for(nodes.len());
+        let mut places = IdMap::with_capacity(nodes.len());
         // What is written as a difference; empty for most packs.
         let mut differences = Vec::new();
         let mut lengths = Vec::with_capacity(nodes.len());
@@ -88,10 +59,7 @@ impl Pack {
             let start = differences.len();
             let differs = fresh.base.as_ref().is_some_and(|(at, base)| {
                 let pair = Pair { base: (*at, base), node: &fresh.node, references: &fresh.references };
-                let before = &nodes[..place as usize];
-                pair.write(&mut differences, |id| {
-                    places.find(id, || before.iter().map(|fresh| &fresh.id)).map(|near| u64::from(place - near))
-                })
+                pair.write(&mut differences, |id| places.get(id).map(|near: &u32| u64::from(place - near)))
             });
             lengths.push((if differs { differences.len() - start } else { fresh.node.len() }, differs));
             places.insert(fresh.id, place);
@@ -164,7 +132,7 @@ impl Pack {
         }
         let mut start = body.len() - reader.rest().len();
         let mut nodes = Vec::with_capacity(count);
-        let mut places = Places::with_room_for(count);
+        let mut places = IdMap::with_capacity(count);
         for (place, (id, length)) in (0..).zip(lengths) {
             let stored = reader.bytes(length >> 1)?.len();
             let whole = (length & 1 == 1).then(OnceLock::new);
@@ -177,7 +145,7 @@ impl Pack {
     }
 
     fn open_framed(bytes: Bytes) -> Result<Self, StoreError> {
-        let (mut body, mut nodes, mut places) = (Vec::new(), Vec::new(), Places(Some(IdMap::default())));
+        let (mut body, mut nodes, mut places) = (Vec::new(), Vec::new(), IdMap::new());
         let mut add = |id, node: Bytes| {
             places.insert(id, u32::try_from(nodes.len()).map_err(|_| Malformed("a pack has too many nodes"))?);
             nodes.push(Stored { id, range: body.len()..body.len() + node.len(), whole: None });
@@ -190,7 +158,7 @@ impl Pack {
 
     /// Where a node is in the pack.
     pub(crate) fn place(&self, id: &BlobId) -> Option<u32> {
-        self.places.find(id, || self.nodes.iter().map(|stored| &stored.id))
+        self.places.get(id).copied()
     }
 
     /// Whether a node can be read: it stands there whole or was [completed](Self::complete).

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::{FIRST, NewRun, RunLog};
 use crate::pack::Pack;
 use crate::sealed::{self, Fields, MAX_LABEL};
-use crate::state::{FEW, Fresh, IdSet, State, encode, encode_inside};
+use crate::state::{Fresh, IdSet, State, encode, encode_inside};
 use piton_store::{Commit, Head, PackId, Pin, Store, StoreError};
 
 /// Packs up to this size travel inside the commit; what is larger is staged ahead of it, so that the
@@ -246,14 +246,6 @@ fn made(nodes: Vec<(BlobId, Bytes)>) -> Vec<Fresh> {
 
 /// Takes out all but the first of equal nodes.
 fn keep_once(nodes: &mut Vec<Fresh>) {
-    if nodes.len() <= FEW {
-        for at in (1..nodes.len()).rev() {
-            if nodes[..at].iter().any(|before| before.id == nodes[at].id) {
-                nodes.remove(at);
-            }
-        }
-        return;
-    }
     let mut seen = IdSet::default();
     nodes.retain(|fresh| seen.insert(fresh.id));
 }

@@ -31,7 +31,7 @@ pub(crate) enum Target {
 
 impl SegmentNodes {
     pub(super) fn encode(nodes: &[(BlobId, Bytes)]) -> Result<Vec<u8>, StoreError> {
-        let mut places = IdMap::with_capacity_and_hasher(nodes.len(), Default::default());
+        let mut places = IdMap::with_capacity(nodes.len());
         let mut compact = Vec::with_capacity(nodes.len());
         for (place, (id, node)) in (0_u64..).zip(nodes) {
             let mut out = Vec::with_capacity(node.len());

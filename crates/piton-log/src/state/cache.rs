@@ -1,7 +1,6 @@
 //! Nodes in memory, by id.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
 use piton_types::BlobId;
@@ -13,27 +12,9 @@ const CACHE_MAX: usize = 4 << 20;
 /// What an entry costs beside its bytes.
 const OVERHEAD: usize = 96;
 
-/// An id is a hash already: its first eight bytes do.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk() {
-            self.0 = u64::from_le_bytes(*first);
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
-}
-
 /// A map by id.
-pub(crate) type IdMap<V> = HashMap<BlobId, V, BuildHasherDefault<IdHasher>>;
-pub(crate) type IdSet = HashSet<BlobId, BuildHasherDefault<IdHasher>>;
+pub(crate) type IdMap<V> = HashMap<BlobId, V>;
+pub(crate) type IdSet = HashSet<BlobId>;
 
 /// Stored nodes with entries, which the next edit or read is likely to pass through again.
 ///

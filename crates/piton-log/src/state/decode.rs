@@ -2,8 +2,6 @@
 //! hand and go on, without doing anything twice, when it is; and hostile bytes can't exhaust the
 //! thread's stack.
 
-use std::collections::BTreeMap;
-
 use piton_types::{BlobId, Value};
 
 use super::grammar::{
@@ -15,9 +13,6 @@ use piton_store::StoreError;
 /// The largest value that is decoded, in bytes of memory, about. Nodes may share parts, so a few
 /// kilobytes of hostile ones can stand for more than any memory holds.
 const DECODED_MAX: u64 = if cfg!(test) { 64 << 20 } else { 4 << 30 };
-
-/// A map of so many entries is one node of a `BTreeMap`, which is filled at once.
-const SMALL_MAP: usize = 11;
 
 /// Where the decoder finds nodes.
 pub(crate) trait Nodes {
@@ -89,16 +84,13 @@ pub(crate) struct Decoder<R> {
     root: Option<R>,
     frames: Vec<Frame<R>>,
     building: Vec<Building>,
-    /// Room that small maps used and later ones use again.
-    spare: Vec<Vec<(String, Value)>>,
     budget: u64,
 }
 
 impl<R: Copy> Decoder<R> {
     /// Starts at `root`, a node of a value.
     pub(crate) fn new(root: R) -> Self {
-        let (frames, building, spare) = (Vec::new(), Vec::new(), Vec::new());
-        Self { root: Some(root), frames, building, spare, budget: DECODED_MAX }
+        Self { root: Some(root), frames: Vec::new(), building: Vec::new(), budget: DECODED_MAX }
     }
 
     /// Goes on as far as the nodes at hand allow. After an error or the end it must not be called again.
@@ -137,7 +129,7 @@ impl<R: Copy> Decoder<R> {
             let count = if frame.head.level == 0 { usize::try_from(frame.head.count).unwrap_or(0) } else { 0 };
             self.building.push(match frame.head.kind {
                 Kind::List => Building::List(Vec::with_capacity(count)),
-                Kind::Map => Building::Map(self.spare.pop().unwrap_or_else(|| Vec::with_capacity(count))),
+                Kind::Map => Building::Map(Vec::with_capacity(count)),
                 Kind::Text => Building::Text(Vec::new()),
                 Kind::Bytes => Building::Bytes(Vec::new()),
             });
@@ -166,7 +158,7 @@ impl<R: Copy> Decoder<R> {
             }
             return Ok(None);
         }
-        let value = self.building.pop().map_or(Ok(Value::Null), |built| built.finish(&mut self.spare))?;
+        let value = self.building.pop().map_or(Ok(Value::Null), Building::finish)?;
         let Some(parent) = self.frames.last_mut() else { return Ok(Some(value)) };
         if frame.inline {
             if N::CANONICAL && frame.at - frame.within.0 > INLINE_MAX {
@@ -197,17 +189,9 @@ impl Building {
         }) as u64
     }
 
-    fn finish(self, spare: &mut Vec<Vec<(String, Value)>>) -> Result<Value, Malformed> {
+    fn finish(self) -> Result<Value, Malformed> {
         match self {
             Self::List(items) => Ok(Value::List(items)),
-            Self::Map(mut entries) if entries.len() <= SMALL_MAP => {
-                let mut map = BTreeMap::new();
-                for (key, value) in entries.drain(..) {
-                    map.insert(key, value);
-                }
-                spare.push(entries);
-                Ok(Value::Map(map))
-            }
             Self::Map(entries) => Ok(Value::Map(entries.into_iter().collect())),
             Self::Text(bytes) | Self::Bytes(bytes) if bytes.len() <= LONG => Err(Malformed("a short string is cut")),
             Self::Text(bytes) => {

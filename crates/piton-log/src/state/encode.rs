@@ -56,27 +56,15 @@ pub fn encode(hashing: &Hashing, value: &Value) -> Result<Encoded, StoreError> {
 pub(crate) fn encode_inside(hashing: &Hashing, value: &Value) -> Result<(Vec<(BlobId, Bytes)>, Bytes), StoreError> {
     let mut encoder = Encoder::new(hashing);
     let mut out = Vec::with_capacity(ROOM);
-    let top = match value {
-        Value::Map(entries) => encoder.map(entries, inside(0)?)?,
-        Value::List(items) => encoder.list(items, inside(0)?)?,
-        _ => {
-            encoder.slot(value, 0, &mut out)?;
-            let mut nodes = encoder.finish();
-            // One that is too large for a slot is the last node.
-            let top = if out.first() == Some(&REFERENCE) { nodes.pop().map(|(_, node)| node) } else { None };
-            return Ok((nodes, top.unwrap_or_else(|| out.into())));
-        }
-    };
-    top.head.write(&mut out);
-    out.extend_from_slice(&top.body);
-    Ok((encoder.finish(), out.into()))
+    encoder.slot(value, 0, &mut out)?;
+    let mut nodes = encoder.finish();
+    // One that is too large for a slot is the last node.
+    let top = if out.first() == Some(&REFERENCE) { nodes.pop().map(|(_, node)| node) } else { None };
+    Ok((nodes, top.unwrap_or_else(|| out.into())))
 }
 
 /// Room for a small value.
 const ROOM: usize = 256;
-
-/// So many nodes are looked through faster than a set of them is made.
-pub(crate) const FEW: usize = 16;
 
 /// Collects nodes in one buffer, which they share. (Several of bounded size would save the copying when
 /// it grows, but an allocator that hands many middling buffers back to the system and asks for them
@@ -87,8 +75,6 @@ pub(super) struct Encoder<'h> {
     /// The nodes in the buffer, with where they start.
     nodes: Vec<(BlobId, usize)>,
     seen: IdSet,
-    /// Buffers that containers used and later ones use again.
-    spare: Vec<Vec<u8>>,
 }
 
 impl Sink for Encoder<'_> {
@@ -101,7 +87,7 @@ impl Sink for Encoder<'_> {
         self.buffer.extend_from_slice(head);
         self.buffer.extend_from_slice(body);
         let id = self.hashing.blob(&self.buffer[start..]);
-        if self.is_new(id) {
+        if self.seen.insert(id) {
             self.nodes.push((id, start));
         } else {
             self.buffer.truncate(start);
@@ -112,18 +98,7 @@ impl Sink for Encoder<'_> {
 
 impl<'h> Encoder<'h> {
     pub(super) fn new(hashing: &'h Hashing) -> Self {
-        Self { hashing, buffer: Vec::new(), nodes: Vec::new(), seen: IdSet::default(), spare: Vec::new() }
-    }
-
-    /// Whether it has no such node yet. Few are looked through; many are remembered.
-    fn is_new(&mut self, id: BlobId) -> bool {
-        if self.nodes.len() < FEW {
-            return self.nodes.iter().all(|(known, _)| *known != id);
-        }
-        if self.seen.is_empty() {
-            self.seen.extend(self.nodes.iter().map(|(known, _)| *known));
-        }
-        self.seen.insert(id)
+        Self { hashing, buffer: Vec::new(), nodes: Vec::new(), seen: IdSet::default() }
     }
 
     /// The nodes, each after those it refers to.
@@ -163,20 +138,14 @@ impl<'h> Encoder<'h> {
             }
             Value::String(text) => write_blob(self.hashing, Kind::Text, text.as_bytes(), out, self),
             Value::Bytes(bytes) => write_blob(self.hashing, Kind::Bytes, bytes, out, self),
-            Value::List(items) => {
-                let top = self.list(items, inside(depth)?)?;
-                self.place(top, out);
-            }
-            Value::Map(entries) => {
-                let top = self.map(entries, inside(depth)?)?;
-                self.place(top, out);
-            }
+            Value::List(items) => self.list(items, inside(depth)?)?.place(out, self),
+            Value::Map(entries) => self.map(entries, inside(depth)?)?.place(out, self),
         }
         Ok(())
     }
 
     fn list(&mut self, items: &[Value], depth: usize) -> Result<Top, StoreError> {
-        let mut cutter = Cutter::new(self.hashing, Kind::List, 0, self.spare());
+        let mut cutter = Cutter::new(self.hashing, Kind::List, 0, Vec::new());
         for item in items {
             cutter.make_room(self);
             let start = cutter.open.len();
@@ -187,7 +156,7 @@ impl<'h> Encoder<'h> {
     }
 
     fn map(&mut self, entries: &BTreeMap<String, Value>, depth: usize) -> Result<Top, StoreError> {
-        let mut cutter = Cutter::new(self.hashing, Kind::Map, 0, self.spare());
+        let mut cutter = Cutter::new(self.hashing, Kind::Map, 0, Vec::new());
         for (key, value) in entries {
             cutter.make_room(self);
             let start = cutter.open.len();
@@ -198,16 +167,6 @@ impl<'h> Encoder<'h> {
             cutter.close_entry(start, (at, at + key.len()), 1);
         }
         Ok(cutter.finish(self))
-    }
-
-    fn place(&mut self, mut top: Top, out: &mut Vec<u8>) {
-        top.place(out, self);
-        top.body.clear();
-        self.spare.push(top.body);
-    }
-
-    fn spare(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(ROOM))
     }
 }
 

@@ -26,8 +26,8 @@ mod tests;
 
 pub(crate) use cache::{IdMap, IdSet};
 pub use diff::{Change, diff};
+pub(crate) use encode::encode_inside;
 pub use encode::{Encoded, encode};
-pub(crate) use encode::{FEW, encode_inside};
 pub use load::{NodeSource, load};
 pub(crate) use state::Fresh;
 pub use state::State;

@@ -21,10 +21,7 @@ use super::node::{Entries, Node};
 use super::splice::{Fail, Shelf};
 use crate::difference::Base;
 use piton_store::{Hashing, Redaction, StoreError};
-use unstored::{New, Origin, SWEEP_MIN, Unstored};
-
-/// Nodes that most edits pass.
-const ON_THE_WAY: usize = 8;
+use unstored::{New, SWEEP_MIN, Unstored};
 
 /// A persistent value, edited by path. An edit, and a save after it, costs the change and not the size.
 ///
@@ -151,7 +148,7 @@ impl Desk<'_> {
         let mut trail = self.trail.borrow_mut();
         let at = trail.iter().rposition(|(_, known)| *known == shape)?;
         let (old, _) = trail.remove(at);
-        self.fresh.nodes.get(&old).map_or(Some(old), New::old)
+        self.fresh.nodes.get(&old).map_or(Some(old), |new| new.old)
     }
 }
 
@@ -182,7 +179,7 @@ impl Sink for Desk<'_> {
         // since, though the cache still has it. What belongs to the state is there.
         if !self.read.borrow().contains(&id) && !self.fresh.nodes.contains_key(&id) {
             let old = shape(&node).and_then(|shape| self.replaced(shape));
-            self.fresh.insert(id, node, Origin::Edit(old));
+            self.fresh.insert(id, node, old);
         }
         id
     }
@@ -196,9 +193,9 @@ impl State {
         let encoded = super::encode(hashing, value)?;
         let mut fresh = Unstored::default();
         for (id, node) in encoded.nodes {
-            fresh.insert(id, node, Origin::Edit(None));
+            fresh.insert(id, node, None);
         }
-        (fresh.edits, fresh.limit) = (1, fresh.bytes * 2 + SWEEP_MIN);
+        fresh.limit = fresh.bytes * 2 + SWEEP_MIN;
         Ok(Self {
             hashing: hashing.clone(),
             root: encoded.root,
@@ -345,8 +342,6 @@ impl State {
             encoder.slot(&value, 0, &mut slot)?;
             self.root = encoder.root(&slot);
             let nodes = encoder.finish();
-            // Whatever was there before is out of use.
-            self.fresh.edits = 2;
             self.keep(&nodes);
             return Ok(());
         }
@@ -413,7 +408,7 @@ impl State {
 
     fn walk(&self, with_bases: bool) -> Vec<Fresh> {
         let base = |new: &New| {
-            let old = new.old().filter(|_| with_bases)?;
+            let old = new.old.filter(|_| with_bases)?;
             let place = self.bases.places.get(&old)?;
             Some((*place, lock(&self.cache).get(old)?))
         };
@@ -421,13 +416,7 @@ impl State {
         if !unstored.nodes.contains_key(&self.root) {
             return Vec::new();
         }
-        if unstored.are_in_use() {
-            return unstored.all(base);
-        }
-        let mut nodes = Vec::with_capacity(unstored.nodes.len());
-        let mut seen = IdSet::with_capacity_and_hasher(unstored.nodes.len(), Default::default());
-        let mut stack = Vec::with_capacity(unstored.nodes.len() + 1);
-        stack.push((self.root, None));
+        let (mut nodes, mut seen, mut stack) = (Vec::new(), IdSet::new(), vec![(self.root, None)]);
         while let Some((id, expanded)) = stack.pop() {
             // What a stored node refers to is stored.
             let Some(new) = unstored.nodes.get(&id) else { continue };
@@ -454,8 +443,7 @@ impl State {
         if self.source.is_some() {
             // Some may be left from earlier edits. Nothing refers to those, so no reader will ask for them.
             let mut cache = lock(&self.cache);
-            let edited = self.fresh.nodes.drain().filter(|(_, new)| matches!(new.origin, Origin::Edit(_)));
-            edited.for_each(|(id, new)| cache.insert(id, new.node));
+            self.fresh.nodes.drain().for_each(|(id, new)| cache.insert(id, new.node));
         }
         self.fresh.clear();
     }
@@ -499,8 +487,6 @@ impl State {
         for (id, node) in nodes {
             if let Some(fresh) = self.fresh.nodes.remove(id) {
                 self.fresh.bytes -= fresh.node.len();
-                // It may come back.
-                self.fresh.edits = 2;
             }
             match &self.source {
                 Some(_) => lock(&self.cache).insert(*id, node.clone()),
@@ -544,18 +530,6 @@ impl State {
 
     /// Says whether anything was done.
     async fn edit(&mut self, path: &Path, edit: &Edit<'_>) -> Result<bool, StoreError> {
-        // Taken back below if all that is new is in use: not so after one that fails, and one that changes what is there
-        // may make a node twice, or join it with the next.
-        let edits = self.fresh.edits.saturating_add(1);
-        self.fresh.edits = 2;
-        let done = self.try_edit(path, edit).await?;
-        if done && matches!(edit, Edit::Extend(_)) {
-            self.fresh.edits = edits;
-        }
-        Ok(done)
-    }
-
-    async fn try_edit(&mut self, path: &Path, edit: &Edit<'_>) -> Result<bool, StoreError> {
         let mut fetched = IdMap::default();
         loop {
             let mut desk = Desk {
@@ -564,8 +538,8 @@ impl State {
                 kept: &self.kept,
                 cache: &self.cache,
                 fetched: &fetched,
-                read: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
-                trail: RefCell::new(Vec::with_capacity(ON_THE_WAY)),
+                read: RefCell::default(),
+                trail: RefCell::default(),
             };
             let id = match apply(&self.hashing, &mut desk, self.root, path, edit) {
                 Ok(None) => return Ok(false),
@@ -594,7 +568,7 @@ impl State {
     fn keep(&mut self, nodes: &[(BlobId, Bytes)]) {
         for (id, node) in nodes {
             if !self.fresh.nodes.contains_key(id) {
-                self.fresh.insert(*id, node.clone(), Origin::Value);
+                self.fresh.insert(*id, node.clone(), None);
             }
         }
     }
@@ -610,10 +584,9 @@ impl State {
             if let Some(new) = self.fresh.nodes.remove(&fresh.id) {
                 live.bytes += new.node.len();
                 live.nodes.insert(fresh.id, new);
-                live.order.push(fresh.id);
             }
         }
-        (live.edits, live.limit) = (1, live.bytes * 2 + SWEEP_MIN);
+        live.limit = live.bytes * 2 + SWEEP_MIN;
         self.fresh = live;
     }
 }
