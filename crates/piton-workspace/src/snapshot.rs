@@ -19,7 +19,7 @@ use piton_types::{
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use crate::cache::{Base, Cache, CacheWriter, Totals};
+use crate::cache::{Base, Cache, Totals};
 use crate::content::Sink;
 use crate::record::Record;
 use crate::rules::Then;
@@ -53,8 +53,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(scanned: &Scanned) -> Self {
-        let Totals { files, bytes, excluded } = scanned.totals;
-        Self { tree: scanned.tree, times: Some(scanned.times), files, bytes, excluded }
+        let root = &scanned.root;
+        let Totals { files, bytes, excluded } = root.totals;
+        Self { tree: root.tree, times: Some(root.times), files, bytes, excluded }
     }
 
     /// The one that an entry has.
@@ -173,7 +174,7 @@ impl Stage {
         Ok(packs)
     }
 
-    /// What a scan found, and all of it staged. Meanwhile a cache is made that knows it.
+    /// What a scan found, and all of it staged.
     fn end(
         self,
         inner: &Inner,
@@ -181,10 +182,9 @@ impl Stage {
         pin: Pin,
         (cache, sharing): (Option<Arc<Cache>>, Option<Sharing>),
     ) -> Result<Staged, WorkspaceError> {
-        let (packs, next) = inner.threads.run_if(scanned.totals.are_many() && !scanned.is_cached(), || {
-            Threads::both(|| self.finish(), || scanned.to_cache(cache.as_ref()))
-        })?;
-        Ok(Staged { scanned, packs: packs?, pin, sharing, cache, next })
+        let is_much = scanned.root.totals.are_many() && !scanned.is_cached;
+        let packs = inner.threads.run_if(is_much, || self.finish())??;
+        Ok(Staged { scanned, packs, pin, sharing, cache })
     }
 }
 
@@ -247,9 +247,8 @@ pub(crate) struct Staged {
     pub(crate) pin: Pin,
     /// Keeps the snapshot that unchanged folders are shared with.
     sharing: Option<Sharing>,
+    /// The one that it began with.
     cache: Option<Arc<Cache>>,
-    /// The cache that knows what the scan found, if it is another one.
-    next: Option<CacheWriter>,
 }
 
 impl Staged {
@@ -342,7 +341,7 @@ impl Workspace {
                 }
             }
         };
-        let changed = staged.cache.as_ref().map(|cache| cache.base().tree != snapshot.tree);
+        let changed = staged.cache.as_ref().map(|cache| cache.root.tree != snapshot.tree);
         rules_lost |= staged.scanned.rules_lost;
         let (unsteady, secrets) = (staged.scanned.unsteady.clone(), staged.scanned.secrets.clone());
         staged.let_go().await?;
@@ -413,7 +412,7 @@ impl Workspace {
         let (runtime, pin) = (Handle::current(), Pin::new());
         blocking(move || {
             let sink = Stage::new(&inner, &runtime, pin);
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, then, &progress)?.scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, then, &progress).scan()?;
             sink.end(&inner, scanned, pin, (cache, sharing))
         })
         .await
@@ -434,8 +433,8 @@ impl Workspace {
     }
 
     async fn share(&self, cache: &Cache) -> Result<Sharing, WorkspaceError> {
-        let Base { tree, times, .. } = *cache.base();
-        let snapshot = Snapshot { tree, times: Some(times), files: 0, bytes: 0, excluded: 0 };
+        let (tree, times) = (cache.root.tree, Some(cache.root.times));
+        let snapshot = Snapshot { tree, times, files: 0, bytes: 0, excluded: 0 };
         Ok(Sharing::begin(&self.0.store, snapshot.to_value()).await?)
     }
 
@@ -447,43 +446,6 @@ impl Workspace {
         }
         sharing.renew().await?;
         self.is_believed(cache).await
-    }
-
-    /// What `staged` found, as a cache that speaks of the newest entry of `log`.
-    pub(crate) async fn held_cache(&self, staged: Staged, log: &RunLog) -> Result<Option<Arc<Cache>>, WorkspaceError> {
-        if staged.scanned.is_cached() {
-            return Ok(staged.cache);
-        }
-        let (head, inner) = (log.head(), Arc::clone(&self.0));
-        let Scanned { tree, times, taken_at, .. } = staged.scanned;
-        let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
-        blocking(move || {
-            let Some(writer) = staged.next else { return Ok(None) };
-            let hold = || writer.hold(&inner.binding, &base, taken_at);
-            Ok(inner.threads.run_if(staged.scanned.totals.are_many(), hold)?.map(Arc::new))
-        })
-        .await
-    }
-
-    /// Scans and stages again after the paths of `only` were changed: whatever else there is, is taken to be as the
-    /// cache has it, and not even looked at. So `only` must have what the scan before found to be recent, too: the new
-    /// cache is of a later time, and would take that for settled.
-    pub(crate) async fn stage_again(
-        &self,
-        cache: Arc<Cache>,
-        only: HashSet<RelPath>,
-        rules: Option<BlobId>,
-    ) -> Result<Staged, WorkspaceError> {
-        let then = self.then(rules);
-        let sharing = self.share(&cache).await?;
-        let (inner, runtime, pin) = (Arc::clone(&self.0), Handle::current(), Pin::new());
-        blocking(move || {
-            let (forced, progress) = (HashSet::new(), Progress::default());
-            let sink = Stage::new(&inner, &runtime, pin);
-            let scanned = scanner(&inner, Some(&cache), &sink, &forced, Some(&only), then, &progress)?.scan()?;
-            sink.end(&inner, scanned, pin, (Some(cache), Some(sharing)))
-        })
-        .await
     }
 
     /// Scans without storing anything.
@@ -498,7 +460,7 @@ impl Workspace {
         blocking(move || {
             let (hashing, redaction) = (inner.store.hashing().clone(), inner.store.redaction().cloned());
             let sink = Look { hashing, nodes: Mutex::default(), redaction };
-            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, None, then, &progress)?.scan()?;
+            let scanned = scanner(&inner, cache.as_deref(), &sink, &forced, then, &progress).scan()?;
             let snapshot = Snapshot::new(&scanned);
             Ok(Looked { snapshot, nodes: sink.nodes.into_inner().unwrap_or_else(PoisonError::into_inner) })
         })
@@ -513,15 +475,12 @@ impl Workspace {
 
     async fn cache(&self) -> Result<Option<Arc<Cache>>, WorkspaceError> {
         let inner = Arc::clone(&self.0);
-        let read = blocking(move || {
-            inner.threads.run_if(Cache::is_long(&inner.state), || Cache::read(&inner.state, &inner.binding))
-        });
-        Ok(read.await?.map(Arc::new))
+        Ok(blocking(move || Ok(Cache::read(&inner.state, &inner.binding))).await?.map(Arc::new))
     }
 
     /// Whether the log has the checkpoint that a cache names.
     async fn is_believed(&self, cache: &Cache) -> Result<bool, WorkspaceError> {
-        let Base { run, seq, hash, .. } = cache.base();
+        let Base { run, seq, hash } = &cache.base;
         if self.0.store.summary(run).await?.is_none() {
             return Ok(false);
         }
@@ -540,22 +499,21 @@ impl Workspace {
     /// costs time, not safety.
     pub(crate) fn remember(&self, staged: Staged, log: &RunLog) -> impl Future<Output = ()> + use<> {
         let head = log.head();
-        let Scanned { tree, times, mut taken_at, totals, .. } = staged.scanned;
-        let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash, tree, times };
-        let inner = Arc::clone(&self.0);
-        let next = match staged.scanned.is_cached() {
-            false => staged.next,
+        let base = Base { run: log.run().clone(), seq: head.seq, hash: head.hash };
+        let Scanned { root, is_cached, mut taken_at, by_other_rules, .. } = staged.scanned;
+        let is_news = match staged.cache {
             // The further its checkpoint is behind, the more has to be read to believe the cache.
-            true => staged.cache.filter(|old| old.is_far_behind(&base)).and_then(|old| {
-                taken_at = old.taken_at();
-                CacheWriter::again(&old).ok()
-            }),
+            Some(old) if is_cached => {
+                taken_at = old.taken_at;
+                old.is_far_behind(&base)
+            }
+            _ => !by_other_rules,
         };
+        let inner = Arc::clone(&self.0);
         async move {
-            let Some(writer) = next else { return };
             let written = blocking(move || {
-                let write = || writer.write(&inner.state, &inner.binding, &base, taken_at);
-                if let Err(error) = inner.threads.run_if(totals.are_many(), write)? {
+                let cache = Cache { base, taken_at, root };
+                if is_news && let Err(error) = cache.write(&inner.state, &inner.binding) {
                     tracing::warn!(%error, "the stat cache can't be written; the next snapshot takes longer");
                 }
                 Ok(())
@@ -593,11 +551,10 @@ fn scanner<'a>(
     cache: Option<&'a Cache>,
     sink: &'a dyn Sink,
     forced: &'a HashSet<RelPath>,
-    only: Option<&'a HashSet<RelPath>>,
     then: Option<Arc<Then>>,
     progress: &'a Progress,
-) -> Result<Scanner<'a>, WorkspaceError> {
-    Ok(Scanner {
+) -> Scanner<'a> {
+    Scanner {
         root: &inner.root,
         folder: &inner.folder,
         cache,
@@ -608,7 +565,6 @@ fn scanner<'a>(
         then,
         own: &inner.own,
         forced,
-        only,
         progress,
-    })
+    }
 }

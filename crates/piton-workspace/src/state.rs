@@ -98,11 +98,6 @@ impl State {
         Ok(Some(bytes))
     }
 
-    /// How long the file is; 0 if there is none.
-    pub(crate) fn size(&self, name: &str) -> u64 {
-        self.to_read().map_or(0, |folder| system::stat(folder, name.as_bytes()).map_or(0, |stat| stat.size))
-    }
-
     /// Puts a whole new content in the place of the file; on disk when this returns, if it is to be `durable`.
     ///
     /// The two are exchanged, and the old one goes: a file that is renamed over another is written out by ext4 at once, which

@@ -13,9 +13,7 @@ use super::RestoreResult;
 use super::apply::Applied;
 use super::plan::{Plan, PlannedChange};
 use super::staging::{Rescued, Staging};
-use crate::cache::Cache;
 use crate::record::{Record, RestoreKind, Role};
-use crate::rules::is_rules;
 use crate::scan::Progress;
 use crate::snapshot::{ATTEMPTS, NewMoment, Snapshot, Staged};
 use crate::tree::{Entry, Nodes, Parsed, ParsedTimes, TimedEntry, edit, parse_leaves, parse_times};
@@ -144,10 +142,9 @@ impl Workspace {
             other => other?,
         };
         staged.let_go().await?;
-        let recent = staged.scanned.recent.clone();
-        let cache = self.held_cache(staged, &log).await?;
+        self.remember(staged, &log).await;
         let result = Some(result);
-        let begun = Begun { kind, backup, before, result, changes: plan.changes, staging, rules, cache, recent };
+        let begun = Begun { kind, backup, before, result, changes: plan.changes, staging, rules };
         let done = self.finish(&mut log, begun).await?;
         log.close().await?;
         Ok(done)
@@ -163,11 +160,10 @@ impl Workspace {
 
     /// From the first changed file on.
     async fn change(&self, log: &mut RunLog, begun: Begun) -> Result<Done, WorkspaceError> {
-        let Begun { kind, backup, before, result, changes, staging, rules, cache, recent } = begun;
+        let Begun { kind, backup, before, result, changes, staging, rules } = begun;
         let hashing = self.store().hashing().clone();
         let planned = changes.len();
         let counts = Counts::of(&changes);
-        let touched = touched(changes.iter().map(|change| &change.path).chain(&recent));
         let applied: Applied = blocking(move || {
             // What was taken out goes ahead of the sync: afterwards it would have been written out for nothing.
             let applied = staging.apply(&changes, &hashing)?;
@@ -181,17 +177,14 @@ impl Workspace {
         let moment = NewMoment { kind: EntryKind::FilesRestored, ..NewMoment::new(record) };
         let entry = match result.filter(|_| applied.failed.is_empty()) {
             Some(result) => {
-                let again = match (cache, touched) {
-                    (Some(cache), Some(touched)) => Some(self.stage_again(cache, touched, rules).await?),
-                    _ => None,
-                };
+                let mut again = self.stage(&HashSet::new(), rules, &Arc::default()).await?;
                 // If another process has changed something meanwhile, that isn't the restore's.
-                let again = match again {
-                    Some(mut other) if other.scanned.tree != result => {
-                        other.let_go().await?;
+                let again = match again.scanned.root.tree == result {
+                    true => Some(again),
+                    false => {
+                        again.let_go().await?;
                         None
                     }
-                    again => again,
                 };
                 self.close_restore(log, &moment, counts.after(before, result), again).await?
             }
@@ -313,28 +306,6 @@ pub(super) struct Begun {
     pub(super) staging: Staging,
     /// The tree whose ignore files hold, if it aren't those in the folder.
     pub(super) rules: Option<BlobId>,
-    /// What was found before it, as a cache.
-    pub(super) cache: Option<Arc<Cache>>,
-    /// And what of that may have changed again unseen.
-    pub(super) recent: Vec<RelPath>,
-}
-
-/// These paths and the folders above them; `None` if there are rules among them that decide about other paths.
-fn touched<'a>(paths: impl IntoIterator<Item = &'a RelPath>) -> Option<HashSet<RelPath>> {
-    let mut touched = HashSet::new();
-    for path in paths {
-        if is_rules(path) {
-            return None;
-        }
-        let mut path = Some(path.clone());
-        while let Some(here) = path {
-            path = here.split().map(|(above, _)| above);
-            if !touched.insert(here) {
-                break;
-            }
-        }
-    }
-    Some(touched)
 }
 
 pub(super) struct Done {

@@ -359,7 +359,7 @@ impl Workspace {
         let mut attempts = 0;
         loop {
             let mut staged = self.stage(&basis.forced, self.rules_now().await?, progress).await?;
-            if staged.scanned.tree != basis.tree {
+            if staged.scanned.root.tree != basis.tree {
                 staged.let_go().await?;
                 return Err(outdated());
             }
@@ -403,7 +403,7 @@ impl Workspace {
         // A path that the target has and that is hidden now must be captured before it is overwritten.
         let (staged, plan) = loop {
             let mut staged = self.stage(&forced, self.rules_now().await?, progress).await?;
-            let (plan, unseen) = self.plan(&route, staged.scanned.tree, Arc::default(), options).await?;
+            let (plan, unseen) = self.plan(&route, staged.scanned.root.tree, Arc::default(), options).await?;
             if unseen.is_subset(&forced) {
                 break (staged, plan);
             }

@@ -100,7 +100,7 @@ impl Workspace {
     ) -> Result<(), WorkspaceError> {
         let rules = self.rules_now().await?;
         let mut staged = self.stage(&HashSet::new(), rules, progress).await?;
-        let (changes, changed) = self.what_is_left(planned, staged.scanned.tree).await?;
+        let (changes, changed) = self.what_is_left(planned, staged.scanned.root.tree).await?;
         staged.let_go().await?;
         recovered.left.extend(changed);
         let (this, reader) = (self.clone(), self.reader());
@@ -124,8 +124,7 @@ impl Workspace {
         let mut log = self.log(&backup.run).await?;
         // With something left, or kept in the folder, the result isn't what was planned.
         let result = (recovered.left.is_empty() && recovered.rescued.is_empty()).then_some(result);
-        let begun =
-            Begun { kind: restore, backup, before, result, changes, staging, rules, cache: None, recent: Vec::new() };
+        let begun = Begun { kind: restore, backup, before, result, changes, staging, rules };
         match self.finish(&mut log, begun).await {
             Err(WorkspaceError::Incomplete { failed, rescued, .. }) => {
                 recovered.left.extend(failed);
