@@ -105,7 +105,7 @@ pub(crate) enum WorkerAction {
 /// second call with the plan's id where it can't. `piton serve` gives the same at /mcp.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  claude mcp add piton -- piton mcp\n  piton mcp --role look\n  piton -C ~/project mcp --config piton.toml"
+    after_help = "Examples:\n  piton mcp --role look\n  piton -C ~/project mcp --config piton.toml\n  claude mcp add piton -- piton mcp"
 )]
 pub(crate) struct Mcp {
     /// What the agent may: look; answer questions, too; or everything

@@ -1,5 +1,5 @@
 //! The hooks of a coding agent, with events as it sends them, called as it calls them: by the command that its
-//! settings name, in a shell. Issue 9, W7.
+//! settings name, in a shell. W7.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -13,7 +13,7 @@ fn ticks(pid: u32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Issue 5, speed: an idle run costs no CPU. It waits for a program; that it looks for orders once a second is all
+/// An idle run costs no CPU. It waits for a program; that it looks for orders once a second is all
 /// that it may do, and that is far less than a tick.
 #[test]
 fn an_idle_run_costs_no_processor_time() {

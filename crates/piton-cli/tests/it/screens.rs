@@ -110,7 +110,7 @@ fn worked() -> World {
     world
 }
 
-/// CLI, issue 25.13: a line of the log is what a person means; the engine's own entries are there with `--all` only.
+/// A line of the log is what a person means; the engine's own entries are there with `--all` only.
 #[test]
 fn the_log_says_who_did_what_and_how_much() {
     let world = worked();
@@ -151,7 +151,7 @@ fn the_log_says_who_did_what_and_how_much() {
     assert!(log.contains("undo of "), "{log}");
 }
 
-/// CLI, issue 25.13: a list that doesn't fit goes through the user's pager; a program that isn't there is no failure.
+/// A list that doesn't fit goes through the user's pager; a program that isn't there is no failure.
 #[test]
 fn a_long_list_goes_through_the_pager() {
     let world = worked();
@@ -170,7 +170,7 @@ fn a_long_list_goes_through_the_pager() {
     assert!(!String::from_utf8(command.output().unwrap().stdout).unwrap().contains("paged:"), "there is no terminal");
 }
 
-/// CLI, issue 25.13: a checkpoint is shown by what it changed; `diff` and `undo` take paths.
+/// A checkpoint is shown by what it changed; `diff` and `undo` take paths.
 #[test]
 fn changes_are_shown_compared_and_taken_back_by_path() {
     let world = worked();
@@ -194,7 +194,7 @@ fn changes_are_shown_compared_and_taken_back_by_path() {
     assert_eq!((a().as_str(), world.work().join("src/new").exists()), ("one\ntwo\nmine\n", false));
 }
 
-/// CLI, issue 25.14: runs with what they were started with, forks below their parents, states in colour.
+/// Runs with what they were started with, forks below their parents, states in colour.
 #[test]
 fn runs_are_listed_as_a_tree_with_inputs_and_states() {
     let world = worked();
@@ -231,7 +231,7 @@ nodes:
 edges: [{source: in, target: ask}, {source: ask, target: out}]
 ";
 
-/// CLI, issue 25.16: what was right isn't asked again, and a run at a terminal asks right there.
+/// What was right isn't asked again, and a run at a terminal asks right there.
 #[test]
 fn a_person_is_asked_again_only_for_what_was_wrong() {
     let world = World::new();
@@ -255,7 +255,7 @@ fn a_person_is_asked_again_only_for_what_was_wrong() {
     assert_eq!(at_terminal(world.command(["run", "flow.yml", "-q"]), (80, 24), &[]).code, Some(3));
 }
 
-/// CLI, issue 25.16: a person who is asked about a conflict can look at it first.
+/// A person who is asked about a conflict can look at it first.
 #[test]
 fn a_conflict_shows_its_difference_on_demand() {
     let world = World::new();
@@ -270,7 +270,7 @@ fn a_conflict_shows_its_difference_on_demand() {
     assert_eq!(std::fs::read_to_string(world.work().join("a")).unwrap(), "before\n");
 }
 
-/// CLI, issue 25.15: a document is drawn with boxes and lines, as a picture, or as Mermaid.
+/// A document is drawn with boxes and lines, as a picture, or as Mermaid.
 #[test]
 fn documents_are_drawn() {
     let world = World::new();
@@ -297,7 +297,7 @@ fn documents_are_drawn() {
     assert!(listed.contains("  → branch-number-19") && listed.contains("too large to be drawn"), "{listed}");
 }
 
-/// CLI, issue 25.15: the steps of a run go by their titles, outside a terminal too.
+/// The steps of a run go by their titles, outside a terminal too.
 #[test]
 fn steps_go_by_their_titles() {
     let world = World::new();
@@ -306,7 +306,7 @@ fn steps_go_by_their_titles() {
     assert!(said.contains("Read the page: started\nRead the page: finished"), "{said}");
 }
 
-/// CLI, issue 25.15: the demo waits between its acts, and the commands that it ends with work when they are pasted.
+/// The demo waits between its acts, and the commands that it ends with work when they are pasted.
 #[test]
 fn the_demo_waits_between_its_acts_and_its_hints_work() {
     let world = World::new();
@@ -329,7 +329,7 @@ fn the_demo_waits_between_its_acts_and_its_hints_work() {
     assert!(std::path::Path::new(BINARY).exists());
 }
 
-/// Issue 25.18: what would fail is found before it does: a home that can't be written to, and stores without a key.
+/// What would fail is found before it does: a home that can't be written to, and stores without a key.
 #[test]
 fn the_doctor_finds_what_then_fails() {
     let world = World::new();

@@ -61,7 +61,7 @@ impl Drop for Server {
     }
 }
 
-/// Issue 27.1: the views of the server are those of the commands.
+/// The views of the server are those of the commands.
 #[test]
 fn a_server_shows_what_the_commands_say() {
     let world = World::with_run();

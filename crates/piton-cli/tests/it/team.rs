@@ -179,7 +179,7 @@ struct Counts {
     again: usize,
 }
 
-/// 'Done when' of issue 26: workers on two machines are killed and frozen at random, PostgreSQL is killed and restarted, and all
+/// Workers on two machines are killed and frozen at random, PostgreSQL is killed and restarted, and all
 /// runs end: every step is counted outside, one that finished never again, and nothing is left over. 12 runs; 10,000 with
 /// PITON_TEST=full, or as many as PITON_RUNS says.
 #[test]

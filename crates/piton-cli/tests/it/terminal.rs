@@ -365,7 +365,7 @@ nodes:
 edges: [{source: in, target: wide}, {source: in, target: bad}, {source: in, target: fails}, {source: wide, target: out}, {source: bad, target: out}, {source: fails, target: out}]
 "#;
 
-/// Issue 5, CLI: nodes with their states and durations while they run, and nothing left of it but what ended. Titles
+/// Nodes with their states and durations while they run, and nothing left of it but what ended. Titles
 /// are a document's, and control neither the terminal nor the layout, whatever its size.
 #[test]
 fn a_run_is_shown_live_on_a_terminal() {
@@ -429,7 +429,7 @@ fn slow_model(pieces: &'static [&'static str]) -> String {
     address
 }
 
-/// Issue 5, CLI: what a model says is seen as it comes, and what it used when it is done. What it says doesn't control the
+/// What a model says is seen as it comes, and what it used when it is done. What it says doesn't control the
 /// terminal.
 #[test]
 fn streamed_text_is_seen_as_it_comes() {

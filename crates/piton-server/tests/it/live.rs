@@ -62,7 +62,7 @@ impl Events {
     }
 }
 
-/// Issue 27.1: the entries come in order with their numbers as ids, and a page that comes back gets those that it
+/// The entries come in order with their numbers as ids, and a page that comes back gets those that it
 /// hasn't, also from a server that was started anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_go_on_where_a_page_left_off_after_a_restart() {

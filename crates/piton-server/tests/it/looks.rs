@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::world::{ANSWER, GREETS, LOOK, OPERATE, World, said};
 
-/// Issue 27.1: runs come in pages, and filters are the store's.
+/// Runs come in pages, and filters are the store's.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_come_in_pages_by_filters() {
     let world = World::new().await;
@@ -46,7 +46,7 @@ async fn runs_come_in_pages_by_filters() {
     assert_eq!(world.get("/api/runs?cursor=x").await.0, 400);
 }
 
-/// Issue 27.1: a run, its steps in pages, its entries, its checkpoints, a step by its reference.
+/// A run, its steps in pages, its entries, its checkpoints, a step by its reference.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_shown_with_its_steps() {
     let world = World::new().await;
@@ -95,7 +95,7 @@ async fn a_run_is_shown_with_its_steps() {
     assert_eq!((status, problem["field"].as_str()), (400, Some("ref")), "{problem}");
 }
 
-/// Issue 27.1: two runs are compared, and what a summary counts is what there is.
+/// Two runs are compared, and what a summary counts is what there is.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_runs_are_compared_and_all_are_counted() {
     let world = World::new().await;
@@ -118,7 +118,7 @@ async fn two_runs_are_compared_and_all_are_counted() {
     assert!(metrics.contains("piton_store_call_seconds{call=\"commit\",quantile=\"0.99\"}"), "{metrics}");
 }
 
-/// Issue 27.1: the description is made from the routes: each that it names is there, takes what it says, and asks for
+/// The description is made from the routes: each that it names is there, takes what it says, and asks for
 /// the role that it says.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_description_is_what_the_server_does() {

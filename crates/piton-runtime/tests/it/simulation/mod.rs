@@ -204,7 +204,7 @@ async fn three_steps(
     run.complete(STEPS).await
 }
 
-/// Item 11 of issue 26: no run is lost, and no step begins again whose result was told, whatever dies, freezes or is cut off. 60
+/// No run is lost, and no step begins again whose result was told, whatever dies, freezes or is cut off. 60
 /// schedules; 10,000 with PITON_TEST=full.
 #[test]
 fn no_schedule_loses_a_run_or_repeats_a_finished_step() {
