@@ -22,6 +22,8 @@ pub mod references;
 pub mod runs;
 pub mod shell;
 pub mod store;
+#[cfg(feature = "otlp")]
+mod traces;
 pub mod views;
 pub mod words;
 

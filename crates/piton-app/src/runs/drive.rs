@@ -136,6 +136,8 @@ pub struct Driving {
     secrecy: Option<Arc<Secrecy>>,
     files: Option<Arc<RunFiles>>,
     telling: Option<Telling>,
+    #[cfg(feature = "otlp")]
+    tracing: Option<crate::traces::Tracing>,
     started: Arc<AtomicBool>,
     stop: SafeStopSignal,
     context: Context,
@@ -167,6 +169,10 @@ impl Driving {
         };
         let telling = services.get::<Notices>().and_then(Notices::start);
         let events = telling.iter().fold(events, |events, telling| telling.listener(events));
+        #[cfg(feature = "otlp")]
+        let tracing = crate::traces::Tracing::start(app, Arc::clone(&store))?;
+        #[cfg(feature = "otlp")]
+        let events = tracing.iter().fold(events, |events, tracing| tracing.listener(events));
         let stop = SafeStopSignal::new();
         let files = along.map(|along| Arc::new(along.begin(&stop)));
         let companion = files.clone().map(|files| files as Arc<dyn Companion>);
@@ -174,7 +180,20 @@ impl Driving {
         let options =
             FlowOptions { events, services, limits, stop: stop.clone(), companion, folder, ..FlowOptions::default() };
         let context = Context::system(Arc::clone(&store));
-        Ok((Self { store, run, secrecy, files, telling, started, stop, context, options }, work))
+        let driving = Self {
+            store,
+            run,
+            secrecy,
+            files,
+            telling,
+            #[cfg(feature = "otlp")]
+            tracing,
+            started,
+            stop,
+            context,
+            options,
+        };
+        Ok((driving, work))
     }
 
     /// Stops the run in peace, or at once.
@@ -250,6 +269,15 @@ impl Driving {
     /// What a run came to, without secrets; what is due in the store is done.
     pub async fn finish(mut self, app: &App, ended: Result<RunOutcome, FlowError>) -> Result<RunOutcome, Failure> {
         self.warn(app).await;
+        #[cfg(feature = "otlp")]
+        if let Some(tracing) = self.tracing.take() {
+            let (status, error) = match &ended {
+                Ok(outcome) => (outcome.status.to_string(), outcome.error.clone()),
+                Err(error) => ("interrupted".to_owned(), Some(error.to_string())),
+            };
+            let error = error.map(|error| self.secrecy.as_ref().map_or_else(|| error.clone(), |it| it.shown(&error)));
+            tracing.finish(app, &status, error.as_deref()).await;
+        }
         let mut outcome = ended?;
         if let Some(secrecy) = &self.secrecy {
             for error in outcome.error.iter_mut().chain(&mut outcome.recovered_from) {
@@ -271,6 +299,10 @@ impl Driving {
     /// The same for work that was dropped where it stood.
     pub async fn abandon(mut self, app: &App) -> Result<(), Failure> {
         self.warn(app).await;
+        #[cfg(feature = "otlp")]
+        if let Some(tracing) = self.tracing.take() {
+            tracing.finish(app, "interrupted", None).await;
+        }
         Ok(self.store.close().await?)
     }
 

@@ -4,6 +4,8 @@
 
 mod bounded;
 mod debugger;
+#[cfg(feature = "otlp")]
+mod traces;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
