@@ -5,10 +5,12 @@
 //! and the description at `/api/openapi.json` are made. Before a body is read, `gate` has checked who asks, from where and
 //! for what. What is done is done by `piton-app`; this crate holds no store, log or run of its own, and prints nothing.
 //!
-//! Runs that the server drives are tasks of its process. If it is killed they are stalled, as after any kill, and go on
-//! from their logs when they are resumed; a page that was open goes on behind the last event that it has seen.
+//! Runs that the server drives are tasks of its process. If it is killed they go on from their logs when a server of that
+//! folder starts again, or when they are resumed; a page that was open goes on behind the last event that it has seen.
 
 mod audit;
+mod debugs;
+mod driven;
 mod drives;
 mod gate;
 mod listen;

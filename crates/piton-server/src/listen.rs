@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::audit::Audit;
+use crate::driven::{Marks, take_up};
 use crate::gate::{Gate, Peer};
 use crate::server::{Door, GRACE, Server};
 use crate::tokens::{Role, Tokens};
@@ -93,6 +94,7 @@ impl Serving {
         let audit = Audit::open(&folder)?;
         let shell = app.shared_shell();
         let app = app.holding(shell);
+        let marks = Marks::open(&folder, app.folder())?;
         // The store is opened, or made, now: what is wrong with it is said before anything listens.
         app.hold().await?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -109,8 +111,8 @@ impl Serving {
             Some(host) => format!("{scheme}://{}", gate::with_port(host, address.port())),
             None => format!("{scheme}://{address}"),
         };
-        let server =
-            Arc::new(Server::new(app, Some(Door { tokens, gate, is_secure: tls.is_some() }), audit, options.config));
+        let door = Door { tokens, gate, is_secure: tls.is_some() };
+        let server = Arc::new(Server::new(app, Some(door), audit, Some(marks), options.config));
         let router = mcp::service(routes::router(&server), &server)?;
         Ok(Self { listener, tls, server, router, url, folder })
     }
@@ -130,9 +132,11 @@ impl Serving {
         Ok(format!("{}/sign-in?code={}", self.url, self.server.door()?.tokens.code(Role::Operate)?))
     }
 
-    /// Serves until `stop` is there. Runs that it drives are stopped in peace then, and can be resumed.
+    /// Serves until `stop` is there. Runs that it drives are stopped in peace then, and can be resumed. Those that a server
+    /// before it drove, which was killed, go on.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
         let Self { listener, tls, server, router, .. } = self;
+        tokio::spawn(take_up(Arc::clone(&server)));
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut stop = std::pin::pin!(stop);
         loop {

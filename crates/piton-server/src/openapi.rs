@@ -86,7 +86,7 @@ fn problem() -> Json {
             "causes": { "type": "array", "items": { "type": "string" } },
             "hint": { "type": ["string", "null"], "description": "What to do, with commands between backticks." },
             "field": { "type": "string", "description": "The parameter or field that is to blame." },
-            "problems": { "type": "array", "items": { "type": "object" }, "description": "What is wrong with a document." },
+            "problems": { "type": "array", "items": { "type": "object" }, "description": "What is wrong with a document or an answer, one by one." },
         },
     })
 }

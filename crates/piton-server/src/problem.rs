@@ -16,7 +16,7 @@ struct Inner {
     kind: &'static str,
     failure: Failure,
     field: Option<String>,
-    /// What is wrong with a document, if one was sent.
+    /// What is wrong with a document or an answer, one by one.
     problems: Option<Json>,
 }
 
@@ -38,7 +38,7 @@ impl Problem {
         self
     }
 
-    /// Adds what is wrong with a document.
+    /// Adds what is wrong with a document or an answer, one by one.
     pub(crate) fn problems(mut self, problems: Json) -> Self {
         self.0.problems = Some(problems);
         self

@@ -9,6 +9,7 @@ use piton_app::{App, Failure};
 use tokio::sync::Semaphore;
 
 use crate::audit::Audit;
+use crate::driven::Marks;
 use crate::drives::Drives;
 use crate::gate::Gate;
 use crate::metrics::Counts;
@@ -29,6 +30,8 @@ pub(crate) struct Server {
     pub(crate) door: Option<Door>,
     pub(crate) audit: Audit,
     pub(crate) drives: Drives,
+    /// What it drives, for the server after it; none if there is none after it.
+    pub(crate) marks: Option<Marks>,
     pub(crate) plans: Plans,
     pub(crate) counts: Arc<Counts>,
     /// Models, credentials and limits of the runs that it drives.
@@ -47,12 +50,19 @@ pub(crate) struct Door {
 }
 
 impl Server {
-    pub(crate) fn new(app: App, door: Option<Door>, audit: Audit, config: Option<PathBuf>) -> Self {
+    pub(crate) fn new(
+        app: App,
+        door: Option<Door>,
+        audit: Audit,
+        marks: Option<Marks>,
+        config: Option<PathBuf>,
+    ) -> Self {
         Self {
             app: Arc::new(app),
             door,
             audit,
             drives: Drives::default(),
+            marks,
             plans: Plans::default(),
             counts: Arc::default(),
             config,

@@ -120,7 +120,7 @@ pub(super) async fn play(case: &Case, script: &Script, base: Option<&str>) -> Re
     let (session, console) =
         Session::new(document.clone(), breaks, None).map_err(|failure| format!("debug: {failure}"))?;
     let played = AtomicUsize::new(0);
-    let mut run = pin!(execute(case, base, Some(&session)));
+    let mut run = pin!(execute(case, base, Some(session.as_ref())));
     let mut hand = pin!(script.say(console, &played));
     let cut = tokio::select! {
         biased;

@@ -56,7 +56,6 @@ impl Debugging {
         let document = prepared.document().await?;
         let (mut driving, work) = Driving::prepare(app, prepared, events).await?;
         let (session, console) = Session::new(document, breaks, driving.secrecy().cloned())?;
-        let session = Arc::new(session);
         session.set_past(Past::of(driving.context().clone(), driving.run().clone()));
         driving.debug(Arc::clone(&session) as _);
         Ok((Self { driving, session, work }, console))

@@ -1,9 +1,9 @@
 //! A session decides where the run stands still, and does what its console says while it does. The console is the end
 //! for a shell: it waits for stops and says commands. One command is answered at a time, and only while the run stands;
-//! when the console is gone, the run is left where it stands.
+//! breakpoints are taken at any time. When the console is gone, the run is left where it stands.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 use piton_flow::{Debugger, Document, Moment, NodeId, Phase, RunOutcome, Selector, Then, VariablePool};
@@ -34,6 +34,7 @@ pub struct Breaks {
 pub struct Console {
     asks: mpsc::Sender<Asked>,
     stops: mpsc::UnboundedReceiver<StopView>,
+    session: Weak<Session>,
 }
 
 #[derive(Debug)]
@@ -48,13 +49,17 @@ impl Console {
         self.stops.recv().await
     }
 
-    /// Says a command to the run that stands, and waits for what comes of it.
+    /// Says a command to the run that stands, and waits for what comes of it. What only changes breakpoints is done at
+    /// once, wherever the run is.
     ///
     /// # Errors
     ///
     /// Why it can't be done. The run stands as before then.
     pub async fn say(&self, command: Command) -> Result<ReplyView, Failure> {
         let over = || Failure::fixable("the session is over");
+        if matches!(command, Command::Break(_) | Command::OnError { .. } | Command::Clear { .. }) {
+            return self.session.upgrade().ok_or_else(over)?.obey(command).await;
+        }
         let (answer, answered) = oneshot::channel();
         self.asks.send(Asked { command, answer }).await.map_err(|_| over())?;
         answered.await.map_err(|_| over())?
@@ -106,7 +111,11 @@ impl Session {
     /// # Errors
     ///
     /// If a breakpoint names no node.
-    pub fn new(document: Document, breaks: Breaks, secrecy: Option<Arc<Secrecy>>) -> Result<(Self, Console), Failure> {
+    pub fn new(
+        document: Document,
+        breaks: Breaks,
+        secrecy: Option<Arc<Secrecy>>,
+    ) -> Result<(Arc<Self>, Console), Failure> {
         let (asks, asked) = mpsc::channel(1);
         let (stops, stopped) = mpsc::unbounded_channel();
         let mode = if breaks.at_start { Mode::First(StopReason::Initial) } else { Mode::Run };
@@ -116,7 +125,9 @@ impl Session {
         for breakpoint in &session.state().breaks.breakpoints {
             session.known(&breakpoint.node)?;
         }
-        Ok((session, Console { asks, stops: stopped }))
+        let session = Arc::new(session);
+        let console = Console { asks, stops: stopped, session: Arc::downgrade(&session) };
+        Ok((session, console))
     }
 
     /// From now on it can go back in this past.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::world::{THREE_NODES, World};
+use crate::world::{THREE_NODES, World, wait_until};
 
 /// A server, which ends with it.
 struct Server {
@@ -88,7 +88,7 @@ fn a_server_shows_what_the_commands_say() {
     };
     assert_eq!(at_rest(&server.get("/api/runs")["runs"]), at_rest(&json!(raw(&["ls", "--json"]))));
     let mut shown = server.get("/api/runs/first?steps=true");
-    for own in ["stalled", "driven_here"] {
+    for own in ["stalled", "driven_here", "debugged"] {
         assert_eq!(shown.as_object_mut().unwrap().remove(own), Some(json!(false)));
     }
     assert_eq!(shown, one(&["show", "first", "--steps", "--json"]));
@@ -129,10 +129,13 @@ fn a_server_that_is_killed_strands_no_run_and_no_page() {
     let host = server.host.clone();
     drop(server);
     let server = Server::start(&world, &host);
-    assert_eq!(server.get("/api/runs/r")["stalled"], true);
+    // It goes on by itself.
+    let patience = Instant::now();
+    while server.get("/api/runs/r")["driven_here"] != true {
+        assert!(patience.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
     std::fs::remove_file(world.work().join("hold")).unwrap();
-    let (status, said) = server.ask("POST", "/api/runs/r/resume", Some(&json!({})));
-    assert_eq!(status, 202, "{said}");
     let mut stream = TcpStream::connect(&host).unwrap();
     write!(
         stream,
@@ -149,4 +152,44 @@ fn a_server_that_is_killed_strands_no_run_and_no_page() {
     assert!(text.contains("event: end\ndata: {\"status\":\"completed\"}"), "{text}");
     assert_eq!(world.lines("calls"), ["first"], "what finished never runs again");
     assert_eq!(server.get("/api/runs/r")["outputs"]["said"], "done\n");
+    let audit = server.get("/api/audit");
+    assert_eq!((&audit["acts"][0]["act"], &audit["acts"][0]["by"]), (&json!("resume"), &json!("server")), "{audit}");
+    let patience = Instant::now();
+    while std::fs::read_dir(world.state().join("server/driven")).unwrap().count() > 0 {
+        assert!(patience.elapsed() < Duration::from_secs(60), "what is over isn't taken up");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A run that its servers die of is not taken up for ever; one that another process drives isn't taken from it, and one
+/// that was stopped in peace stays so.
+#[test]
+fn a_server_takes_up_what_it_may_and_not_for_ever() {
+    let world = World::new();
+    let marks = world.state().join("server/driven");
+    let mut server = Server::start(&world, "127.0.0.1:0");
+    world.write("hold", "");
+    let document = "nodes:\n  - {id: in, data: {type: start}}\n  - {id: work, data: {type: command, command: [sh, -c, 'echo x >> begun; while test -e hold; do sleep 0.05; done']}}\n  - {id: out, data: {type: end, outputs: []}}\nedges: [{source: in, target: work}, {source: work, target: out}]\n";
+    let (status, said) = server.ask("POST", "/api/runs", Some(&json!({ "document": document, "id": "deadly" })));
+    assert_eq!(status, 202, "{said}");
+    for times in 1..=4 {
+        wait_until(|| world.lines("begun").len() == times);
+        drop(server);
+        server = Server::start(&world, "127.0.0.1:0");
+    }
+    wait_until(|| std::fs::read_dir(&marks).unwrap().count() == 0);
+    assert_eq!(server.get("/api/runs/deadly")["stalled"], true);
+    assert_eq!(world.lines("begun").len(), 4);
+
+    let (status, said) = server.ask("POST", "/api/runs/deadly/resume", Some(&json!({})));
+    assert_eq!(status, 202, "{said}");
+    wait_until(|| world.lines("begun").len() == 5);
+    let beside = Server::start(&world, "127.0.0.1:0");
+    assert_eq!(beside.get("/api/runs/deadly")["stalled"], false, "it is the other server's");
+    assert_eq!(std::fs::read_dir(&marks).unwrap().count(), 1);
+    let (status, said) = server.ask("POST", "/api/runs/deadly/stop", Some(&json!({ "grace_s": 0 })));
+    assert_eq!(status, 200, "{said}");
+    wait_until(|| server.get("/api/runs/deadly")["status"] == "paused");
+    wait_until(|| std::fs::read_dir(&marks).unwrap().count() == 0);
+    assert_eq!(world.lines("begun").len(), 5);
 }

@@ -1,6 +1,9 @@
 // Follows what the server tells as it happens. A browser's EventSource reconnects by itself while the server only hangs
 // up; if it refuses or is gone for long the source closes, and then this opens a new one behind the last event that was
 // seen. So a server that is killed and started again under an open page costs nothing but the wait.
+//
+// A page that isn't in sight follows nothing: a browser has six connections to a server for all of its pages, those that it
+// keeps for its back button too. When it is looked at again it goes on behind the last event.
 
 import { line, withQuery } from './api.js';
 
@@ -23,6 +26,7 @@ export function follow(path, on, { after = null, ends = ['end', 'problem'], back
   let timer;
 
   function open() {
+    if (document.visibilityState === 'hidden') return;
     source = new EventSource(withQuery(path, { after: last }));
     source.onopen = () => {
       line.dispatchEvent(new Event('back'));
@@ -46,12 +50,21 @@ export function follow(path, on, { after = null, ends = ['end', 'problem'], back
     for (const kind of ends) if (!(kind in on)) source.addEventListener(kind, stop);
   }
 
+  function turned() {
+    clearTimeout(timer);
+    source?.close();
+    broken = true;
+    open();
+  }
+
   function stop() {
     over = true;
+    document.removeEventListener('visibilitychange', turned);
     clearTimeout(timer);
     source?.close();
   }
 
+  document.addEventListener('visibilitychange', turned);
   open();
   return stop;
 }

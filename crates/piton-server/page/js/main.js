@@ -149,6 +149,19 @@ async function begin() {
   await show();
 }
 
+let looking = false;
+
+/** Looks whether the server is back: what it is asked tells the line. */
+async function look() {
+  if (looking) return;
+  looking = true;
+  for (let there = false; !there;) {
+    await new Promise((done) => { setTimeout(done, 1500); });
+    there = await get('/health').then(() => true, () => false);
+  }
+  looking = false;
+}
+
 line.addEventListener('signed-out', () => {
   if (!session) return;
   session = null;
@@ -156,7 +169,10 @@ line.addEventListener('signed-out', () => {
   shown = null;
   begin();
 });
-line.addEventListener('away', () => say(banner, 'The server does not answer. This page goes on by itself once it is back.'));
+line.addEventListener('away', () => {
+  say(banner, 'The server does not answer. This page goes on by itself once it is back.');
+  look();
+});
 line.addEventListener('back', () => say(banner, ''));
 window.addEventListener('hashchange', show);
 window.addEventListener('piton:refined', () => shown?.refined?.());

@@ -14,11 +14,11 @@ import { ago, brief, clock, size, stateColour, stateWord, whole } from './words.
 export function chip(state, word = stateWord(state)) {
   const node = el('span', { class: chipClass(state) }, el('span', { class: 'dot', 'aria-hidden': 'true' }), el('span', null, word));
   return Object.assign(node, {
-    /** @param {string} next */
-    to(next) {
+    /** @param {string} next @param {string} [said] */
+    to(next, said = stateWord(next)) {
       const now = chipClass(next);
       if (node.className !== now) node.className = now;
-      say(/** @type {Element} */ (node.lastElementChild), stateWord(next));
+      say(/** @type {Element} */ (node.lastElementChild), said);
     },
   });
 }

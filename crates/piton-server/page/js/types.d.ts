@@ -16,7 +16,7 @@ export interface ListedRun extends Run {
 export interface WholeRun extends Run {
   outputs: unknown; error: string | null; checkpoint: string | null; duration_ms: number | null;
   recovery_attempts: number; usage: Usage; questions: { step: string; prompt: string; timeout_at: string | null }[];
-  finished_steps: number; stalled: boolean; driven_here: boolean;
+  finished_steps: number; stalled: boolean; driven_here: boolean; debugged: boolean;
   seq?: number; queue?: Place;
 }
 export interface Step {
@@ -50,6 +50,12 @@ export interface GraphNode {
   id: string; kind: string; title: string; x: number; y: number; width: number; height: number; inside: Graph | null;
 }
 export interface GraphEdge { source: string; target: string; exit: string | null; label: [number, number] | null; points: [number, number][] }
+export interface Breakpoint { node: string; phase: 'before' | 'after'; if?: string }
+export interface Stop {
+  run?: string; reason: string; phase?: 'before' | 'after'; node?: string; step?: string; type?: string; title?: string;
+  gave?: unknown; error?: string; outputs?: unknown;
+}
+export interface Debugged { number: number; standing: boolean; stop: Stop | null; breakpoints: Breakpoint[]; on_error: boolean }
 export interface Change { path: string; kind: string; from?: string }
 export interface Moment {
   id: string; run: string; created_at: string; files?: number; label: string; made_by: string; changes?: Change[];

@@ -30,7 +30,7 @@ pub async fn serve_pipe(
     private::create(&folder)?;
     let audit = Audit::open(&folder)?;
     let shell = app.shared_shell();
-    let server = Arc::new(Server::new(app.holding(shell), None, audit, config));
+    let server = Arc::new(Server::new(app.holding(shell), None, audit, None, config));
     let tools = Tools::new(&server, Some(Who { role, from: From::Pipe }))?;
     let running = tools.serve(pipes).await.map_err(|error| {
         Failure::usage("the program at the other end doesn't speak the Model Context Protocol")

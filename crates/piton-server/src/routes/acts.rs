@@ -16,14 +16,16 @@ use piton_app::runs::resume::{ResumeRun, prepare};
 use piton_app::runs::start::{self, StartRun};
 use piton_app::runs::steer;
 use piton_app::{Failure, documents};
+use piton_flow::Form;
 use piton_runtime::recovery::CannotAsk;
 use piton_types::{RunId, RunKind, Value, from_json};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use super::debug::{Stops, breakpoint};
 use super::{Answer, Call, answer, as_json, view};
-use crate::drives::drive;
+use crate::drives::{debug, drive};
 use crate::problem::Problem;
 use crate::query::parse;
 
@@ -56,6 +58,8 @@ pub(super) struct Start {
     files: bool,
     /// Put it into the queue instead, for a worker.
     submit: Option<Submit>,
+    /// Drive it under a debugger, which stops before its first node and there.
+    debug: Option<Stops>,
 }
 
 fn flow() -> String {
@@ -143,6 +147,9 @@ pub(super) async fn start_run(call: Call) -> Answer {
     start.files = wanted.files;
     let app = &call.server.app;
     if let Some(submit) = wanted.submit {
+        if wanted.debug.is_some() {
+            return Err(Problem::of_field("debug", "a run that is left to a worker isn't debugged here"));
+        }
         let limit = submit.limit.as_deref().map(limit_of).transpose()?;
         let due = submit.due.as_deref().map(|due| parse("submit.due", due)).transpose()?;
         let Submit { priority, dedupe, every, .. } = submit;
@@ -151,7 +158,12 @@ pub(super) async fn start_run(call: Call) -> Answer {
         return answer(StatusCode::ACCEPTED, &as_json(&submitted.map_err(inputs)?)?);
     }
     let prepared = start::prepare(app, start).await?;
-    let run = drive(&call.server, prepared).await.map_err(inputs)?;
+    let run = match wanted.debug {
+        Some(stops) => debug(&call.server, prepared, stops.breaks()).await.map_err(|failure| {
+            if failure.title().starts_with("the inputs") { inputs(failure) } else { breakpoint(failure) }
+        })?,
+        None => drive(&call.server, prepared).await.map_err(inputs)?,
+    };
     started(&run, None)
 }
 
@@ -173,7 +185,7 @@ fn limit_of(text: &str) -> Result<Limit, Problem> {
     if key.is_empty() || number == 0 { Err(wrong()) } else { Ok(Limit { key: key.to_owned(), at_once: number }) }
 }
 
-fn started(run: &RunId, notice: Option<&str>) -> Answer {
+pub(super) fn started(run: &RunId, notice: Option<&str>) -> Answer {
     let said = json!({ "id": run, "run": run, "status": "in_progress", "notice": notice });
     answer(StatusCode::ACCEPTED, &said)
 }
@@ -201,11 +213,7 @@ pub(super) async fn reply(call: Call) -> Answer {
     let said = value("answer", &said)?;
     let asked = Asked::find(app, &run, step.as_deref()).await?;
     if let Some(problem) = asked.question.check(&said).err() {
-        let form = asked.question.form.iter().flat_map(|form| &form.fields);
-        let to_blame = form.map(|field| field.name.as_str()).chain(["approved"]).find(|name| problem.contains(name));
-        let field = to_blame.map_or_else(|| "answer".to_owned(), |name| format!("answer.{name}"));
-        let failure = Failure::fixable(problem.clone()).hint("nothing was changed; the question is still open.");
-        return Err(Problem::from(failure).field(field));
+        return Err(unfit(asked.question.form.as_ref(), &said, &problem));
     }
     let answered = asked.answer(&said, &call.who()?.name()).await?;
     let run = answered.run.clone();
@@ -221,6 +229,24 @@ pub(super) async fn reply(call: Call) -> Answer {
     }
     seen["resumed"] = resumed.into();
     answer(StatusCode::OK, &seen)
+}
+
+/// What is wrong with an answer, field by field where it is of fields.
+fn unfit(form: Option<&Form>, said: &Value, problem: &str) -> Problem {
+    let failure = Failure::fixable(problem).hint("nothing was changed; the question is still open.");
+    let fields = form.into_iter().flat_map(|form| &form.fields);
+    let wrong: Vec<(String, String)> = fields
+        .filter_map(|field| {
+            let alone = Form { fields: vec![field.clone()], ..Form::default() };
+            Some((format!("answer.{}", field.name), alone.accept(said).err()?))
+        })
+        .collect();
+    let Some((first, _)) = wrong.first().cloned() else {
+        let is_decision = problem.contains("approved");
+        return Problem::from(failure).field(if is_decision { "answer.approved" } else { "answer" });
+    };
+    let each = wrong.iter().map(|(field, message)| json!({ "field": field, "message": message }));
+    Problem::from(failure).field(first).problems(each.collect())
 }
 
 async fn go_on(call: &Call, wanted: &ResumeRun) -> Result<(RunId, Option<String>), Failure> {

@@ -30,11 +30,7 @@ pub(super) async fn of_run(call: Call) -> Answer {
     let after = seen(&call)?.map(|seen| crate::query::parse::<u32>("after", &seen)).transpose()?;
     let mut entries = Events::of(&call.server.app, &run).await?;
     after.into_iter().for_each(|after| entries.after(after));
-    let wants_stream = call
-        .headers
-        .get("accept")
-        .is_some_and(|accept| accept.to_str().is_ok_and(|accept| accept.contains("text/event-stream")));
-    if !wants_stream {
+    if !call.accepts("text/event-stream") {
         let limit = call.query.limit(256, 256)?;
         let mut events = entries.read().await?;
         let more = events.len() > limit || !entries.is_at_end();

@@ -79,6 +79,7 @@ pub(super) async fn run(call: Call) -> Answer {
     let mut seen = as_json(&shown)?;
     let here = call.server.drives.has(&id);
     seen["driven_here"] = here.into();
+    seen["debugged"] = call.server.drives.desk(&id).is_some().into();
     let in_progress = seen["status"] == "in_progress";
     seen["stalled"] = (in_progress && !here && !answers::is_driven(&call.server.app, &id).await?).into();
     answer(StatusCode::OK, &seen)

@@ -2,6 +2,7 @@
 //! act, is it written down.
 
 mod acts;
+mod debug;
 mod live;
 mod looks;
 mod planned;
@@ -38,8 +39,7 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a request waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
 /// The parts of the page that are views of one file.
-const VIEWS: [&str; 8] =
-    ["/", "/runs", "/runs/{*rest}", "/files", "/files/{*rest}", "/store", "/start", "/debug/{*rest}"];
+const VIEWS: [&str; 7] = ["/", "/runs", "/runs/{*rest}", "/files", "/files/{*rest}", "/store", "/start"];
 
 /// What comes of a request.
 pub(crate) type Answer = Result<Response<Body>, Problem>;
@@ -114,6 +114,11 @@ impl Call {
         body: impl Into<Bytes>,
     ) -> Self {
         Self { server, who: Some(who), peer: None, path, query, headers: HeaderMap::new(), body: body.into() }
+    }
+
+    /// Whether the client takes answers of this kind.
+    pub(crate) fn accepts(&self, kind: &str) -> bool {
+        self.headers.get(header::ACCEPT).is_some_and(|accept| accept.to_str().is_ok_and(|accept| accept.contains(kind)))
     }
 
     /// A part of the path as what it is.

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use schemars::SchemaGenerator;
 
-use super::{Route, Taken, acts, live, looks, planned, session};
+use super::{Route, Taken, acts, debug, live, looks, planned, session};
 use crate::query::Parameter;
 use crate::tokens::Role;
 
@@ -204,6 +204,20 @@ pub(crate) const TABLE: &[Route] = &[
         status: 200,
         kind: "text/event-stream",
         handler: |call| Box::pin(live::of_run(call)),
+    },
+    Route {
+        method: Method::GET,
+        path: "/api/runs/{run}/debug",
+        role: Some(Role::Look),
+        act: None,
+        about: "Where a run stands that is debugged",
+        gives: "Server-sent events if those are accepted (`seen`, `end`), else how it stands now.",
+        query: &[],
+        takes: Taken::Nothing,
+        most: SMALL,
+        status: 200,
+        kind: "text/event-stream",
+        handler: |call| Box::pin(debug::session(call)),
     },
     Route {
         method: Method::GET,
@@ -559,6 +573,34 @@ pub(crate) const TABLE: &[Route] = &[
         status: 202,
         kind: JSON,
         handler: |call| Box::pin(acts::resume(call)),
+    },
+    Route {
+        method: Method::POST,
+        path: "/api/runs/{run}/debug",
+        role: Some(Role::Operate),
+        act: Some("debug"),
+        about: "Goes on with a run under a debugger",
+        gives: "The run.",
+        query: &[],
+        takes: Taken::Json(SchemaGenerator::subschema_for::<debug::Begin>),
+        most: SMALL,
+        status: 202,
+        kind: JSON,
+        handler: |call| Box::pin(debug::begin(call)),
+    },
+    Route {
+        method: Method::POST,
+        path: "/api/runs/{run}/debug/commands",
+        role: Some(Role::Operate),
+        act: Some("debug_command"),
+        about: "Says a command to a run that stands",
+        gives: "What comes of it, as `piton debug --json`.",
+        query: &[],
+        takes: Taken::Json(debug::command),
+        most: LARGE,
+        status: 200,
+        kind: JSON,
+        handler: |call| Box::pin(debug::say(call)),
     },
     Route {
         method: Method::POST,

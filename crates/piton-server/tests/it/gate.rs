@@ -293,3 +293,192 @@ async fn tls_is_served_with_a_certificate() {
     let Err(failure) = Serving::bind(&app, options).await else { panic!("a key that is none was taken") };
     assert!(failure.message().contains("key.pem"), "{failure}");
 }
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spoiled {
+    Token,
+    NoToken,
+    Role,
+    Host,
+    Origin,
+    Method,
+    Path,
+    Query,
+    Body,
+    NoJson,
+    Kind,
+    Length,
+}
+
+impl Spoiled {
+    const ALL: [Self; 12] = [
+        Self::Token,
+        Self::NoToken,
+        Self::Role,
+        Self::Host,
+        Self::Origin,
+        Self::Method,
+        Self::Path,
+        Self::Query,
+        Self::Body,
+        Self::NoJson,
+        Self::Kind,
+        Self::Length,
+    ];
+
+    /// The statuses that say it.
+    fn refusals(self) -> &'static [u16] {
+        match self {
+            // After some wrong tokens there is no ear for more.
+            Self::Token | Self::NoToken => &[401, 429],
+            Self::Role | Self::Origin => &[403],
+            Self::Host => &[421],
+            Self::Method => &[405],
+            Self::Path => &[404],
+            Self::Query | Self::NoJson => &[400],
+            // A body where there is none to be is too large.
+            Self::Body => &[400, 413],
+            Self::Kind => &[415],
+            Self::Length => &[413],
+        }
+    }
+}
+
+/// A route, as its description has it.
+struct Described {
+    method: String,
+    path: String,
+    role: Option<String>,
+    takes: bool,
+}
+
+impl Described {
+    fn can_be(&self, spoiled: Spoiled) -> bool {
+        match spoiled {
+            Spoiled::Token | Spoiled::NoToken => self.role.is_some(),
+            Spoiled::Role => self.role.as_deref().is_some_and(|role| role != "look"),
+            Spoiled::Kind | Spoiled::NoJson => self.takes,
+            _ => true,
+        }
+    }
+
+    /// The request with these things wrong with it.
+    fn request(&self, world: &World, spoiled: &[Spoiled]) -> String {
+        let has = |one| spoiled.contains(&one);
+        let address = world.address.to_string();
+        let host = if has(Spoiled::Host) { "evil.example" } else { &address };
+        let origin = if has(Spoiled::Origin) { "http://evil.example".to_owned() } else { world.url.clone() };
+        let method = if has(Spoiled::Method) { "PATCH" } else { &self.method };
+        let mut path = self.path.clone();
+        if has(Spoiled::Path) {
+            path.push_str("/none/of/it");
+        }
+        if has(Spoiled::Query) {
+            path.push_str("?surprise=1");
+        }
+        let token = match () {
+            () if has(Spoiled::NoToken) => String::new(),
+            () if has(Spoiled::Token) => "Authorization: Bearer piton_operate_x\r\n".to_owned(),
+            () => {
+                let role = if has(Spoiled::Role) { LOOK } else { OPERATE };
+                format!("Authorization: Bearer {}\r\n", world.token(role))
+            }
+        };
+        let kind = if has(Spoiled::Kind) { "text/plain" } else { "application/json" };
+        let body = match () {
+            () if has(Spoiled::NoJson) => "{\"a\":",
+            () if has(Spoiled::Body) => "{\"surprise\":1}",
+            () if self.takes => "{}",
+            () => "",
+        };
+        let length = if has(Spoiled::Length) { 1 << 40 } else { body.len() };
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\n{token}Content-Type: {kind}\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+    }
+}
+
+/// Every route with its token, role, host, origin, method, path, query or body spoiled, each alone and several at once: a
+/// problem that says what is wrong, and nothing is done. The control: what isn't spoiled isn't refused so.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_refuses_whatever_is_spoiled() {
+    let world = World::new().await;
+    world.run(GREETS, json!({ "name": "Ada" }), "r").await;
+    let (_, described) = world.get("/api/openapi.json").await;
+    let mut routes = Vec::new();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            routes.push(Described {
+                method: method.to_ascii_uppercase(),
+                path: path.replace("{run}", "r").replace("{id}", "plan-9"),
+                role: operation["x-role"].as_str().map(str::to_owned),
+                takes: operation.get("requestBody").is_some(),
+            });
+        }
+    }
+    assert!(routes.len() > 40, "{}", routes.len());
+    let status = |answer: &str| -> u16 { answer.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0) };
+    let refused = |route: &Described, spoiled: &[Spoiled], answer: &str| {
+        let what = || format!("{} {} with {spoiled:?}: {answer}", route.method, route.path);
+        let found = status(answer);
+        assert!(spoiled.iter().any(|one| one.refusals().contains(&found)), "{}", what());
+        assert!(answer.contains("content-type: application/problem+json"), "{}", what());
+        assert!(answer.contains("content-security-policy: default-src 'none'"), "{}", what());
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let problem: serde_json::Value =
+            serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {}", what()));
+        assert!(problem["title"].as_str().is_some_and(|title| title.len() > 8), "{}", what());
+        assert_eq!(problem["status"], found, "{}", what());
+        assert!([LOOK, OPERATE].iter().all(|role| !answer.contains(world.token(*role))), "{}", what());
+    };
+    let mut asked = 0;
+    for route in &routes {
+        for spoiled in Spoiled::ALL.into_iter().filter(|spoiled| route.can_be(*spoiled)) {
+            refused(route, &[spoiled], &world.raw(route.request(&world, &[spoiled]).as_bytes()));
+            asked += 1;
+        }
+    }
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        usize::try_from(seed % below as u64).unwrap()
+    };
+    for _ in 0..600 {
+        let route = &routes[next(routes.len())];
+        let spoiled: Vec<_> = (0..=next(4))
+            .map(|_| Spoiled::ALL[next(Spoiled::ALL.len())])
+            .filter(|spoiled| route.can_be(*spoiled))
+            .collect();
+        if !spoiled.is_empty() {
+            refused(route, &spoiled, &world.raw(route.request(&world, &spoiled).as_bytes()));
+            asked += 1;
+        }
+    }
+    assert!(asked > 900, "{asked}");
+    let (_, runs) = world.get("/api/runs").await;
+    assert_eq!(
+        (runs["runs"].as_array().unwrap().len(), &runs["runs"][0]["status"]),
+        (1, &json!("completed")),
+        "{runs}"
+    );
+    let (_, audit) = world.get("/api/audit?limit=1000").await;
+    for act in audit["acts"].as_array().unwrap() {
+        let started = act["act"] == "start" && act["status"] == 202;
+        assert!(started || act["status"].as_u64().is_some_and(|status| status >= 400), "{act}");
+    }
+
+    // The control.
+    let refusals = [401, 403, 405, 413, 415, 421, 429];
+    for route in &routes {
+        let method = Method::from_bytes(route.method.as_bytes()).unwrap();
+        let request = world.by(OPERATE, method, &route.path).header("origin", &world.url);
+        let request = if route.takes { sending(request, &json!({})) } else { request };
+        let found = request.send().await.unwrap().status().as_u16();
+        let is_bare_sign_in = route.method == "POST" && route.path == "/api/session";
+        assert!(is_bare_sign_in || !refusals.contains(&found), "{} {}: {found}", route.method, route.path);
+    }
+}

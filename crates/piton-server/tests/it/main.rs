@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 mod acts;
+mod debug;
 mod gate;
 mod live;
 mod looks;

@@ -4,14 +4,24 @@
 use super::site::Site;
 use crate::world::World;
 
+on_each_store! {
+    page_shows_what_an_agent_did_and_takes_it_back,
+    page_shows_a_conflict_and_does_as_it_was_decided,
+    page_saves_restores_and_tells_the_history_of_a_path,
+}
+
+over_a_killed_server! {
+    page_shows_what_an_agent_did_and_takes_it_back,
+    page_shows_a_conflict_and_does_as_it_was_decided,
+    page_saves_restores_and_tells_the_history_of_a_path,
+}
+
 /// A folder in which an agent worked under guard, and its user before and after it.
-fn worked() -> World {
-    let world = World::new();
+fn worked(world: &World) {
     world.write("notes.txt", "one\ntwo\nthree\n");
     assert_eq!(world.piton(["save", "-m", "before the agent"]).code, Some(0));
     let said = world.piton(["guard", "--", "sh", "-c", "sed -i s/two/TWO/ notes.txt; echo made > made.txt"]);
     assert_eq!(said.code, Some(0), "{}", said.whole());
-    world
 }
 
 fn read(world: &World, name: &str) -> String {
@@ -19,10 +29,9 @@ fn read(world: &World, name: &str) -> String {
 }
 
 /// What an agent did is a line by its author, with its lines; it is undone after the plan was shown, and redone.
-#[test]
-fn page_shows_what_an_agent_did_and_takes_it_back() {
-    let world = worked();
-    let site = Site::of(&world);
+fn page_shows_what_an_agent_did_and_takes_it_back(world: &World) {
+    worked(world);
+    let site = Site::of(world);
     let browser = site.browser("#/files");
     browser.wait("the line", "return document.querySelectorAll('.moment').length >= 3");
     browser.sees("before the agent");
@@ -39,24 +48,23 @@ fn page_shows_what_an_agent_did_and_takes_it_back() {
     browser.wait("the plan", "return document.querySelectorAll('dialog .file-list li').length === 2");
     browser.run("[...document.querySelectorAll('dialog .file-head')].find((one) => one.innerText.includes('notes.txt')).click()");
     browser.wait("the lines of the plan", "return document.querySelector('dialog .diff')?.textContent.includes('TWO')");
-    assert_eq!(read(&world, "made.txt"), "made\n", "nothing is done before it is confirmed");
+    assert_eq!(read(world, "made.txt"), "made\n", "nothing is done before it is confirmed");
     browser.click_on("Undo it");
     browser.sees("2 paths changed");
-    assert_eq!((read(&world, "notes.txt"), read(&world, "made.txt")), ("one\ntwo\nthree\n".into(), String::new()));
+    assert_eq!((read(world, "notes.txt"), read(world, "made.txt")), ("one\ntwo\nthree\n".into(), String::new()));
     browser.wait("the dialog is closed", "return document.querySelector('dialog') === null");
     browser.click("#redo");
     browser.click_on("Redo it");
     browser.wait("it is closed", "return document.querySelector('dialog') === null");
-    assert_eq!((read(&world, "notes.txt"), read(&world, "made.txt")), ("one\nTWO\nthree\n".into(), "made\n".into()));
+    assert_eq!((read(world, "notes.txt"), read(world, "made.txt")), ("one\nTWO\nthree\n".into(), "made\n".into()));
     browser.is_clean();
 }
 
 /// A conflict keeps a restore from being done until it is decided; the user's side can be kept.
-#[test]
-fn page_shows_a_conflict_and_does_as_it_was_decided() {
-    let world = worked();
+fn page_shows_a_conflict_and_does_as_it_was_decided(world: &World) {
+    worked(world);
     world.write("notes.txt", "one\nMINE\nthree\n");
-    let site = Site::of(&world);
+    let site = Site::of(world);
     let browser = site.browser("#/files");
     browser.wait("the line", "return document.querySelector('.moment.running .moment-head') !== null");
     browser.click(".moment.running .moment-head");
@@ -67,15 +75,14 @@ fn page_shows_a_conflict_and_does_as_it_was_decided() {
     browser.sees_no("nothing is written until");
     browser.click("dialog .actions .primary");
     browser.wait("it is closed", "return document.querySelector('dialog') === null");
-    assert_eq!((read(&world, "notes.txt"), read(&world, "made.txt")), ("one\nMINE\nthree\n".into(), String::new()));
+    assert_eq!((read(world, "notes.txt"), read(world, "made.txt")), ("one\nMINE\nthree\n".into(), String::new()));
     browser.is_clean();
 }
 
 /// A checkpoint is saved by hand, the folder is brought back to it, and a path has its history.
-#[test]
-fn page_saves_restores_and_tells_the_history_of_a_path() {
-    let world = worked();
-    let site = Site::of(&world);
+fn page_saves_restores_and_tells_the_history_of_a_path(world: &World) {
+    worked(world);
+    let site = Site::of(world);
     let browser = site.browser("#/files");
     browser.click_on("Save a checkpoint");
     browser.fill("#save-message", "by hand");
@@ -93,7 +100,7 @@ fn page_saves_restores_and_tells_the_history_of_a_path() {
     browser.wait("a file in the plan", "return document.querySelectorAll('dialog .file-list li').length === 1");
     browser.click("dialog .actions .primary");
     browser.wait("it is closed", "return document.querySelector('dialog') === null");
-    assert_eq!(read(&world, "notes.txt"), "one\nTWO\nthree\n");
+    assert_eq!(read(world, "notes.txt"), "one\nTWO\nthree\n");
 
     site.show(&browser, "#/files?path=made.txt");
     browser.wait("its history", "return document.querySelectorAll('.moment').length >= 1 && document.querySelector('.moments').innerText.includes('made.txt')");

@@ -4,10 +4,16 @@ use std::process::Command;
 
 use serde_json::{Value as Json, json};
 
+use super::debug::stands;
 use super::driver::{Browser, DOWN, ENTER, ESCAPE, RIGHT, TAB};
 use super::site::Site;
 use super::troubled;
 use crate::world::{World, wait_until};
+
+on_each_store! {
+    page_home_counts_filters_and_acts_on_many,
+    page_home_follows_what_others_do,
+}
 
 /// The tools of these tests, as `scripts/page-tools` installs them.
 fn tool(path: &str) -> std::path::PathBuf {
@@ -18,10 +24,9 @@ fn tool(path: &str) -> std::path::PathBuf {
 }
 
 /// Home: what needs somebody is counted, a count filters, the filter is in the address and survives a reload.
-#[test]
-fn page_home_counts_filters_and_acts_on_many() {
-    let world = troubled();
-    let site = Site::of(&world);
+fn page_home_counts_filters_and_acts_on_many(world: &World) {
+    troubled(world);
+    let site = Site::of(world);
     let browser = site.browser("");
     let figure = |state: &str| browser.text(&format!("[data-state={state}] .figure-value"));
     browser.wait("four runs", "return document.querySelectorAll('.run-row').length === 4");
@@ -39,8 +44,10 @@ fn page_home_counts_filters_and_acts_on_many() {
     assert_eq!(browser.text("[data-state=failed][aria-pressed=true] .figure-name"), "Failed");
     browser.click("[data-state=failed]");
     browser.fill("#search", "goo");
-    browser.wait("what fits", "return document.querySelectorAll('.run-row').length === 1");
-    assert!(browser.text(".run-id").contains("good"));
+    browser.wait(
+        "what fits",
+        "const rows = document.querySelectorAll('.run-row'); return rows.length === 1 && rows[0].innerText.includes('good')",
+    );
     browser.fill("#search", "nothing of the kind");
     browser.sees("No run fits these filters.");
     browser.click_on("Show all runs");
@@ -76,12 +83,29 @@ fn page_home_counts_filters_and_acts_on_many() {
     browser.is_clean();
 }
 
-/// What is new shows by itself.
+/// A browser has six connections to a server. A page that was left, which a browser keeps for its back button, keeps none;
+/// when it is gone back to, it follows again.
 #[test]
-fn page_home_follows_what_others_do() {
-    let world = World::new();
-    assert_eq!(world.piton(["init"]).code, Some(0));
+fn page_leaves_no_connection_behind() {
+    let world = World::with_run();
     let site = Site::of(&world);
+    let browser = site.browser("");
+    for _ in 0..10 {
+        site.show(&browser, "");
+        browser.wait("the list", "return document.querySelectorAll('.run-row').length === 1");
+    }
+    browser.go("about:blank");
+    browser.run("history.back()");
+    browser.wait("the list again", "return document.querySelectorAll('.run-row').length === 1");
+    assert_eq!(world.piton(["run", "flow.yml", "-i", "name=Bob", "--id", "second"]).code, Some(0));
+    browser.wait("the new run", "return document.querySelectorAll('.run-row').length === 2");
+    browser.is_clean();
+}
+
+/// What is new shows by itself.
+fn page_home_follows_what_others_do(world: &World) {
+    assert_eq!(world.piton(["init"]).code, Some(0));
+    let site = Site::of(world);
     let browser = site.browser("");
     browser.sees("There are no runs yet.");
     world.write("flow.yml", crate::world::THREE_NODES);
@@ -96,7 +120,8 @@ fn page_home_follows_what_others_do() {
 /// Every place by keys alone: the focus reaches what there is to do, is seen, stays in a dialog and comes back.
 #[test]
 fn page_works_by_keys_alone() {
-    let world = troubled();
+    let world = World::new();
+    troubled(&world);
     let site = Site::of(&world);
     let browser = site.browser("");
     browser.wait("the list", "return document.querySelectorAll('.run-row').length === 4");
@@ -124,7 +149,7 @@ fn page_works_by_keys_alone() {
     browser.run("document.querySelector('.window').focus()");
     browser.key(DOWN);
     browser.key(DOWN);
-    browser.wait("the second step", "return document.querySelector('.detail h2').innerText === 'fetch'");
+    browser.wait("the second step", "return document.querySelector('.detail h2').innerText === 'Fetch'");
     browser.run("document.querySelector('[role=tab]').focus()");
     browser.key(RIGHT);
     browser.wait("the next tab", "return location.hash.includes('tab=checkpoints')");
@@ -163,7 +188,8 @@ fn faults(browser: &Browser, axe: &str) -> Json {
 #[test]
 fn page_is_fit_for_all_in_each_colour_and_width() {
     let axe = std::fs::read_to_string(tool("axe-core/axe.min.js")).unwrap();
-    let world = troubled();
+    let world = World::new();
+    troubled(&world);
     world.write("notes.txt", "one\n");
     assert_eq!(world.piton(["save", "-m", "before"]).code, Some(0));
     assert_eq!(world.piton(["guard", "--", "sh", "-c", "echo two >> notes.txt"]).code, Some(0));
@@ -173,8 +199,17 @@ fn page_is_fit_for_all_in_each_colour_and_width() {
         browser.go("about:blank");
         browser.picture().len()
     };
+    assert_eq!(world.piton(["submit", "flaky.yml", "-i", "name=Zoe", "--id", "stands", "--json"]).code, Some(0));
+    site.show(&browser, "#/runs/stands");
+    browser.click_on("Debug");
+    browser.wait("the dialog", "return document.querySelector('dialog .actions .primary') !== null");
+    browser.click("dialog .actions .primary");
+    stands(&browser, "Before Begin");
+    browser.fill("#debug-node", "check");
+    browser.click("[data-debug=break]");
     let places = [
-        ("", "return document.querySelectorAll('.run-row').length === 5"),
+        ("", "return document.querySelectorAll('.run-row').length === 6"),
+        ("#/runs/stands", "return document.querySelector('[data-variable]') && document.querySelector('.stop')"),
         (
             "#/runs/bad?step=check",
             "return document.querySelector('.graph-node.failed') && document.querySelector('.detail h2')",
@@ -250,7 +285,8 @@ fn page_takes_nothing_of_a_run_for_markup() {
 /// A browser without a session is asked for the token; a wrong one gets its message; a role sees only what it may do.
 #[test]
 fn page_signs_in_and_shows_what_a_role_may() {
-    let world = troubled();
+    let world = World::new();
+    troubled(&world);
     let site = Site::of(&world);
     let browser = Browser::open(1280, 900, "light");
     browser.go(&site.url);

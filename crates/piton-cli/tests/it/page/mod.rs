@@ -1,6 +1,32 @@
-//! The page of `piton serve` in a real headless Chromium, against a real server over a store in SQLite: what it shows, and
-//! each act that it has. `driver` speaks to the browser, `site` starts the server.
+//! The page of `piton serve` in a real headless Chromium, against a real server: what it shows, and each act that it has,
+//! over a store in SQLite and over one in PostgreSQL. `driver` speaks to the browser, `site` starts the server.
 
+/// Stamps a test for each store out of functions that take a world.
+macro_rules! on_each_store {
+    ($($name:ident),* $(,)?) => {
+        mod on_sqlite {
+            $(#[test] fn $name() { super::$name(&crate::world::World::new()); })*
+        }
+        mod on_postgresql {
+            use crate::postgres::{SERVER, name};
+            $(#[test] fn $name() { super::$name(&crate::world::World::on(&SERVER.url(&name()))); })*
+        }
+    };
+}
+
+/// Stamps tests in which the server is killed and started again under the open page before anything is done there.
+macro_rules! over_a_killed_server {
+    ($($name:ident),* $(,)?) => {
+        mod over_a_killed_server {
+            $(#[test] fn $name() {
+                crate::page::site::kill_under_the_page();
+                super::$name(&crate::world::World::new());
+            })*
+        }
+    };
+}
+
+mod debug;
 mod driver;
 mod files;
 mod look;
@@ -51,9 +77,8 @@ edges:
   - {source: more, target: out}
 ";
 
-/// A world with a run of each kind of trouble: `good` completed, `bad` failed, `asks` waits, `dead` was killed.
-fn troubled() -> World {
-    let world = World::new();
+/// Gives a world a run of each kind of trouble: `good` completed, `bad` failed, `asks` waits, `dead` was killed.
+fn troubled(world: &World) {
     world.write("flaky.yml", FLAKY);
     world.write("asks.yml", ASKS);
     world.write("slow.yml", SLOW);
@@ -65,5 +90,4 @@ fn troubled() -> World {
     wait_until(|| world.lines("begun") == ["x"]);
     dead.kill().unwrap();
     dead.wait().unwrap();
-    world
 }

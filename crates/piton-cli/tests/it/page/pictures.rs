@@ -6,6 +6,7 @@ use std::path::Path;
 use piton_testing::web::{Answer, Web};
 use serde_json::json;
 
+use super::debug::stands;
 use super::driver::Browser;
 use super::site::Site;
 use super::{ASKS, FLAKY};
@@ -106,6 +107,23 @@ fn page_pictures() {
     let id = browser.wait("what the agent did", by_agent);
     let place = format!("#/files?at={}", id.as_str().unwrap().replace('@', "%40"));
     take("files", 1280, 900, "light", &place, "return document.querySelector('.detail .diff .added')");
+    assert_eq!(
+        world.piton(["submit", "nightly-import.yml", "-i", "name=orders", "--id", "import-43", "--json"]).code,
+        Some(0)
+    );
+    browser.size(1280, 1000);
+    site.show(&browser, "#/runs/import-43");
+    browser.click_on("Debug");
+    browser.wait("the dialog", "return document.querySelector('dialog .actions .primary') !== null");
+    browser.click("dialog .actions .primary");
+    stands(&browser, "Before Begin");
+    browser.fill("#debug-node", "check");
+    browser.fill("#debug-if", "fetch.stdout contains hello");
+    browser.click("[data-debug=break]");
+    browser.wait("the breakpoint", "return document.querySelector('.stop') !== null");
+    browser.click("[data-debug=continue]");
+    let stands = "return document.querySelector('[data-node=check]')?.dataset.stands === 'before' && document.querySelector(\"[data-variable='fetch.stdout']\")";
+    take("debug", 1280, 1000, "light", "#/runs/import-43?step=check", stands);
     world.write("go", "");
     assert!(working.wait().unwrap().success());
     browser.is_clean();

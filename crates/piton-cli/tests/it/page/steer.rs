@@ -4,13 +4,35 @@ use super::site::Site;
 use super::{SLOW, troubled};
 use crate::world::{World, wait_until};
 
+on_each_store! {
+    page_answers_a_question_and_says_at_the_field_what_is_wrong,
+    page_stops_and_resumes_a_run,
+    page_retries_forks_and_compares,
+    page_puts_the_state_back_and_goes_on_from_there,
+    page_cancels_for_good_after_it_was_shown,
+    page_decides_an_effect_of_which_nobody_knows_the_end,
+}
+
+over_a_killed_server! {
+    page_answers_a_question_and_says_at_the_field_what_is_wrong,
+    page_stops_and_resumes_a_run,
+    page_retries_forks_and_compares,
+    page_puts_the_state_back_and_goes_on_from_there,
+    page_cancels_for_good_after_it_was_shown,
+    page_decides_an_effect_of_which_nobody_knows_the_end,
+}
+
 /// A question is answered by its form; what is wrong is said at the field that it is of, and what was typed stays.
-#[test]
-fn page_answers_a_question_and_says_at_the_field_what_is_wrong() {
-    let world = troubled();
-    let site = Site::of(&world);
+fn page_answers_a_question_and_says_at_the_field_what_is_wrong(world: &World) {
+    troubled(world);
+    let site = Site::of(world);
     let browser = site.browser("#/runs/asks");
     browser.sees("Refund Eve?");
+    browser.fill("[name=amount]", "a lot");
+    browser.click_on("Answer");
+    browser.wait("both messages", "return document.querySelectorAll('.question [aria-invalid=true]').length === 2");
+    let said = "return [...document.querySelectorAll('.question .field-wrong')].map((one) => one.innerText).join('|')";
+    assert_eq!(browser.run(said), "\"approved\" is required|\"amount\": \"a lot\" is not a number");
     browser.choose("[name=approved]", "Yes");
     browser.fill("[name=amount]", "a lot");
     browser.click_on("Answer");
@@ -28,12 +50,10 @@ fn page_answers_a_question_and_says_at_the_field_what_is_wrong() {
 }
 
 /// A run is stopped in peace, and goes on after what changed since was shown.
-#[test]
-fn page_stops_and_resumes_a_run() {
-    let world = World::new();
+fn page_stops_and_resumes_a_run(world: &World) {
     world.write("slow.yml", SLOW);
     assert_eq!(world.piton(["submit", "slow.yml", "--id", "s", "--json"]).code, Some(0));
-    let site = Site::of(&world);
+    let site = Site::of(world);
     let browser = site.browser("#/runs/s");
     browser.click_on("Resume");
     browser.wait("the dialog", "return document.querySelector('dialog .actions .primary') !== null");
@@ -57,11 +77,10 @@ fn page_stops_and_resumes_a_run() {
     browser.is_clean();
 }
 
-/// A failed run is tried again from a step; forked with another input; the two are compared; the state is put back.
-#[test]
-fn page_retries_forks_compares_and_puts_back() {
-    let world = troubled();
-    let site = Site::of(&world);
+/// A failed run is tried again from a step; forked with another input; the two are compared.
+fn page_retries_forks_and_compares(world: &World) {
+    troubled(world);
+    let site = Site::of(world);
     let browser = site.browser("#/runs/bad");
     browser.sees("node check failed");
     browser.click_on("Retry");
@@ -97,11 +116,31 @@ fn page_retries_forks_compares_and_puts_back() {
     browser.is_clean();
 }
 
+/// A run is put back to a checkpoint and goes on from there; one that is over isn't offered that.
+fn page_puts_the_state_back_and_goes_on_from_there(world: &World) {
+    troubled(world);
+    let site = Site::of(world);
+    let browser = site.browser("#/runs/bad?tab=checkpoints");
+    browser.click_on("Put back");
+    browser.wait("the plan", "return document.querySelector('dialog .plan-line') !== null");
+    browser.click("dialog .actions .danger");
+    browser.sees("The run stands at bad@");
+    browser.wait("it is paused", "return document.querySelector('h1 + .chip').innerText.includes('Paused')");
+    browser.click_on("Resume");
+    browser.wait("the dialog", "return document.querySelector('dialog .actions .primary') !== null");
+    browser.click("dialog .actions .primary");
+    browser.wait("the end", "return document.querySelector('h1 + .chip').innerText.includes('Completed')");
+    assert_eq!(world.lines("calls"), ["Ada", "Bob"], "what is before the checkpoint isn't done again");
+    site.show(&browser, "#/runs/good?tab=checkpoints");
+    browser.wait("its checkpoints", "return document.querySelector('.entry') !== null");
+    assert_eq!(browser.run("return document.querySelector('.entries').innerText.includes('Put back')"), false);
+    browser.is_clean();
+}
+
 /// Cancelling shows what it means first, and can be left.
-#[test]
-fn page_cancels_for_good_after_it_was_shown() {
-    let world = troubled();
-    let site = Site::of(&world);
+fn page_cancels_for_good_after_it_was_shown(world: &World) {
+    troubled(world);
+    let site = Site::of(world);
     let browser = site.browser("#/runs/asks");
     browser.click_on("Cancel");
     browser.wait("the plan", "return document.querySelector('dialog .plan-line') !== null");
@@ -115,16 +154,14 @@ fn page_cancels_for_good_after_it_was_shown() {
 }
 
 /// Decision 5: what was in flight when the process died is put before a person, and done as he says.
-#[test]
-fn page_decides_an_effect_of_which_nobody_knows_the_end() {
-    let world = World::new();
+fn page_decides_an_effect_of_which_nobody_knows_the_end(world: &World) {
     world.write("slow.yml", &SLOW.replace("title: Wait for it,", "title: Wait for it, on_uncertain: ask,"));
     let mut dead = world.command(["run", "slow.yml", "--id", "u"]).spawn().unwrap();
     wait_until(|| world.lines("begun") == ["x"]);
     dead.kill().unwrap();
     dead.wait().unwrap();
     world.write("go", "");
-    let site = Site::of(&world);
+    let site = Site::of(world);
     let browser = site.browser("#/runs/u");
     browser.sees("no process drives it");
     browser.click_on("Resume");

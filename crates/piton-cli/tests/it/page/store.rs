@@ -2,17 +2,24 @@
 
 use super::site::Site;
 use super::troubled;
-use crate::world::wait_until;
+use crate::world::{World, wait_until};
 
-#[test]
-fn page_shows_and_keeps_the_store() {
-    let world = troubled();
+on_each_store! {
+    page_shows_and_keeps_the_store,
+}
+
+over_a_killed_server! {
+    page_shows_and_keeps_the_store,
+}
+
+fn page_shows_and_keeps_the_store(world: &World) {
+    troubled(world);
     world.write("notes.txt", "one\n");
     assert_eq!(world.piton(["submit", "slow.yml", "--id", "queued", "--label", "nowhere", "--json"]).code, Some(0));
     assert_eq!(world.piton(["lease", "take", "notes.txt", "--owner", "ada"]).code, Some(0));
     let mut worker = world.command(["worker", "run", "--name", "build-1"]).spawn().unwrap();
     wait_until(|| world.piton(["worker", "ls", "--json"]).stdout.contains("build-1"));
-    let site = Site::of(&world);
+    let site = Site::of(world);
     let browser = site.browser("#/store");
     browser.wait("the size", "return /[0-9] (kB|MB)/.test(document.querySelector('.big')?.innerText ?? '')");
     browser.wait("the worker", "return document.querySelector('[aria-label=Workers] table')?.innerText.includes('build-1') ?? document.body.innerText.includes('build-1')");

@@ -14,7 +14,8 @@ import { stepState } from './model.js';
 
 /**
  * @param {RunModel} model
- * @param {{ retry: ((step: string) => void) | null, fork: ((at: string) => void) | null, undo: ((ref: string) => void) | null }} acts
+ * @param {{ retry: ((step: string) => void) | null, fork: ((at: string) => void) | null, undo: ((ref: string) => void) | null,
+ *   debug: (step: string, hasRun: boolean) => HTMLElement | null }} acts
  */
 export function detail(model, acts) {
   const node = el('section', { class: 'card detail', 'aria-label': 'Step' });
@@ -36,7 +37,7 @@ export function detail(model, acts) {
     const tries = line.attempts;
     const which = attempt < 0 || attempt >= tries.length ? tries.length - 1 : attempt;
     const one = tries[which];
-    const now = `${line.path}/${which}/${tries.length}/${state}/${one?.undone}`;
+    const now = `${line.path}/${which}/${tries.length}/${state}/${one?.undone}/${model.debug !== null}/${line.title}`;
     if (now === stamp) {
       if (stream) write(line);
       return;
@@ -64,9 +65,10 @@ export function detail(model, acts) {
       one && !one.error ? valueBox('Output', one.output, { bytes: one.output_bytes, load: async () => (await shown(one.id)).output ?? bodyOf(await shown(one.id), 'output') }) : null,
       !one && line.running ? el('p', { class: 'quiet' }, 'It is at work. What it was given and what it gives show up here when it ends.') : null,
       one && !one.undone ? el('div', { class: 'actions' },
-        acts.retry ? el('button', { class: 'button', type: 'button', onclick: () => acts.retry?.(line.path) }, 'Retry from here') : null,
+        acts.retry && !model.debug ? el('button', { class: 'button', type: 'button', onclick: () => acts.retry?.(line.path) }, 'Retry from here') : null,
         acts.fork ? el('button', { class: 'button', type: 'button', onclick: () => acts.fork?.(one.id) }, 'Fork behind it') : null,
-        acts.undo && model.run.kind === 'guard' ? el('button', { class: 'button', type: 'button', onclick: () => acts.undo?.(`${model.id}/${line.path}`) }, 'Undo its files') : null) : null);
+        acts.undo && model.run.kind === 'guard' ? el('button', { class: 'button', type: 'button', onclick: () => acts.undo?.(`${model.id}/${line.path}`) }, 'Undo its files') : null) : null,
+      acts.debug(line.path, tries.some((one) => !one.undone)));
     write(line);
   }
 
@@ -97,13 +99,21 @@ export function detail(model, acts) {
     }));
   }
 
+  /** @param {string} step */
+  function notBegun(step) {
+    stamp = `${step}/${model.debug !== null}`;
+    fill(node, nothing('This step has not begun.', el('p', null, el('code', null, step), ' shows up here as soon as it does.')), acts.debug(step, false));
+  }
+
   function update() {
     const line = path === null ? null : model.lines.get(path);
     if (line) draw(line);
+    else if (path !== null && stamp !== `${path}/${model.debug !== null}`) notBegun(path);
   }
 
   model.addEventListener('steps', update);
   model.addEventListener('run', update);
+  model.addEventListener('debug', update);
   empty();
 
   return {
@@ -115,7 +125,7 @@ export function detail(model, acts) {
       stamp = '';
       const line = model.lines.get(step);
       if (line) draw(line);
-      else fill(node, nothing('This step has not begun.', el('p', null, 'It shows up here as soon as it does.')));
+      else notBegun(step);
     },
     opened: () => path,
   };

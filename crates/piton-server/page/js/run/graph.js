@@ -2,7 +2,6 @@
 // and with the word of its state. A node is a button: it opens its step. The picture can be enlarged, moved with the mouse
 // or by scrolling, and fits its frame at first.
 
-import { get, ofRun } from '../api.js';
 import { el, fill, say, settled, svg } from '../dom.js';
 import { icon } from '../icons.js';
 import { brief, lasted, stateColour, stateWord } from '../words.js';
@@ -59,7 +58,7 @@ export function graphView(model, chosen) {
     /** @type {Graph} */
     let drawn;
     try {
-      drawn = await get(ofRun(model.id, '/graph'));
+      drawn = await model.loadGraph();
     } catch {
       // A document that is too large has no picture; the steps say the rest.
       return;
@@ -97,7 +96,7 @@ export function graphView(model, chosen) {
         svg('rect', { width: one.width, height: one.height, rx: 9, class: 'graph-box' }),
         svg('rect', { x: 0, y: 8, width: 4, height: 28, rx: 2, class: 'graph-edge-mark' }),
         svg('text', { x: 13, y: 18, class: 'graph-title' }, shownTitle(one)),
-        ' ', word, ' ', badge);
+        ' ', word, ' ', badge, stopSign('before', one.width / 2, 0), stopSign('after', one.width / 2, one.height));
       const open = (/** @type {Event} */ event) => {
         event.stopPropagation();
         chosen(path);
@@ -139,6 +138,21 @@ export function graphView(model, chosen) {
     group.setAttribute('aria-label', [`${shownTitle(one)} ${word.textContent} ${badge.textContent}`.trim(), one.title, often, one.kind].filter(Boolean).join(', '));
   }
 
+  /** Where the debugger stands, and where it would stop. */
+  function paintDebugger() {
+    const { debug } = model;
+    const at = debug?.standing && debug.stop?.step ? debug.stop.step.split('/').filter((part) => !/^[0-9]+$/.test(part)).join('/') : '';
+    for (const [path, { group }] of boxes) {
+      const stands = path === at ? debug?.stop?.phase ?? '' : '';
+      if ((group.getAttribute('data-stands') ?? '') !== stands) group.setAttribute('data-stands', stands);
+      const id = path.slice(path.lastIndexOf('/') + 1);
+      for (const side of ['before', 'after']) {
+        const stops = debug?.breakpoints.some((one) => one.phase === side && one.node.slice(one.node.lastIndexOf('/') + 1) === id) ?? false;
+        group.querySelector(`:scope > .graph-stop.${side}`)?.toggleAttribute('data-on', stops);
+      }
+    }
+  }
+
   /** Lays the states of the steps over the nodes that they are of. */
   function update() {
     const over = OVER.includes(model.run.status);
@@ -162,6 +176,7 @@ export function graphView(model, chosen) {
       states.set(path, now.state);
       paint(path, now);
     }
+    paintDebugger();
     for (const { node, source, target } of lines) {
       const [from, to] = [states.get(source) ?? '', states.get(target) ?? ''];
       const left = ['completed', 'failed'].includes(from);
@@ -181,10 +196,14 @@ export function graphView(model, chosen) {
     }
   };
   model.addEventListener('steps', changed);
+  model.addEventListener('debug', () => { if (graph) update(); });
   model.addEventListener('run', () => { if (!model.paused) changed(); });
 
   return { node, load };
 }
+
+/** @param {string} side @param {number} x @param {number} y */
+const stopSign = (side, x, y) => svg('circle', { cx: x, cy: y, r: 5.5, class: `graph-stop ${side}` });
 
 /** As much of a title as fits. @param {GraphNode} one */
 const shownTitle = (one) => brief(one.title || one.id, Math.max(6, Math.floor((one.width - 24) / 7.1)));

@@ -17,20 +17,23 @@ const PART = /** @type {Record<string, string>} */ ({ engine: 'engine', variable
 
 /**
  * @param {string} run
- * @param {{ fork: ((at: string) => void) | null, putBack: ((at: string) => void) | null }} acts
+ * @param {{ fork: ((at: string) => void) | null, putBack: () => ((at: string) => void) | null,
+ *   back: (() => ((at: string) => void) | null) }} acts `putBack` and `back`, which the debugger does, are what can be done now.
  */
 export function checkpointList(run, acts) {
   const list = el('ul', { class: 'entries' });
   const node = el('section', { class: 'card', 'aria-label': 'Checkpoints' }, list);
   async function load() {
     try {
+      const [putBack, back] = [acts.putBack(), acts.back()];
       const { checkpoints } = await get(ofRun(run, '/checkpoints'), { limit: 200 });
       fill(list, checkpoints.length === 0
         ? el('li', null, nothing('There are no checkpoints yet.', el('p', null, 'One is made after each agent, before each question, after nodes marked ', el('code', null, 'checkpoint: true'), ' and when the run is stopped.')))
         : checkpoints.map((/** @type {Entry} */ one) => entryRow(one, el('span', { class: 'actions inline' },
           one.removed ? el('span', { class: 'quiet small' }, 'Removed by retention') : null,
           acts.fork && !one.removed ? el('button', { class: 'button small', type: 'button', onclick: () => acts.fork?.(one.id) }, 'Fork') : null,
-          acts.putBack && !one.removed && !one.undone ? el('button', { class: 'button small', type: 'button', onclick: () => acts.putBack?.(one.id) }, 'Put back') : null))));
+          back && !one.removed && !one.undone ? el('button', { class: 'button small', type: 'button', onclick: () => back(one.id) }, 'Back to here') : null,
+          putBack && !back && !one.removed && !one.undone ? el('button', { class: 'button small', type: 'button', onclick: () => putBack(one.id) }, 'Put back') : null))));
     } catch (error) {
       fill(list, el('li', null, trouble(error, load)));
     }

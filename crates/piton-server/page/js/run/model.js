@@ -45,6 +45,14 @@ export class RunModel extends EventTarget {
     this.ended = false;
     /** @type {(() => void) | null} */
     this.stopFollowing = null;
+    /** Where it stands, if it is debugged in this server. @type {import('../types').Debugged | null} */
+    this.debug = null;
+    /** @type {(() => void) | null} */
+    this.stopDebug = null;
+    /** @type {Promise<import('../types').Graph> | null} */
+    this.graph = null;
+    /** What people call each node, by its path. @type {Map<string, string>} */
+    this.titles = new Map();
     this.drawn = false;
     this.turn = 0;
     this.refresh = settled(() => { this.loadRun().catch(() => null); }, 250);
@@ -62,6 +70,53 @@ export class RunModel extends EventTarget {
     this.run = run;
     if (OVER.includes(run.status)) for (const line of this.lines.values()) if (line.running) { line.running = null; line.version += 1; }
     this.tell('run');
+    if (run.debugged && !this.stopDebug && !this.ended) this.followDebug();
+  }
+
+  /** Follows the debugger of the run until the session is over. */
+  followDebug() {
+    this.stopDebug = follow(ofRun(this.id, '/debug'), {
+      seen: (seen) => {
+        this.debug = seen;
+        this.tell('debug');
+        this.tell('steps');
+        this.refresh();
+      },
+      end: () => {
+        this.stopDebug = null;
+        this.debug = null;
+        this.tell('debug');
+        this.tell('steps');
+        this.refresh();
+      },
+    });
+  }
+
+  /** The document as a picture; it is loaded once. */
+  loadGraph() {
+    this.graph ??= get(ofRun(this.id, '/graph')).then((graph) => {
+      this.takeTitles(graph, '');
+      for (const line of this.lines.values()) {
+        line.title = this.titles.get(line.node) ?? line.title;
+        line.version += 1;
+      }
+      this.tell('steps');
+      return graph;
+    });
+    // What failed is asked for anew.
+    this.graph.catch(() => { this.graph = null; });
+    return this.graph;
+  }
+
+  /**
+   * @param {import('../types').Graph} graph
+   * @param {string} above
+   */
+  takeTitles(graph, above) {
+    for (const one of graph.nodes) {
+      if (one.title) this.titles.set(above + one.id, one.title);
+      if (one.inside) this.takeTitles(one.inside, `${above}${one.id}/`);
+    }
   }
 
   /** Loads what is there, and follows what comes behind it. */
@@ -162,8 +217,9 @@ export class RunModel extends EventTarget {
    */
   blank(path) {
     const parts = path.split('/');
+    const node = parts.filter((part) => !/^[0-9]+$/.test(part)).join('/');
     return {
-      path, node: parts.filter((part) => !/^[0-9]+$/.test(part)).join('/'), title: parts[parts.length - 1] ?? path, depth: parts.length - 1,
+      path, node, title: this.titles.get(node) ?? parts[parts.length - 1] ?? path, depth: parts.length - 1,
       attempts: [], since: Infinity, index: Infinity, running: null, text: '', retry: null, version: 0, error: null,
     };
   }
@@ -284,6 +340,7 @@ export class RunModel extends EventTarget {
     this.ended = true;
     this.turn += 1;
     this.stopFollowing?.();
+    this.stopDebug?.();
   }
 }
 

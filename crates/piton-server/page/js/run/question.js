@@ -44,11 +44,19 @@ export function questionForm(run, question, { may, uncertain, answered }) {
     try {
       await post(ofRun(run, '/answer'), { step: question.step, answer: whole, resume: true });
     } catch (error) {
-      const name = error instanceof Problem && error.field ? error.field.replace(/^answer\.?/, '') : null;
-      const control = name === null ? null : (controls.find((one) => one.name === name) ?? free);
-      if (!control || !(error instanceof Problem)) throw error;
-      control.wrong(error.detail ? `${error.message}: ${error.detail}` : error.message);
-      control.focus();
+      if (!(error instanceof Problem) || !error.field) throw error;
+      // Several fields may be wrong, each for a reason of its own.
+      const wrong = error.problems.length > 0 ? error.problems : [{ field: error.field, message: error.detail ? `${error.message}: ${error.detail}` : error.message }];
+      /** @type {Control | null} */
+      let first = null;
+      for (const { field, message } of wrong) {
+        const name = field.replace(/^answer\.?/, '');
+        const control = controls.find((one) => one.name === name) ?? free;
+        control?.wrong(message);
+        first ??= control;
+      }
+      if (!first) throw error;
+      first.focus();
       return;
     }
     notice('The answer is in the log.');

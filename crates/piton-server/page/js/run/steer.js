@@ -55,17 +55,24 @@ export function cancel(model) {
   });
 }
 
-/** @param {RunModel} model */
-export function resume(model) {
-  dialog('Resume this run', (close) => {
+/**
+ * @param {RunModel} model
+ * @param {{ breakpoints: import('../types').Breakpoint[], on_error: boolean } | null} [stops] under a debugger, which stops there
+ */
+export function resume(model, stops = null) {
+  const label = stops ? 'Debug' : 'Resume';
+  /** @param {boolean} force */
+  const goOn = (force) => (stops ? post(ofRun(model.id, '/debug'), { stops, force }) : post(ofRun(model.id, '/resume'), { force }));
+  dialog(stops ? 'Debug this run' : 'Resume this run', (close) => {
+    const intro = stops ? el('p', null, 'It goes on here and stands before the next node. You say how far it goes from there.') : null;
     const shown = el('div', { class: 'stack' }, el('p', { class: 'quiet loading' }, 'Looking what changed since it was begun…'));
     const where = el('div');
     const actions = el('div', { class: 'actions' });
     diagnose(model.id).then(({ node, refused, lost }) => {
       const force = el('input', { type: 'checkbox', id: 'force' });
       fill(shown, node, refused && !lost ? el('label', { class: 'check', for: 'force' }, force, el('span', null, 'Go on all the same. Each change is written to the audit log.')) : null);
-      const act = acting('Resume', async () => {
-        const given = await post(ofRun(model.id, '/resume'), { force: force.checked });
+      const act = acting(label, async () => {
+        const given = await goOn(force.checked);
         close();
         notice(given?.notice || 'The run goes on.');
         model.refresh();
@@ -77,15 +84,15 @@ export function resume(model) {
       fill(actions, act, el('button', { class: 'button', type: 'button', onclick: close }, 'Back'));
     }, (error) => {
       fill(shown, trouble(error));
-      const act = acting('Resume', async () => {
-        await post(ofRun(model.id, '/resume'), {});
+      const act = acting(label, async () => {
+        await goOn(false);
         close();
         notice('The run goes on.');
         model.refresh();
       }, { kind: 'primary', where });
       fill(actions, error?.kind === 'refused' ? null : act, el('button', { class: 'button', type: 'button', onclick: close }, 'Back'));
     });
-    return [shown, where, actions];
+    return [intro, shown, where, actions];
   });
 }
 

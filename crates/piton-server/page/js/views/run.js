@@ -1,11 +1,13 @@
 // A run: what it is and how it stands, what it asks, its graph and its timeline with each step, its checkpoints and its log.
 // The page follows it; what a person may do now, and only that, stands at the top.
 
+import { line } from '../api.js';
 import { el, fill, say } from '../dom.js';
 import { notice } from '../notices.js';
 import { planned } from '../plan.js';
 import { chip, copies, fact, since, standing, tabs, valueBox } from '../parts.js';
 import { address, go, refine, route } from '../router.js';
+import { debugPanel, keptStops } from '../run/debug.js';
 import { checkpointList, logList } from '../run/lists.js';
 import { detail } from '../run/detail.js';
 import { fork } from '../run/fork.js';
@@ -46,7 +48,8 @@ export async function run(id, session) {
   const says = el('div', { class: 'stack' });
   const answer = el('section', { class: 'card padded', hidden: true, 'aria-label': 'Answer' }, el('h2', null, 'Answer'), el('pre', { class: 'answer' }));
 
-  const opened = detail(model, { retry: doRetry, fork: doFork, undo: doUndo });
+  const debug = debugPanel(model, operates, toRun);
+  const opened = detail(model, { retry: doRetry, fork: doFork, undo: doUndo, debug: debug.acts });
   const fall = waterfall(model, (line) => opened.open(line.path));
   const graph = graphView(model, (step) => {
     // A node inside a container has a step for each round: the newest is opened.
@@ -56,7 +59,8 @@ export async function run(id, session) {
     fall.mark(found);
     opened.node.scrollIntoView({ block: 'nearest' });
   });
-  const checkpoints = checkpointList(id, { fork: doFork, putBack: operates ? (at) => putBack(model, at) : null });
+  const checkpoints = checkpointList(id, { fork: doFork, putBack: () => (operates && !['completed', 'cancelled'].includes(model.run.status) ? (at) => putBack(model, at) : null),
+    back: () => (operates && model.debug ? (at) => { debug.back(at).then(() => refine({ tab: null }), (error) => notice(error.message, 'bad')); } : null) });
   const log = logList(id);
   const bar = tabs('Parts of the run', TABS, 'steps', (tab) => refine({ tab: tab === 'steps' ? null : tab }));
   const panel = el('div', { id: 'tab-panel', role: 'tabpanel', class: 'stack' });
@@ -108,7 +112,7 @@ export async function run(id, session) {
         may: session.may.includes('answer'), uncertain: isUncertain(question), answered: () => model.refresh(),
       })));
     }
-    const shownState = `${stands}/${run.error}/${JSON.stringify(run.outputs)?.length}/${run.queue?.problem}`;
+    const shownState = `${run.debugged}/${stands}/${run.error}/${JSON.stringify(run.outputs)?.length}/${run.queue?.problem}`;
     if (shownState !== could) {
       could = shownState;
       drawSays();
@@ -135,6 +139,7 @@ export async function run(id, session) {
       if (['paused', 'stalled', 'waiting'].includes(stands) || (stands === 'queued' && !run.driven_here)) can.push(['resume', 'Resume', () => resume(model), stands === 'waiting' ? '' : 'primary']);
       if (stands === 'failed') can.push(['retry', 'Retry', () => retry(model, null, toRun), 'primary']);
       if (stands === 'completed' && run.kind !== 'guard') can.push(['retry', 'Retry from a step', () => retry(model, null, toRun), '']);
+      if (run.kind === 'workflow' && !run.driven_here && ['paused', 'stalled', 'queued', 'failed', 'completed'].includes(stands)) can.push(['debug', 'Debug', () => resume(model, keptStops(id)), '']);
       if (stands === 'in_progress') can.push(['stop', 'Stop', () => stop(model), '']);
       if (!['workspace', 'embedded'].includes(run.kind)) can.push(['fork', 'Fork', () => fork(model, null, toRun), '']);
       if (run.kind === 'guard') can.push(['undo', 'Undo its files', () => doUndo?.(id), '']);
@@ -153,18 +158,25 @@ export async function run(id, session) {
   model.addEventListener('checkpoint', () => { if (tab === 'checkpoints') checkpoints.load(); });
   draw();
   refined();
-  model.loadSteps().then(() => {
-    const step = route().query.get('step');
-    if (step) opened.open(step);
-    graph.load();
-  }).catch((error) => notice(error.message, 'bad'));
+  load();
+
+  function load() {
+    model.loadSteps().then(() => {
+      const step = route().query.get('step');
+      if (step) opened.open(step);
+      graph.load();
+    }).catch((error) => {
+      if (error.kind === 'away') line.addEventListener('back', load, { once: true });
+      else notice(error.message, 'bad');
+    });
+  }
 
   return {
     node: el('div', { class: 'stack large' },
       el('div', { class: 'stack head' },
         el('p', { class: 'crumbs small' }, el('a', { href: address([]) }, 'Runs'), el('span', { class: 'quiet', 'aria-hidden': 'true' }, ' / ')),
         el('div', { class: 'page-head' }, title, state, el('span', { class: 'push' }), actions), sub, facts),
-      asks, says, answer, bar, panel),
+      asks, debug.node, says, answer, bar, panel),
     title: model.run.name || id,
     refined,
     stop() {

@@ -22,6 +22,8 @@ export async function start() {
   const idWrong = el('p', { class: 'field-wrong', id: 'id-wrong', role: 'alert' });
   const labels = el('input', { type: 'text', id: 'labels', placeholder: 'nightly, team-a' });
   const queued = el('input', { type: 'checkbox', id: 'queued' });
+  const debugs = acting('Debug', async () => { await begin(true); }, { where, title: 'It starts here and stands before its first node' });
+  queued.addEventListener('change', () => { debugs.disabled = queued.checked; });
   let turn = 0;
 
   /** @param {{ message: string, line: number | null, node: string | null, hint: string | null }[]} problems @param {string} title */
@@ -53,7 +55,8 @@ export async function start() {
     check();
   });
 
-  async function begin() {
+  /** @param {boolean} debugged */
+  async function begin(debugged) {
     for (const wrong of [documentWrong, inputsWrong, idWrong, nameWrong]) fill(wrong);
     for (const field of [document, inputs, id, name]) field.removeAttribute('aria-invalid');
     const bad = (/** @type {HTMLElement} */ field, /** @type {HTMLElement} */ wrong, /** @type {string} */ words) => {
@@ -73,7 +76,7 @@ export async function start() {
     try {
       const run = await post('/api/runs', {
         document: document.value, name: name.value.trim() || 'workflow.yml', inputs: given, id: id.value.trim() || undefined,
-        labels: labels.value.split(',').map((one) => one.trim()).filter(Boolean), submit: queued.checked ? {} : undefined,
+        labels: labels.value.split(',').map((one) => one.trim()).filter(Boolean), submit: queued.checked ? {} : undefined, debug: debugged ? {} : undefined,
       });
       notice(`Run ${run.run} is on its way.`);
       go(address(['runs', run.run]));
@@ -106,6 +109,6 @@ export async function start() {
           el('div', { class: 'field' }, el('label', { for: 'id' }, 'Name of the run'), id, idWrong),
           el('div', { class: 'field' }, el('label', { for: 'labels' }, 'Labels'), labels)),
         el('label', { class: 'check', for: 'queued' }, queued, el('span', null, 'Leave it to a worker, instead of running it in this server')),
-        where, el('div', { class: 'actions' }, acting('Start', async () => { await begin(); }, { kind: 'primary', where }), el('a', { class: 'button', href: address([]) }, 'Back')))),
+        where, el('div', { class: 'actions' }, acting('Start', async () => { await begin(false); }, { kind: 'primary', where }), debugs, el('a', { class: 'button', href: address([]) }, 'Back')))),
   };
 }
