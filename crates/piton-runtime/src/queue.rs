@@ -24,6 +24,9 @@ use crate::{
     Context, Failure, History, LeaseOptions, LeaseWatch, OpenRun, QuestionRecord, RetryPolicy, Run, RunError, Standing,
 };
 
+/// How often a worker asks whether it may look after the store.
+const HOUSE: Duration = Duration::from_secs(60);
+
 /// How often a run that waits for an answer is looked at without having been woken.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
@@ -105,6 +108,12 @@ pub trait Driver: Send + Sync {
 
     /// Stops the runs that it drives, to go on later; steps that run may take so long to end.
     fn stop(&self, grace: Duration);
+
+    /// Looks after the store, if that is due: what needn't be kept is removed. One worker at a time is asked to, now and then, and
+    /// goes on taking runs meanwhile. If the worker ends, this is dropped at any await.
+    async fn keep_house(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// Why a run couldn't be driven; its log says nothing of it.
@@ -174,6 +183,7 @@ pub async fn work(
         ..options.clone()
     };
     let (every, mut next_beat) = (options.hold / 3, Duration::ZERO);
+    let (mut keeping, mut next_look) = (JoinSet::new(), Duration::ZERO);
     loop {
         if context.clock.monotonic() >= next_beat {
             let asked = patient(queue.alive(&options.info, options.hold).await)?.unwrap_or(false);
@@ -182,6 +192,18 @@ pub async fn work(
                 draining = true;
                 stopping.store(true, Ordering::Relaxed);
                 driver.stop(options.grace);
+            }
+            while keeping.try_join_next().is_some() {}
+            let (is_keeping, now) = (!keeping.is_empty(), context.clock.monotonic());
+            if !draining
+                && (is_keeping || now >= next_look)
+                && patient(queue.keep(&options.info.name, options.hold).await)? == Some(true)
+                && !is_keeping
+            {
+                keeping.spawn(keep_house(Arc::clone(&driver)));
+            }
+            if now >= next_look {
+                next_look = now.saturating_add(HOUSE);
             }
         }
         let concurrency = usize::try_from(options.info.concurrency.max(1)).unwrap_or(usize::MAX);
@@ -220,6 +242,12 @@ pub async fn work(
     }
     queue.leave(&options.info.name).await?;
     Ok(count)
+}
+
+async fn keep_house(driver: Arc<dyn Driver>) {
+    if let Err(error) = driver.keep_house().await {
+        tracing::warn!(%error, "the store could not be looked after");
+    }
 }
 
 /// Nothing for a store that can't be reached now: a worker outlives that.

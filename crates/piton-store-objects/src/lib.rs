@@ -5,6 +5,7 @@
 //! - [`ObjectStore`]: the one layout of a store over any of them. There is no rename, no lock and no change of several
 //!   objects at once in it.
 //! - `CloudObjects` (feature `cloud`): S3, Google Cloud Storage, Azure. `RedisObjects` (feature `redis`): a Redis.
+//! - [`ObjectPacks`]: objects as a place for the large packs of another store.
 //! - [`FileCheckpointStore`]: an embedder's checkpoints in a folder.
 //! - [`FolderDriver`] and [`MemoryDriver`]: the URL schemes `file:` and `memory:`.
 //!
@@ -33,6 +34,7 @@ mod log;
 mod memory;
 mod names;
 mod objects;
+mod outside;
 mod packs;
 mod readable;
 #[cfg(feature = "redis")]
@@ -53,6 +55,7 @@ pub use cloud::{CloudDriver, CloudKind, CloudObjects, CloudPlace, CloudSettings}
 pub use folder::{FolderObjects, FolderOptions};
 pub use memory::MemoryObjects;
 pub use objects::{Listed, Object, Objects, Part, Version};
+pub use outside::ObjectPacks;
 #[cfg(feature = "redis")]
 pub use redis::{RedisDriver, RedisDurability, RedisObjects, RedisUrl, Secret};
 pub use replace::replace_folder;

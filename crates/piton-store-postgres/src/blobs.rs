@@ -12,7 +12,7 @@ use piton_types::BlobId;
 
 use crate::PostgresStore;
 use crate::log::bytes;
-use crate::params::{Params, id32};
+use crate::params::{Params, get, id32};
 use crate::schema::{MAX_ROW, NOW};
 
 /// How many ids are looked for by one statement.
@@ -32,6 +32,9 @@ impl Blobs for PostgresStore {
         let mut ids: Vec<[u8; 32]> = ids.iter().map(|id| *id.as_bytes()).collect();
         ids.sort_unstable();
         ids.dedup();
+        if let Some(outside) = self.outside.as_ref().filter(|outside| pack.len() > outside.larger_than) {
+            return self.stage_outside(outside, id, pack, &ids, pin).await;
+        }
         let sql = format!(
             "WITH staged AS (INSERT INTO @pack(id, ids, bytes) VALUES ($1, $2, $3)
                              ON CONFLICT (id) DO UPDATE SET condemned = NULL RETURNING no),
@@ -73,23 +76,33 @@ impl Blobs for PostgresStore {
 
     async fn pack(&self, pack: PackId) -> Result<Bytes, StoreError> {
         let params = Params::default().with(&pack.as_bytes()[..]);
-        let rows = self.core.again("SELECT bytes FROM @pack WHERE id = $1", &params).await?;
-        bytes(rows.first().ok_or_else(|| StoreError::no_pack(pack))?, 0)
+        let rows = self.core.again("SELECT bytes, object FROM @pack WHERE id = $1", &params).await?;
+        let row = rows.first().ok_or_else(|| StoreError::no_pack(pack))?;
+        match get::<Option<&str>>(row, 1)? {
+            Some(object) => self.read_outside(object, None).await,
+            None => bytes(row, 0),
+        }
     }
 
     async fn pack_part(&self, pack: PackId, from: u64, length: usize) -> Result<Option<Bytes>, StoreError> {
         let most = i32::MAX - 1;
-        let from = i32::try_from(from).unwrap_or(most).min(most) + 1;
-        let length = i32::try_from(length).unwrap_or(i32::MAX).min(i32::MAX - from);
-        let params = Params::default().with(&pack.as_bytes()[..]).with(from).with(length);
-        let rows = self.core.again("SELECT substring(bytes FROM $2 FOR $3) FROM @pack WHERE id = $1", &params).await?;
-        bytes(rows.first().ok_or_else(|| StoreError::no_pack(pack))?, 0).map(Some)
+        let begin = i32::try_from(from).unwrap_or(most).min(most) + 1;
+        let count = i32::try_from(length).unwrap_or(i32::MAX).min(i32::MAX - begin);
+        let params = Params::default().with(&pack.as_bytes()[..]).with(begin).with(count);
+        let sql = "SELECT substring(bytes FROM $2 FOR $3), object FROM @pack WHERE id = $1";
+        let rows = self.core.again(sql, &params).await?;
+        let row = rows.first().ok_or_else(|| StoreError::no_pack(pack))?;
+        let part = match get::<Option<&str>>(row, 1)? {
+            Some(object) => self.read_outside(object, Some((from, length))).await?,
+            None => bytes(row, 0)?,
+        };
+        Ok(Some(part))
     }
 }
 
 impl PostgresStore {
     /// Pins those of the packs that are there, and takes them off the condemned list.
-    async fn pin_those(&self, packs: &[PackId], pin: Pin) -> Result<Vec<PackId>, StoreError> {
+    pub(crate) async fn pin_those(&self, packs: &[PackId], pin: Pin) -> Result<Vec<PackId>, StoreError> {
         let sql = format!(
             "WITH kept AS (UPDATE @pack SET condemned = NULL WHERE id = ANY($1) RETURNING id, no),
              pinned AS (INSERT INTO @pin(pack, owner, until) SELECT no, $2, {NOW} + $3 FROM kept
@@ -112,6 +125,7 @@ pub(crate) fn names(packs: &[PackId]) -> Vec<&[u8]> {
     packs.iter().map(|pack| &pack.as_bytes()[..]).collect()
 }
 
-fn life(pin: Pin) -> i64 {
+/// How long a pin lasts, in milliseconds.
+pub(crate) fn life(pin: Pin) -> i64 {
     i64::try_from(pin.life.as_millis()).unwrap_or(i64::MAX / 4)
 }

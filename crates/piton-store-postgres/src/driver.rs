@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use piton_store::{Driver, Store, StoreError};
 
-use crate::{PostgresStore, PostgresUrl};
+use crate::{OutsidePacks, PostgresStore, PostgresUrl};
 
 /// Opens stores of the schemes `postgres:` and `postgresql:`.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +14,8 @@ pub struct PostgresDriver {
     pub create: bool,
     /// The URL with a password that was found elsewhere; it replaces the one that the registry is asked for.
     pub url: Option<PostgresUrl>,
+    /// Where large packs go if `blobs=` in the URL says so.
+    pub outside: Option<OutsidePacks>,
 }
 
 #[async_trait]
@@ -23,6 +25,6 @@ impl Driver for PostgresDriver {
             Some(url) => url.clone(),
             None => PostgresUrl::parse(&format!("postgres:{location}"))?,
         };
-        Ok(Arc::new(PostgresStore::open(url, self.create).await?))
+        Ok(Arc::new(PostgresStore::open_with(url, self.create, self.outside.clone()).await?))
     }
 }

@@ -6,6 +6,7 @@
 //! - If the connection breaks before the answer is there, the store asks again where the log ends (`append`).
 //! - No statement stays prepared and no setting stays changed in a session, so a pooler in transaction mode may be in between.
 //! - All times are the server's (`queue`).
+//! - Large packs may be in an object store (`outside`).
 //!
 //! What is *not* promised: the server keeps the bytes. Whether it does so as it should is its settings' affair; a server that
 //! answers before the disk has a commit is refused (`schema`). What it returns is checked by the hashes of the records.
@@ -20,6 +21,7 @@ mod index;
 mod leases;
 mod list;
 mod log;
+mod outside;
 mod params;
 mod passfile;
 mod queue;
@@ -32,5 +34,6 @@ mod url;
 
 pub use driver::PostgresDriver;
 pub use errors::NOT_LET_IN;
+pub use outside::OutsidePacks;
 pub use store::PostgresStore;
 pub use url::PostgresUrl;

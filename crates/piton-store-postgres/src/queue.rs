@@ -160,6 +160,14 @@ impl Queue for PostgresStore {
         Ok(!self.core.again(sql, &Params::default().with(escape(worker))).await?.is_empty())
     }
 
+    async fn keep(&self, worker: &str, hold: Duration) -> Result<bool, StoreError> {
+        let sql = format!(
+            "UPDATE @keeper SET worker = $1, until = {NOW} + $2 WHERE worker = $1 OR until <= {NOW} RETURNING 1"
+        );
+        let params = Params::default().with(escape(worker)).with(millis(hold));
+        Ok(!self.core.again(&sql, &params).await?.is_empty())
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerStanding>, StoreError> {
         let sql = format!(
             "SELECT info, {NOW} - seen, draining,

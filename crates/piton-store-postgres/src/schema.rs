@@ -1,15 +1,17 @@
 //! The tables, and what is looked at before a store is used. The shape of the tables is part of the format; `FORMAT` counts up
 //! when it changes.
 
+use deadpool_postgres::Transaction;
 use piton_store::StoreError;
 use tokio_postgres::Row;
 
+use crate::OutsidePacks;
 use crate::connect::Core;
 use crate::errors::Failed;
 use crate::params::{Params, get};
 
 /// The newest format that this version reads and writes.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// The schema that a store is in unless its URL names another.
 pub(crate) const DEFAULT_SCHEMA: &str = "piton";
@@ -111,6 +113,29 @@ const TABLES: &[&str] = &[
         draining boolean NOT NULL)",
 ];
 
+/// What each format has that the one before it doesn't, from the second on. What a handle of the format before does meanwhile
+/// must stay right.
+///
+/// `pack.object` names the object that has the bytes of a pack, and `size` how many they are; `loose` has the objects that no
+/// pack names (see `outside`).
+///
+/// `keeper` is one row: the worker that keeps house, and until when.
+///
+/// Rows of the queue change all the time, and a scan that looks for the next run passes the dead ones, so they are cleaned up
+/// after so many, not after a share of the table.
+const CHANGES: [&[&str]; 1] = [&[
+    "ALTER TABLE @pack ADD COLUMN object text COLLATE \"C\", ADD COLUMN size bigint",
+    "CREATE TABLE @loose(object text COLLATE \"C\" PRIMARY KEY, until bigint NOT NULL)",
+    "CREATE TABLE @keeper(worker text COLLATE \"C\" NOT NULL, until bigint NOT NULL)",
+    "INSERT INTO @keeper VALUES ('', 0)",
+    "ALTER TABLE @queue SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+    "ALTER TABLE @worker SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+    "ALTER TABLE @lease SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+]];
+
+/// Where the name of the place for large packs stands in `meta`.
+const BLOBS: &str = "blobs";
+
 /// What is in the place of the schema.
 enum Found {
     /// No such schema.
@@ -123,8 +148,13 @@ enum Found {
     Store,
 }
 
-/// Looks at the server and the schema, and makes the tables if there are none and the caller wants that.
-pub(crate) async fn open(core: &Core, create: bool) -> Result<(), StoreError> {
+/// Looks at the server and the schema, and makes the tables if there are none and the caller wants that; changes those of an
+/// older format. Gives the place for large packs, if the store has it.
+pub(crate) async fn open(
+    core: &Core,
+    create: bool,
+    outside: Option<OutsidePacks>,
+) -> Result<Option<OutsidePacks>, StoreError> {
     suits(core).await?;
     let named = Params::default().with(core.schema.as_str());
     match found(core.again(LOOK, &named).await?.first())? {
@@ -135,13 +165,55 @@ pub(crate) async fn open(core: &Core, create: bool) -> Result<(), StoreError> {
         Found::Foreign => return Err(foreign(core)),
         Found::Nothing | Found::Empty => make(core).await?,
     }
-    let row = core.one("SELECT value FROM @meta WHERE key = 'format'", &Params::default()).await?;
-    let format = std::str::from_utf8(get(&row, 0)?).ok().and_then(|text| text.parse().ok());
-    match format {
-        Some(found) if found > FORMAT => Err(StoreError::TooNew { what: core.shown.clone(), found, known: FORMAT }),
-        Some(_) => Ok(()),
-        None => Err(StoreError::corrupt(&core.shown, "its format isn't a number")),
+    let rows = core.again(FORMAT_OF, &Params::default()).await?;
+    if format(core, rows.first())? < FORMAT {
+        change(core).await?;
     }
+    place(core, create, outside).await
+}
+
+const FORMAT_OF: &str = "SELECT value FROM @meta WHERE key = 'format'";
+
+fn format(core: &Core, row: Option<&Row>) -> Result<u64, StoreError> {
+    let corrupt = || StoreError::corrupt(&core.shown, "its format isn't a number");
+    let text = std::str::from_utf8(get(row.ok_or_else(corrupt)?, 0)?).map_err(|_| corrupt())?;
+    match text.parse().map_err(|_| corrupt())? {
+        found if found > FORMAT => Err(StoreError::TooNew { what: core.shown.clone(), found, known: FORMAT }),
+        found => Ok(found),
+    }
+}
+
+/// The place for large packs: the one that the store was first given, and no other.
+async fn place(core: &Core, create: bool, outside: Option<OutsidePacks>) -> Result<Option<OutsidePacks>, StoreError> {
+    let wanted = outside.as_ref().map(|outside| outside.place.url());
+    let mut found = known_place(core).await?;
+    if found.is_none()
+        && create
+        && let (Some(outside), Some(url)) = (&outside, &wanted)
+    {
+        outside.try_out().await?;
+        let params = Params::default().with(BLOBS).with(url.clone().into_bytes());
+        core.again("INSERT INTO @meta VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", &params).await?;
+        found = known_place(core).await?;
+    }
+    match (found, wanted) {
+        (Some(found), wanted) if wanted.as_ref() != Some(&found) => Err(StoreError::Invalid {
+            what: format!("the place for large packs of {}", core.shown),
+            detail: format!(
+                "it is {found}, and the URL {}",
+                match wanted {
+                    Some(wanted) => format!("says blobs={wanted}"),
+                    None => "doesn't say so".to_owned(),
+                }
+            ),
+        }),
+        (found, _) => Ok(outside.filter(|_| found.is_some())),
+    }
+}
+
+async fn known_place(core: &Core) -> Result<Option<String>, StoreError> {
+    let rows = core.again("SELECT value FROM @meta WHERE key = $1", &Params::default().with(BLOBS)).await?;
+    rows.first().map(|row| Ok(String::from_utf8_lossy(get(row, 0)?).into_owned())).transpose()
 }
 
 /// Whether the server is one that a store can be on.
@@ -217,12 +289,37 @@ async fn make(core: &Core) -> Result<(), StoreError> {
         return Ok(());
     }
     let schema = format!("CREATE SCHEMA \"{}\"", core.schema);
-    let format = format!("INSERT INTO @meta VALUES ('format', '{FORMAT}')");
     let begin = matches!(found, Found::Nothing).then_some(&*schema);
-    for text in begin.into_iter().chain(TABLES.iter().copied()).chain([&*format]) {
+    let format = "INSERT INTO @meta VALUES ('format', '1')";
+    for text in begin.into_iter().chain(TABLES.iter().copied()).chain([format]) {
         transaction.batch_execute(&core.sql(text)).await.map_err(failed)?;
     }
+    change_from(core, &transaction, 1).await?;
     transaction.commit().await.map_err(failed)
+}
+
+/// Brings the tables to the newest format, in one transaction under the same lock.
+async fn change(core: &Core) -> Result<(), StoreError> {
+    let mut client = core.connection().await?;
+    let failed = |error: tokio_postgres::Error| core.failed(&error).into_error();
+    let transaction = client.transaction().await.map_err(failed)?;
+    let lock = Params::default().with(MIGRATION);
+    core.within(&transaction, "SELECT pg_advisory_xact_lock($1)", &lock).await.map_err(Failed::into_error)?;
+    let rows = core.within(&transaction, FORMAT_OF, &Params::default()).await.map_err(Failed::into_error)?;
+    let found = format(core, rows.first())?;
+    change_from(core, &transaction, found).await?;
+    transaction.commit().await.map_err(failed)
+}
+
+async fn change_from(core: &Core, transaction: &Transaction<'_>, format: u64) -> Result<(), StoreError> {
+    let failed = |error: tokio_postgres::Error| core.failed(&error).into_error();
+    let known = usize::try_from(format.saturating_sub(1)).unwrap_or(usize::MAX);
+    let missing: Vec<&str> = CHANGES.iter().skip(known).copied().flatten().copied().collect();
+    for text in missing {
+        transaction.batch_execute(&core.sql(text)).await.map_err(failed)?;
+    }
+    let now = format!("UPDATE @meta SET value = '{FORMAT}' WHERE key = 'format'");
+    transaction.batch_execute(&core.sql(&now)).await.map_err(failed)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use piton_store::{Capabilities, Changes, Fold, Hashing, Leases, Queue, Store, St
 
 use crate::connect::Core;
 use crate::params::{Params, count};
-use crate::{PostgresUrl, schema};
+use crate::{OutsidePacks, PostgresUrl, schema};
 
 /// A store in one schema of a PostgreSQL database. Several handles, in one process or in many, may have the same store open.
 ///
@@ -20,6 +20,7 @@ use crate::{PostgresUrl, schema};
 /// ```
 pub struct PostgresStore {
     pub(crate) core: Core,
+    pub(crate) outside: Option<OutsidePacks>,
 }
 
 impl PostgresStore {
@@ -31,9 +32,19 @@ impl PostgresStore {
     /// old, acknowledges what it could lose, or the schema has tables of others, `TooNew` if a newer version made the
     /// tables, `ReadOnly` if it is a standby, `NotFound` if there is no such database or, without `create`, no store.
     pub async fn open(url: PostgresUrl, create: bool) -> Result<Self, StoreError> {
+        Self::open_with(url, create, None).await
+    }
+
+    /// The same with a place for large packs, which is the one that `blobs=` in the URL names. A store keeps to the place that
+    /// it was first opened with; packs that were in the database before stay there.
+    ///
+    /// # Errors
+    ///
+    /// As above, and `Invalid` if its large packs are elsewhere.
+    pub async fn open_with(url: PostgresUrl, create: bool, outside: Option<OutsidePacks>) -> Result<Self, StoreError> {
         let core = Core::new(&url)?;
-        schema::open(&core, create).await?;
-        Ok(Self { core })
+        let outside = schema::open(&core, create, outside).await?;
+        Ok(Self { core, outside })
     }
 }
 
@@ -79,6 +90,7 @@ impl Store for PostgresStore {
 
     async fn usage(&self) -> Result<Usage, StoreError> {
         let sql = "SELECT (SELECT count(*) FROM @run), coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+                   + (SELECT coalesce(sum(size), 0)::bigint FROM @pack)
                    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'";
         let row = self.core.one(sql, &Params::default().with(self.core.schema.as_str())).await?;
         Ok(Usage { runs: count(&row, 0)?, bytes: count(&row, 1)? })

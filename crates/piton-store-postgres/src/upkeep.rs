@@ -81,7 +81,7 @@ impl Upkeep for PostgresStore {
     async fn packs(&self, after: Option<PackId>, limit: usize) -> Result<Vec<PackInfo>, StoreError> {
         let sql = format!(
             "SELECT id, condemned, (SELECT max(until) FROM @pin AS pin WHERE pin.pack = pack.no), {NOW},
-             octet_length(bytes)::bigint FROM @pack AS pack WHERE id > $1 ORDER BY id LIMIT $2"
+             coalesce(size, octet_length(bytes)::bigint) FROM @pack AS pack WHERE id > $1 ORDER BY id LIMIT $2"
         );
         let after = after.map_or(Vec::new(), |pack| pack.as_bytes().to_vec());
         let params = Params::default().with(after).with(i64::try_from(limit).unwrap_or(i64::MAX));
@@ -142,7 +142,7 @@ impl Upkeep for PostgresStore {
             }
         }
         let row = self.core.one("SELECT EXISTS (SELECT 1 FROM @removed)", &Params::default()).await?;
-        swept.more = packs.next().is_some() || get(&row, 0)?;
+        swept.more = packs.next().is_some() || get(&row, 0)? || self.sweep_outside().await?;
         // Keys of which no run waits any more.
         let keys = "DELETE FROM @limited_key AS old WHERE NOT EXISTS (SELECT 1 FROM @queue AS queue WHERE queue.key = old.key)";
         self.core.again(keys, &Params::default()).await?;
@@ -186,7 +186,7 @@ impl Upkeep for PostgresStore {
             (SELECT count(*) AS n, coalesce(sum(octet_length(entry)::bigint + octet_length(pack)), 0)::bigint AS size FROM @entry) AS e,
             (SELECT count(*) AS n, coalesce(sum(octet_length(entries)::bigint + octet_length(idx) + octet_length(nodes)), 0)::bigint AS size
              FROM @segment) AS s,
-            (SELECT count(*) AS n, coalesce(sum(octet_length(bytes)), 0)::bigint AS size FROM @pack) AS p";
+            (SELECT count(*) AS n, coalesce(sum(coalesce(size, octet_length(bytes))), 0)::bigint AS size FROM @pack) AS p";
         let row = self.core.one(sql, &Params::default()).await?;
         Ok(Totals {
             entries: count(&row, 0)?,
@@ -207,6 +207,7 @@ impl Upkeep for PostgresStore {
                 defects.push(Defect { what: get(row, 0)?, detail: detail.to_owned() });
             }
         }
+        defects.extend(self.inspect_outside().await?);
         Ok(defects)
     }
 }
@@ -257,7 +258,8 @@ impl PostgresStore {
         let sql = format!(
             "WITH gone AS (DELETE FROM @pack AS pack WHERE id = $1 AND condemned = $2
                            AND NOT EXISTS (SELECT 1 FROM @pin AS pin WHERE pin.pack = pack.no AND until > {NOW})
-                           RETURNING no, octet_length(bytes)::bigint AS size),
+                           RETURNING no, coalesce(size, octet_length(bytes)::bigint) AS size, object),
+             loosened AS (INSERT INTO @loose SELECT object, 0 FROM gone WHERE object IS NOT NULL),
              unlisted AS (DELETE FROM @blob AS blob USING gone WHERE blob.pack = gone.no AND blob.id = ANY($3)),
              unpinned AS (DELETE FROM @pin AS pin USING gone WHERE pin.pack = gone.no)
              SELECT size FROM gone"

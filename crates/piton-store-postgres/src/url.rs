@@ -1,4 +1,4 @@
-//! The URL of a store: `postgres://USER@HOST[:PORT]/DATABASE[?schema=NAME]`.
+//! The URL of a store: `postgres://USER@HOST[:PORT]/DATABASE[?schema=NAME&blobs=s3://BUCKET/PREFIX]`.
 //!
 //! No error and nothing that is shown has the password in it, not even of a URL that can't be read.
 
@@ -35,6 +35,7 @@ pub struct PostgresUrl {
     pub(crate) encrypted: bool,
     pub(crate) roots: Option<PathBuf>,
     to_connect: Duration,
+    blobs: Option<String>,
 }
 
 impl std::fmt::Debug for PostgresUrl {
@@ -62,7 +63,7 @@ impl PostgresUrl {
         let mut host = decoded(url.host_str().unwrap_or_default())?.trim_matches(['[', ']']).to_owned();
         let mut database = decoded(url.path().trim_start_matches('/'))?;
         let (mut schema, mut to_connect) = (DEFAULT_SCHEMA.to_owned(), TO_CONNECT);
-        let (mut encryption, mut roots) = (None, None);
+        let (mut encryption, mut roots, mut blobs) = (None, None, None);
         for (name, value) in url.query_pairs() {
             match &*name {
                 "schema" => schema = value.into_owned(),
@@ -77,7 +78,11 @@ impl PostgresUrl {
                     "require" | "verify-ca" | "verify-full" => encryption = Some(true),
                     _ => return Err(invalid("sslmode is disable or verify-full")),
                 },
-                "blobs" => return Err(invalid("packs outside of the database (blobs=) aren't offered yet")),
+                // It isn't repeated: it may have a key in it.
+                "blobs" if value.contains('@') || !value.contains("://") => {
+                    return Err(invalid("blobs= is written as s3://BUCKET/PREFIX, without a user"));
+                }
+                "blobs" => blobs = Some(value.into_owned()),
                 _ => return Err(invalid(&format!("it has the unknown parameter {name:?}"))),
             }
         }
@@ -103,7 +108,7 @@ impl PostgresUrl {
         let fits = url.set_password(None).is_ok() && url.set_scheme("postgres").is_ok();
         let shown = if fits { url.to_string() } else { format!("postgres://{host}") };
         let encrypted = encryption.unwrap_or(!is_here(&host));
-        Ok(Self { shown, user, password, host, port, database, schema, encrypted, roots, to_connect })
+        Ok(Self { shown, user, password, host, port, database, schema, encrypted, roots, to_connect, blobs })
     }
 
     /// The user's name.
@@ -129,6 +134,11 @@ impl PostgresUrl {
     /// The schema.
     pub fn schema(&self) -> &str {
         &self.schema
+    }
+
+    /// The URL of the place for large packs.
+    pub fn blobs(&self) -> Option<&str> {
+        self.blobs.as_deref()
     }
 
     /// Whether the URL itself has a password.
@@ -179,6 +189,8 @@ mod tests {
         assert_eq!(url.password.as_deref(), Some(&b"p@ss+"[..]));
         assert_eq!(url.shown(), "postgres://me@db.example:6432/team?schema=a_1");
         assert!(!format!("{url:?} {:?}", url.config()).contains("p@ss"));
+        let url = PostgresUrl::parse("postgres://me@h/x?schema=a&blobs=s3://bucket/a?credentials=instance").unwrap();
+        assert_eq!((url.blobs(), url.schema()), (Some("s3://bucket/a?credentials=instance"), "a"));
         let url = PostgresUrl::parse("postgres://me@%2Fvar%2Frun%2Fpostgresql").unwrap();
         assert_eq!((url.host(), url.database(), url.encrypted), ("/var/run/postgresql", "me", false));
         assert!(!PostgresUrl::parse("postgres://me@[::1]/x").unwrap().encrypted);
@@ -198,7 +210,8 @@ mod tests {
             "postgres://me:secret@host/x?schema=../../x",
             "postgres://me:secret@host/x?schema=",
             "postgres://me:secret@host/x?options=-c",
-            "postgres://me:secret@host/x?blobs=s3://bucket",
+            "postgres://me:secret@host/x?blobs=s3://secret@bucket",
+            "postgres://me:secret@host/x?blobs=bucket",
             "postgres://me:secret@a:1,b:2/x",
             "postgres://me:secret@[::/x",
         ] {

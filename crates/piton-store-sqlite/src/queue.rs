@@ -176,6 +176,23 @@ impl Queue for SqliteStore {
         self.core.write(Durability::Durable, drain).await
     }
 
+    async fn keep(&self, worker: &str, hold: Duration) -> Result<bool, StoreError> {
+        let (worker, hold) = (worker.to_owned(), millis(hold));
+        let keep = move |conn: &Connection| {
+            let sql = format!(
+                "SELECT NOT EXISTS (SELECT 1 FROM meta WHERE key = 'kept_until' AND value > {NOW}) \
+                 OR EXISTS (SELECT 1 FROM meta WHERE key = 'keeper' AND value = ?1)"
+            );
+            let is_free = conn.prepare_cached(&sql)?.query_row([&worker], |row| row.get(0))?;
+            if is_free {
+                let sql = format!("INSERT OR REPLACE INTO meta VALUES ('keeper', ?1), ('kept_until', {NOW} + ?2)");
+                conn.prepare_cached(&sql)?.execute(params![worker, hold])?;
+            }
+            Ok(is_free)
+        };
+        self.core.write(Durability::Relaxed, keep).await
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerStanding>, StoreError> {
         self.core.read(|conn| {
             let sql = format!(

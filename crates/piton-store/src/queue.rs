@@ -119,6 +119,13 @@ pub trait Queue: Send + Sync {
     /// Asks a worker to take no more and to end. Whether there is such a worker.
     async fn drain(&self, worker: &str) -> Result<bool, StoreError>;
 
+    /// Lets one worker at a time look after the store: gives that to it for so long, by the store's clock, if no other worker has
+    /// it. The one that has it may have it for longer. Whether it has it.
+    ///
+    /// A worker that is slower than it thought goes on when its time is over, beside the next one. That does no harm, but is done
+    /// twice.
+    async fn keep(&self, worker: &str, hold: Duration) -> Result<bool, StoreError>;
+
     /// The workers, by name. One that died stays until another worker has seen it silent for a day.
     async fn workers(&self) -> Result<Vec<WorkerStanding>, StoreError>;
 }

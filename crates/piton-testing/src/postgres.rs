@@ -25,6 +25,7 @@ pub struct Server {
     programs: PathBuf,
     port: u16,
     running: Mutex<Option<Child>>,
+    connections: u32,
     _guard: Guard,
 }
 
@@ -34,6 +35,14 @@ impl Server {
     /// # Panics
     /// If PostgreSQL isn't installed, or doesn't start.
     pub fn start() -> Self {
+        Self::start_for(300)
+    }
+
+    /// The same for so many connections at most.
+    ///
+    /// # Panics
+    /// As above.
+    pub fn start_for(connections: u32) -> Self {
         let (folder, guard) = guarded_folder();
         let programs = programs();
         std::fs::write(folder.join("password"), PASSWORD).expect("the folder is ours");
@@ -48,7 +57,8 @@ impl Server {
             "--pwfile",
         ]);
         succeed(initdb.arg(folder.join("password")).arg("-D").arg(folder.join("data")));
-        let server = Self { folder, programs, port: free_port(), running: Mutex::new(None), _guard: guard };
+        let running = Mutex::new(None);
+        let server = Self { folder, programs, port: free_port(), running, connections, _guard: guard };
         server.go();
         succeed(&mut server.psql(&format!("CREATE DATABASE {USER}"), "postgres"));
         server
@@ -86,16 +96,7 @@ impl Server {
     pub fn go(&self) {
         let deadline = Instant::now() + TO_START;
         loop {
-            let mut child = as_nobody(&self.programs.join("postgres"))
-                .arg("-D")
-                .arg(self.folder.join("data"))
-                .args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300", "-c", "shared_buffers=32MB"])
-                .args(["-c", "restart_after_crash=on", "-p", &self.port.to_string(), "-k"])
-                .arg(&self.folder)
-                .stdout(log(&self.folder))
-                .stderr(log(&self.folder))
-                .spawn()
-                .expect("PostgreSQL starts");
+            let mut child = self.spawn();
             loop {
                 if let Some(ending) = child.try_wait().expect("it is our child") {
                     // What a killed server left may still be there for a moment.
@@ -114,6 +115,58 @@ impl Server {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
+    }
+
+    /// Starts it after [`kill`](Self::kill) and ends it again, so many milliseconds into its recovery.
+    ///
+    /// # Panics
+    /// If PostgreSQL doesn't start.
+    pub fn recover_and_kill(&self, after: u64) {
+        let mut child = self.spawn();
+        std::thread::sleep(Duration::from_millis(after));
+        child.kill().expect("it is our child");
+        child.wait().expect("it is our child");
+    }
+
+    /// Copies what is on its disk, once it was killed. [`fall_back`](Self::fall_back) brings that back: what it acknowledged since is lost,
+    /// as with a standby that takes over and lacks the last of it.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub fn remember(&self) {
+        succeed(Command::new("cp").arg("-a").arg(self.folder.join("data")).arg(self.folder.join("before")));
+    }
+
+    /// See [`remember`](Self::remember); it must have been killed.
+    ///
+    /// # Panics
+    /// If nothing was remembered.
+    pub fn fall_back(&self) {
+        std::fs::remove_dir_all(self.folder.join("data")).expect("the folder is ours");
+        std::fs::rename(self.folder.join("before"), self.folder.join("data")).expect("it was remembered");
+    }
+
+    /// Gives a folder to the user that the server runs as.
+    ///
+    /// # Panics
+    /// If that isn't allowed.
+    pub fn give(&self, folder: &Path) {
+        if let Some((user, group)) = nobody() {
+            chown(folder, Some(user), Some(group)).expect("root may do that");
+        }
+    }
+
+    fn spawn(&self) -> Child {
+        as_nobody(&self.programs.join("postgres"))
+            .arg("-D")
+            .arg(self.folder.join("data"))
+            .args(["-c", "listen_addresses=127.0.0.1", "-c", &format!("max_connections={}", self.connections)])
+            .args(["-c", "shared_buffers=32MB", "-c", "restart_after_crash=on", "-p", &self.port.to_string(), "-k"])
+            .arg(&self.folder)
+            .stdout(log(&self.folder))
+            .stderr(log(&self.folder))
+            .spawn()
+            .expect("PostgreSQL starts")
     }
 
     /// Carries out statements, and gives what `psql` prints.

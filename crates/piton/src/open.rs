@@ -6,7 +6,8 @@ use piton_store_objects::{FolderDriver, MemoryDriver};
 
 /// Opens the store at `url`, and makes it if there is none: `sqlite:runs.db`, `file:runs` (a folder of plain files), or
 /// `memory:`, which ends with the process. With the feature `postgres` also `postgres://USER:PASSWORD@HOST/DATABASE`, with
-/// `?schema=NAME` if it isn't to be `piton`: a store that many machines share. No password file is read.
+/// `?schema=NAME` if it isn't to be `piton`: a store that many machines share. No password file is read, and
+/// large packs stay in the database.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -29,7 +30,7 @@ pub async fn open(url: &str) -> Result<Context, StoreError> {
     let registry = registry.with("sqlite", piton_store_sqlite::SqliteDriver { create: true, looks: false });
     #[cfg(feature = "postgres")]
     let registry = {
-        let driver = piton_store_postgres::PostgresDriver { create: true, url: None };
+        let driver = piton_store_postgres::PostgresDriver { create: true, ..Default::default() };
         registry.with("postgres", driver.clone()).with("postgresql", driver)
     };
     Ok(Context::system(registry.open(url).await?))

@@ -37,10 +37,7 @@ pub(crate) fn with(registry: Registry, app: &App, place: &Place, access: Access)
                 ));
         }
     }
-    let settings: CloudSettings = match is_cloud(&place.url) {
-        true => CloudPlace::settings().filter_map(|name| Some((name.to_owned(), app.variable(name)?))).collect(),
-        false => CloudSettings::new(),
-    };
+    let settings = if is_cloud(&place.url) { settings(app) } else { CloudSettings::new() };
     let password = app.variable("REDISCLI_AUTH").map(Secret);
     let mut registry = registry;
     for kind in [CloudKind::S3, CloudKind::Google, CloudKind::Azure] {
@@ -50,6 +47,11 @@ pub(crate) fn with(registry: Registry, app: &App, place: &Place, access: Access)
         registry = registry.with(scheme, RedisDriver { secure, create, password: password.clone() });
     }
     Ok(registry)
+}
+
+/// What reaches a cloud, credentials included.
+pub(crate) fn settings(app: &App) -> CloudSettings {
+    CloudPlace::settings().filter_map(|name| Some((name.to_owned(), app.variable(name)?))).collect()
 }
 
 /// Why such a store can't be opened, and what to do.

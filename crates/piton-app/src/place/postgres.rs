@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use piton_store::{Registry, StoreError};
-use piton_store_postgres::{NOT_LET_IN, PostgresDriver, PostgresUrl};
+use piton_store_postgres::{NOT_LET_IN, OutsidePacks, PostgresDriver, PostgresUrl};
 
 use crate::app::{Access, App};
 use crate::failure::{Failure, FailureKind};
@@ -46,8 +46,42 @@ pub(crate) fn with(registry: Registry, app: &App, place: &Place, access: Access)
             None => url,
         },
     };
-    let driver = PostgresDriver { create: access == Access::Create, url: Some(url) };
+    let outside = url.blobs().map(|blobs| large_packs(app, place, blobs)).transpose()?;
+    let driver = PostgresDriver { create: access == Access::Create, url: Some(url), outside };
     Ok(registry.with("postgres", driver.clone()).with("postgresql", driver))
+}
+
+/// The place for large packs that `blobs=` names: a bucket, with the credentials that a store in it would have.
+#[cfg(feature = "objects")]
+fn large_packs(app: &App, place: &Place, blobs: &str) -> Result<OutsidePacks, Failure> {
+    use piton_store_objects::{CloudObjects, CloudPlace, ObjectPacks};
+
+    let failed = |error| crate::place::objects::unopened(error, &bucket(place, blobs));
+    let place = CloudPlace::parse(blobs, &crate::place::objects::settings(app)).map_err(failed)?;
+    let objects = CloudObjects::new(place).map_err(failed)?;
+    Ok(OutsidePacks::new(std::sync::Arc::new(ObjectPacks::new(std::sync::Arc::new(objects)))))
+}
+
+#[cfg(not(feature = "objects"))]
+fn large_packs(_: &App, _: &Place, blobs: &str) -> Result<OutsidePacks, Failure> {
+    Err(Failure::usage(format!("this binary was built without stores in buckets, and blobs={blobs} names one")))
+}
+
+/// The bucket of a store, as a place of its own.
+#[cfg(feature = "objects")]
+fn bucket(place: &Place, blobs: &str) -> Place {
+    Place { url: blobs.to_owned(), origin: place.origin }
+}
+
+/// Whether an error is one of the bucket and not of the server.
+#[cfg(feature = "objects")]
+fn is_of_bucket(error: &StoreError, blobs: &str) -> bool {
+    match error {
+        StoreError::Unavailable { detail } => detail.starts_with(blobs),
+        StoreError::NotFound { what } => what.ends_with(&format!(" of {blobs}")),
+        StoreError::Denied { what, .. } | StoreError::Invalid { what, .. } => what.starts_with(blobs),
+        _ => false,
+    }
 }
 
 /// The password from a password file.
@@ -84,6 +118,10 @@ fn line(url: &PostgresUrl) -> String {
 /// Why a store in PostgreSQL can't be opened, and what to do.
 pub(crate) fn unopened(error: StoreError, place: &Place) -> Failure {
     let Ok(url) = PostgresUrl::parse(&place.url) else { return error.into() };
+    #[cfg(feature = "objects")]
+    if let Some(blobs) = url.blobs().filter(|blobs| is_of_bucket(&error, blobs)) {
+        return crate::place::objects::unopened(error, &bucket(place, blobs));
+    }
     let (user, host, port) = (url.user(), url.host(), url.port());
     let (database, schema) = (url.database(), url.schema());
     let (kind, hint) = match &error {
@@ -125,6 +163,12 @@ pub(crate) fn unopened(error: StoreError, place: &Place) -> Failure {
         StoreError::Invalid { what, .. } if what.starts_with("schema") => (
             FailureKind::Fixable,
             "nothing was changed. Name a schema of its own for the store: `?schema=NAME` in the URL.".to_owned(),
+        ),
+        StoreError::Invalid { what, .. } if what.starts_with("the place for large packs") => (
+            FailureKind::Fixable,
+            "nothing was changed. Everyone who uses the store names the same place: `&blobs=…` in the URL, or none if it has \
+             none. `piton copy FROM TO` moves a store to another place."
+                .to_owned(),
         ),
         StoreError::Invalid { .. } => (
             FailureKind::Fixable,

@@ -26,6 +26,8 @@ use crate::failure::Failure;
 use crate::runs::drive::Work;
 use crate::runs::schedule::{follow, id_at, next_after};
 use crate::runs::start::{self, StartRun};
+use crate::shell::{Level, Shell};
+use crate::store::keeping;
 use crate::views::run::{QueueView, SubmittedView, WorkedView, WorkerView};
 
 /// What a worker must have for the run of a document: workers that have programs of steps can't drive it.
@@ -211,7 +213,8 @@ pub async fn work_until_stopped(
     let options = WorkerOptions { info, hold: wanted.hold, until_empty: wanted.until_empty, ..standard };
     app.note(&format!("worker {} takes runs from {}", options.info.name, context.store.url()));
     let folder = app.folder().to_owned();
-    let driver = Arc::new(FlowDriver { context: context.clone(), services, stop: stop.clone(), events, folder });
+    let (shell, stop_of_runs) = (app.shared_shell(), stop.clone());
+    let driver = Arc::new(FlowDriver { context: context.clone(), services, stop: stop_of_runs, events, folder, shell });
     let (drain, drained) = watch::channel(false);
     let signal = {
         let stop = stop.clone();
@@ -237,6 +240,7 @@ struct FlowDriver {
     events: Listener,
     /// Where runs work whose own folder isn't on this machine.
     folder: PathBuf,
+    shell: Arc<dyn Shell>,
 }
 
 #[async_trait]
@@ -264,6 +268,13 @@ impl Driver for FlowDriver {
 
     fn stop(&self, grace: Duration) {
         self.stop.trigger(grace.as_secs());
+    }
+
+    async fn keep_house(&self) -> Result<(), StoreError> {
+        if let Some(kept) = keeping::by_a_worker(&self.context).await? {
+            self.shell.tell(Level::Detail, &keeping::words(&kept));
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use piton_log::upkeep::{CheckReport, check as check_store, check_run};
+use piton_log::upkeep::{CheckReport, check as check_store, check_run, outline, outline_run};
 use piton_runtime::recovery::{Area, Finding, Search, Severity, ValidationReport, validate, whole_at};
 use piton_store::Store;
 use piton_types::CheckpointRef;
@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 use crate::app::App;
 use crate::failure::Failure;
 use crate::files::{Capture, look, watched};
+use crate::place::is_shared;
 use crate::references::{Reference, resolve_checkpoint, run_id};
 use crate::views::store::{CheckedView, SizesView, sizes};
 
@@ -55,10 +56,22 @@ impl Checked {
     }
 }
 
-/// Checks the store, a run or a checkpoint. With `deep`, all bytes are read.
+/// Checks the store, a run or a checkpoint. Of a store on a server what is in it is read only with `deep`; of one on this machine
+/// it always is, and `deep` hashes more of it.
 pub async fn check(app: &App, reference: Option<&Reference>, deep: bool) -> Result<Checked, Failure> {
     let store = app.look().await?;
+    let in_outline = is_shared(&store.url()) && !deep;
     let checked = match reference {
+        None if in_outline => {
+            let report = app.through_stores("checking", outline(&store)).await?;
+            Checked::Store(CheckedView { in_outline, ..CheckedView::from(&report) })
+        }
+        Some(Reference::Run(prefix)) if in_outline => {
+            let run = run_id(app, &store, prefix).await?;
+            let report = app.through_stores("checking", outline_run(&store, &run)).await?;
+            let report = CheckReport { runs: vec![report], ..CheckReport::default() };
+            Checked::Store(CheckedView { in_outline, ..CheckedView::from(&report) })
+        }
         None => {
             let report = app.through_stores("checking", check_store(&store, &SnapshotReach, deep)).await?;
             Checked::Store(CheckedView { sizes: counted(&*store, &report).await?, ..CheckedView::from(&report) })

@@ -1,12 +1,11 @@
-//! Retention from the command line: by hand, and what is due done in passing by commands that write, within a fraction of
-//! a second.
+//! Retention: by hand, what is due done in passing by commands that write, within a fraction of a second, and by workers.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use piton_runtime::Context;
-use piton_runtime::retention::{Bounds, GRACE, Keeper, Kept, is_due, is_past, rules};
+use piton_runtime::retention::{Bounds, GRACE, Keeper, Kept, by_the_store, is_due, is_past, rules};
 use piton_store::{Store, StoreError};
 use piton_types::{Retention, RunId};
 use piton_workspace::{SnapshotReach, Workspace};
@@ -16,6 +15,8 @@ use crate::words;
 
 /// How long a command that was asked for something else may take for it.
 const IN_PASSING: Duration = Duration::from_millis(300);
+/// How long a worker may take for it at a time.
+const BY_A_WORKER: Duration = Duration::from_secs(5 * 60);
 /// How long it may take if nothing can be stored otherwise.
 const FOR_SPACE: Duration = Duration::from_secs(20);
 /// A disk that is fuller than this, in hundredths, is a reason to give space back at once.
@@ -70,6 +71,18 @@ pub async fn in_passing(app: &App, store: &Arc<dyn Store>) {
         Ok(_) => {}
         Err(error) => app.warn(&format!("space could not be given back: {error}")),
     }
+}
+
+/// Does what is due of a store that workers share, by the time of the store. What takes too long goes on with the next call.
+pub async fn by_a_worker(context: &Context) -> Result<Option<Kept>, StoreError> {
+    let context = &by_the_store(context).await?;
+    let store = &context.store;
+    if store.upkeep().is_none() || !is_due(&**store, context.clock.now()).await? {
+        return Ok(None);
+    }
+    let keeper = Keeper { context, policy: rules(&**store).await?, grace: GRACE, reach: &SnapshotReach };
+    let bounds = Bounds { time: BY_A_WORKER, ..Bounds::NONE };
+    keeper.carry_out(&keeper.plan().await?, bounds).await.map(Some)
 }
 
 /// Thins the checkpoints of a run that has completed by the rules of its store (C5). Whatever goes wrong is said and no reason

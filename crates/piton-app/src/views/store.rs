@@ -178,6 +178,9 @@ pub struct CheckedView {
     /// What deduplication and compression are worth, if the whole store was checked and is whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sizes: Option<SizesView>,
+    /// Whether only the logs were read, and not what they lead to.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub in_outline: bool,
     /// How many bytes the packs have.
     #[serde(skip)]
     pub pack_bytes: u64,
@@ -196,6 +199,7 @@ impl From<&CheckReport> for CheckedView {
             packs: packs.collect(),
             runs: report.runs.iter().map(CheckedRun::from).collect(),
             sizes: None,
+            in_outline: false,
             pack_bytes: report.pack_bytes,
         }
     }

@@ -80,7 +80,7 @@ pub(crate) struct Check {
     /// Only this run or checkpoint
     #[arg(value_name = "RUN|REF")]
     pub(crate) reference: Option<Reference>,
-    /// Inflate and hash every file as well
+    /// Read and hash everything; of a store on a server only the logs are read without it
     #[arg(long)]
     pub(crate) deep: bool,
     /// Keep what is whole in a new store, and set the damaged one aside

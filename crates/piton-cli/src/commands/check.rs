@@ -52,6 +52,11 @@ fn show(session: &Session, found: &CheckedView) -> Result<(), Failure> {
         table::size(found.pack_bytes)
     ));
     session.output.data(&lines.join("\n"))?;
+    if found.in_outline {
+        session
+            .output
+            .note("the store is on a server: only the logs were read; `piton check --deep` reads all that is in it");
+    }
     if !found.whole {
         session.output.note("`piton check --repair` keeps what is whole in a new store and sets this one aside");
     }

@@ -176,7 +176,9 @@ fn what_cannot_be_opened_says_what_to_do() {
     refused(&try_url(&url.replace(&port, &free)), 1, &["can't be reached", "pg_isready"]);
     refused(&try_url(&format!("{url}&sslmode=verify-full")), 1, &["can't be reached", "TLS"]);
     refused(&try_url(&url.replace(&format!("/{USER}?"), &format!("/{database}?"))), 1, &["LATIN1", "UTF8"]);
-    refused(&try_url(&format!("{url}&blobs=s3://bucket")), 2, &["blobs="]);
+    refused(&try_url(&format!("{url}&blobs=bucket")), 2, &["blobs="]);
+    refused(&try_url(&format!("{url}&blobs=s3://sw0rdf+sh@bucket")), 2, &["blobs="]);
+    refused(&try_url(&format!("{url}&blobs=s3://bucket")), 1, &["no credentials are given", "AWS_ACCESS_KEY_ID"]);
     refused(&try_url(&format!("{url}&colour=red")), 2, &["colour"]);
     refused(&try_url("postgres://piton:sw0rdf+sh@127.0.0.1:port/x"), 2, &["postgres://USER@HOST/DATABASE"]);
     refused(&try_url(&url.replacen("postgres", "postgress", 1)), 2, &["postgress: is not known"]);
@@ -242,4 +244,65 @@ fn files_are_kept_on_a_shared_store() {
     piton(&theirs, &["check", "--deep"]);
     // Nothing of theirs is the newest of ours.
     assert_eq!(piton(&ours, &["status", "--json"]).json()["checkpoint"], status["checkpoint"]);
+}
+
+/// `blobs=`: large packs go to a bucket, and every verb works as before; a store says where its packs are to who names it without.
+#[test]
+fn large_packs_go_to_a_bucket() {
+    use piton_testing::s3::{BUCKET, S3Server};
+
+    let (world, s3) = (World::new(), S3Server::start());
+    let schema = name();
+    let plain = SERVER.url(&schema);
+    let url = format!("{plain}&blobs=s3://{BUCKET}/packs");
+    let with = |url: &str, arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.env("PITON_STORE", url).envs(S3Server::settings_at(s3.port()));
+        let said = world.wait(command.spawn().unwrap());
+        has_no_password(&said);
+        assert!(!said.whole().contains(piton_testing::s3::KEY.1), "{}", said.whole());
+        said
+    };
+    let piton = |arguments: &[&str]| {
+        let said = with(&url, arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.whole());
+        said
+    };
+    let mut content = vec![0; 3 << 20];
+    piton_types::Random::fill(&piton_testing::SeededRandom::new(26), &mut content);
+    std::fs::write(world.work().join("large.bin"), &content).unwrap();
+    world.write("small.txt", "small");
+    piton(&["save"]);
+    let outside = || {
+        SERVER.sql(&format!("SELECT count(*) > 0 AND sum(size) > 3000000 FROM {schema}.pack WHERE object IS NOT NULL"))
+    };
+    assert_eq!(outside(), "t");
+    assert_eq!(SERVER.sql(&format!("SELECT max(octet_length(bytes)) < 1100000 FROM {schema}.pack")), "t");
+    std::fs::write(world.work().join("large.bin"), "gone").unwrap();
+    piton(&["restore", "@", "large.bin", "--yes"]);
+    assert_eq!(std::fs::read(world.work().join("large.bin")).unwrap(), content);
+    assert!(piton(&["check"]).stderr.contains("only the logs were read"));
+    piton(&["check", "--deep"]);
+    piton(&["gc", "--yes"]);
+    // All of it goes to another store and comes back to the bucket.
+    let copy = format!("sqlite:{}", world.root().join("copy.db").display());
+    let open = format!("{}&blobs=s3://{BUCKET}/packs", open_url(&schema));
+    std::fs::write(world.root().join("home/.pgpass"), format!("*:*:*:*:{PASSWORD}\n")).unwrap();
+    std::fs::set_permissions(world.root().join("home/.pgpass"), PermissionsExt::from_mode(0o600)).unwrap();
+    piton(&["copy", &open, &copy]);
+    let other = format!("{}&blobs=s3://{BUCKET}/other", open_url(&name()));
+    piton(&["copy", &copy, &other]);
+    piton(&["check", "--deep", "--store", &other]);
+
+    let places = "Everyone who uses the store names the same place";
+    refused(&with(&plain, &["ls"]), 1, &["s3://team-bucket/packs", places]);
+    refused(&with(&format!("{plain}&blobs=s3://{BUCKET}/elsewhere"), &["ls"]), 1, &["s3://team-bucket/packs", places]);
+    let missing = format!("{}&blobs=s3://no-such-bucket/x", SERVER.url(&name()));
+    refused(&with(&missing, &["init"]), 1, &["the bucket of s3://no-such-bucket/x", "Make the bucket first"]);
+    // The bucket can't be reached: what is in the database can be looked at.
+    let port = s3.port();
+    drop(s3);
+    let mut command = world.command(["ls"]);
+    command.env("PITON_STORE", &url).envs(S3Server::settings_at(port));
+    assert_eq!(world.wait(command.spawn().unwrap()).code, Some(0));
 }

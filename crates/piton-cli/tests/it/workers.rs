@@ -1,7 +1,14 @@
 //! `submit` and `worker`: runs that wait in the queue of a store, and the workers that drive them (promises 11 and 31).
 
 use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
 
+use piton_runtime::retention::set_rules;
+use piton_store::Store;
+use piton_store_postgres::{PostgresStore, PostgresUrl};
+use piton_store_sqlite::{SqliteOptions, SqliteStore};
+use piton_types::Retention;
 use serde_json::Value as Json;
 
 use crate::postgres::{SERVER, name};
@@ -43,6 +50,7 @@ on_each_store! {
     what_fails_too_often_waits_for_a_person,
     a_schedule_goes_on_until_its_next_run_is_cancelled,
     what_no_worker_can_drive_is_among_those_that_failed,
+    an_idle_worker_keeps_house,
 }
 
 fn submit(world: &World, name: &str, more: &[&str]) -> String {
@@ -234,4 +242,43 @@ edges: [{source: in, target: it}, {source: it, target: out}]
     assert_eq!(again.code, Some(0), "{}", again.whole());
     let place = world.piton(["ls", "--json"]).json();
     assert_eq!((&place["queue"]["attempts"], place["queue"]["due"].is_string()), (&Json::from(0), true), "{place}");
+}
+
+/// The store of a world as a program opens it.
+async fn store_of(world: &World) -> Arc<dyn Store> {
+    match world.url() {
+        Some(url) => Arc::new(PostgresStore::open(PostgresUrl::parse(url).unwrap(), true).await.unwrap()),
+        None => {
+            let mut folders = std::fs::read_dir(world.state()).unwrap().map(|folder| folder.unwrap().path());
+            let path = folders.find_map(|folder| Some(folder.join("store.db")).filter(|path| path.exists())).unwrap();
+            Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
+        }
+    }
+}
+
+/// What needn't be kept goes though no command writes: one of the workers looks after the store, also when there is nothing to
+/// drive. Without a worker it stays.
+fn an_idle_worker_keeps_house(world: &World) {
+    world.write("flow.yml", FLOW);
+    world.write("go-a", "");
+    let run = submit(world, "a", &[]);
+    assert_eq!(world.wait(worker(world, &["--until-empty"])).code, Some(0));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = store_of(world).await;
+        // Completed runs are kept for no time, and house was never kept.
+        set_rules(&*store, &Retention { completed: Duration::ZERO, ..Retention::default() }).await.unwrap();
+        store.set_note("retention/last", None).await.unwrap();
+        store.close().await.unwrap();
+    });
+    assert_eq!(status(world, &run), "completed", "it is still there");
+    let workers = [worker(world, &["--name", "one"]), worker(world, &["--name", "two"])];
+    wait_until(|| world.piton(["ls", "--json"]).stdout.is_empty());
+    assert_eq!(world.piton(["worker", "drain", "--all"]).code, Some(0));
+    for worker in workers {
+        let said = world.wait(worker);
+        assert_eq!(said.code, Some(0), "{}", said.whole());
+    }
+    let checked = world.piton(["check", "--deep"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.whole());
 }

@@ -57,6 +57,11 @@ impl World {
         Self { store: Some(store.to_owned()), ..Self::new() }
     }
 
+    /// The URL of that store.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.store.as_deref()
+    }
+
     /// A world with a document and one finished run of it, `first`.
     pub(crate) fn with_run() -> Self {
         let world = Self::new();

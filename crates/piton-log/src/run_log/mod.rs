@@ -227,10 +227,16 @@ impl RunLog {
     }
 
     /// The entries that other writers have added since, for a caller that has to look into them before the log counts
-    /// as read up to there by [`advance`](Self::advance).
+    /// as read up to there by [`advance`](Self::advance). `Conflict` if they don't follow what this handle knows: the server that
+    /// keeps the store has lost some of it, and others went on from before.
     #[boxed]
     pub async fn added(&self) -> Result<Vec<SealedEntry>, StoreError> {
-        self.entries(Span { from: self.head.seq.next(), ..Span::ALL }).await
+        let added = self.entries(Span { from: self.head.seq.next(), ..Span::ALL }).await?;
+        if added.first().is_some_and(|first| first.parent != self.head.hash) {
+            let (run, head) = (self.run.clone(), self.store.head(&self.run).await?);
+            return Err(StoreError::Conflict { run, wanted: self.head.seq.next(), head });
+        }
+        Ok(added)
     }
 
     /// The log ends with the last of these now, which are what [`added`](Self::added) gave.

@@ -102,11 +102,18 @@ const LOOKS: u32 = 4;
 /// looked through again: retention or a fold of another process may have taken away what was listed a moment before,
 /// but what is damaged stays so.
 pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
-    let mut found = look(store, reach, deep).await;
+    until_certain(async || look(store, reach, deep).await).await
+}
+
+/// Looks again if something is wrong, until two looks agree.
+pub(super) async fn until_certain(
+    look: impl AsyncFn() -> Result<CheckReport, StoreError>,
+) -> Result<CheckReport, StoreError> {
+    let mut found = look().await;
     for _ in 1..LOOKS {
         let again = match &found {
             Ok(report) if report.is_whole() => break,
-            Ok(_) | Err(StoreError::NotFound { .. } | StoreError::PackGone { .. }) => look(store, reach, deep).await,
+            Ok(_) | Err(StoreError::NotFound { .. } | StoreError::PackGone { .. }) => look().await,
             Err(_) => break,
         };
         let is_certain = matches!((&found, &again), (Ok(before), Ok(after)) if after.agrees(before));

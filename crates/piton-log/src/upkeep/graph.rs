@@ -118,7 +118,7 @@ impl RunGraph {
                 graph.defects.push(damage(error)?);
             }
         }
-        graph.read_tail(store, run).await?;
+        graph.read_tail(store, run, true).await?;
         graph.defects.extend(packs.defect.clone());
         graph.name_packs(store, run).await?;
         for pack in graph.packs.clone() {
@@ -132,12 +132,35 @@ impl RunGraph {
         Ok(graph)
     }
 
+    /// The entries alone, and which packs they name: what they contain isn't read.
+    pub(super) async fn outline(store: &Arc<dyn Store>, run: &RunId) -> Result<Self, StoreError> {
+        let mut graph = Self::default();
+        match store.segments(run).await {
+            Ok(segments) => graph.segments = segments,
+            Err(error) => graph.defects.push(damage(error)?),
+        }
+        for info in graph.segments.clone() {
+            if let Err(error) = graph.read_entries(store, run, info).await {
+                graph.defects.push(damage(error)?);
+            }
+        }
+        graph.read_tail(store, run, false).await?;
+        graph.name_packs(store, run).await?;
+        graph.check_chain(run);
+        Ok(graph)
+    }
+
+    async fn read_entries(&mut self, store: &Arc<dyn Store>, run: &RunId, info: SegmentInfo) -> Result<(), StoreError> {
+        let bytes = store.section(run, info, Section::Entries).await?;
+        let entries = SegmentEntries::open(store.hashing(), run, info, &bytes)?;
+        self.entries.extend(entries.into_iter().map(|(_, entry)| entry));
+        Ok(())
+    }
+
     async fn read_segment(&mut self, store: &Arc<dyn Store>, run: &RunId, info: SegmentInfo) -> Result<(), StoreError> {
         let hashing = store.hashing();
-        let entries = SegmentEntries::open(hashing, run, info, &store.section(run, info, Section::Entries).await?);
-        match entries {
-            Ok(entries) => self.entries.extend(entries.into_iter().map(|(_, entry)| entry)),
-            Err(error) => self.defects.push(damage(error)?),
+        if let Err(error) = self.read_entries(store, run, info).await {
+            self.defects.push(damage(error)?);
         }
         crate::segment::SegmentIndex::open(run, info, &store.section(run, info, Section::Index).await?)?;
         let nodes = SegmentNodes::open(run, info, &store.section(run, info, Section::Nodes).await?)?;
@@ -145,7 +168,7 @@ impl RunGraph {
     }
 
     /// One by one where they can't be read together, so that as few as possible are lost.
-    async fn read_tail(&mut self, store: &Arc<dyn Store>, run: &RunId) -> Result<(), StoreError> {
+    async fn read_tail(&mut self, store: &Arc<dyn Store>, run: &RunId, packs: bool) -> Result<(), StoreError> {
         let hashing = store.hashing();
         let mut group: HashMap<Seq, Vec<Bytes>> = HashMap::new();
         let mut next = 0_u32;
@@ -153,7 +176,7 @@ impl RunGraph {
         loop {
             let limit = if failed == 0 { 256 } else { 1 };
             let to = if failed == 0 { Seq(u32::MAX) } else { Seq(next) };
-            let span = Span { from: Seq(next), to, packs: true, limit, ..Span::ALL };
+            let span = Span { from: Seq(next), to, packs, limit, ..Span::ALL };
             let records = match store.read(run, span).await {
                 Ok(records) => records,
                 Err(error) => {

@@ -1,9 +1,10 @@
 //! When retention is due, and whether the clock can be believed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use piton_store::{Bytes, Store, StoreError};
-use piton_types::{Timestamp, from_json, from_value, to_json, to_value};
+use piton_types::{Clock, Sleep, Timestamp, from_json, from_value, to_json, to_value};
 
 use crate::{Context, Deadline};
 
@@ -52,6 +53,39 @@ pub(super) async fn done(store: &dyn Store, now: Timestamp) -> Result<(), StoreE
     write(store, LAST, now).await
 }
 
+/// This machine's clock, put right by the time of the store as it was once.
+struct StoreTime {
+    own: Arc<dyn Clock>,
+    /// How many milliseconds the store's is ahead.
+    ahead: i64,
+}
+
+impl Clock for StoreTime {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.own.now().as_millis().saturating_add(self.ahead))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.own.monotonic()
+    }
+
+    fn since_boot(&self) -> Option<Duration> {
+        self.own.since_boot()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep<'_> {
+        self.own.sleep(duration)
+    }
+}
+
+/// The same context by the time of the store, if that tells one: of many machines one may have a clock that is wrong.
+pub async fn by_the_store(context: &Context) -> Result<Context, StoreError> {
+    let Some(queue) = context.store.queue() else { return Ok(context.clone()) };
+    let (store, own) = (queue.now().await?, context.clock.now());
+    let ahead = store.as_millis().saturating_sub(own.as_millis());
+    Ok(Context { clock: Arc::new(StoreTime { own: Arc::clone(&context.clock), ahead }), ..context.clone() })
+}
+
 /// Whether ages can be told by the clock. It isn't asked what times the store has: a command whose clock is wrong has
 /// written some of them. A clock that went on by more than [`JUMP`] since the last look, and one that is seen for the first
 /// time, is believed if it still says so a day later; in one boot of the host that day is measured by a clock that doesn't
@@ -86,8 +120,6 @@ pub(super) async fn is_believed(context: &Context) -> Result<bool, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use piton_store_objects::ObjectStore;
     use piton_testing::ManualClock;
 

@@ -23,7 +23,7 @@ use piton_types::{Retention, RunId, Timestamp};
 use crate::Context;
 
 pub use carry_out::{Bounds, Kept};
-pub use clock::{is_due, is_past};
+pub use clock::{by_the_store, is_due, is_past};
 pub use plan::{Plan, Removal, Thinning, Why};
 pub use rules::{rules, set_rules};
 

@@ -37,6 +37,31 @@ mod pooled {
     piton_log::conformance!(Postgres::pooled());
 }
 
+/// With every pack in an object store.
+mod outside {
+    use piton_store_objects::{MemoryObjects, ObjectPacks};
+    use piton_store_postgres::{OutsidePacks, PostgresStore, PostgresUrl};
+
+    use super::*;
+
+    struct Outside(String, Arc<MemoryObjects>);
+
+    #[async_trait]
+    impl Fixture for Outside {
+        async fn open(&self) -> Arc<dyn Store> {
+            let packs = OutsidePacks::new(Arc::new(ObjectPacks::new(Arc::clone(&self.1) as _))).larger_than(0);
+            Arc::new(PostgresStore::open_with(PostgresUrl::parse(&self.0).unwrap(), true, Some(packs)).await.unwrap())
+        }
+    }
+
+    fn new() -> Outside {
+        Outside(SERVER.url(&schema()), Arc::new(MemoryObjects::new()))
+    }
+
+    piton_store::conformance!(new(); core folding leases upkeep changes queue);
+    piton_log::conformance!(new());
+}
+
 mod encrypted {
     use super::*;
 

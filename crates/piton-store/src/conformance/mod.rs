@@ -156,6 +156,7 @@ macro_rules! conformance {
         $crate::conformance_each!([$crate::conformance] $fixture;
             runs_are_taken_by_labels_priority_and_time
             what_a_silent_worker_holds_is_due_again
+            one_worker_at_a_time_keeps_house
             a_limit_holds_for_all_workers
             no_two_workers_take_the_same_run
         );

@@ -171,6 +171,17 @@ pub async fn what_a_silent_worker_holds_is_due_again(fixture: &dyn Fixture) {
     assert_eq!((woken.attempts, woken.problem), (1, None));
 }
 
+/// Of all workers one at a time keeps house, until its time is over.
+pub async fn one_worker_at_a_time_keeps_house(fixture: &dyn Fixture) {
+    let (store, other) = (fixture.open().await, fixture.open().await);
+    let (queue, other) = (store.queue().expect("it is offered"), other.queue().expect("it is offered"));
+    assert!(queue.keep("a", HOUR).await.unwrap());
+    assert!(!other.keep("b", HOUR).await.unwrap());
+    assert!(queue.keep("a", Duration::ZERO).await.unwrap(), "it goes on");
+    assert!(other.keep("b", HOUR).await.unwrap(), "the time of the other one is over");
+    assert!(!queue.keep("a", HOUR).await.unwrap());
+}
+
 /// Of the runs of one key no more are held at once than its limit says.
 pub async fn a_limit_holds_for_all_workers(fixture: &dyn Fixture) {
     let store = fixture.open().await;

@@ -164,6 +164,10 @@ impl Queue for Machine {
         self.pass("drain", self.queue.drain(worker)).await
     }
 
+    async fn keep(&self, worker: &str, hold: Duration) -> Result<bool, StoreError> {
+        self.pass("keep", self.queue.keep(worker, hold)).await
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerStanding>, StoreError> {
         self.pass("workers", self.queue.workers()).await
     }

@@ -124,6 +124,11 @@ impl Queue for SimulatedQueue {
         Ok(self.rows().workers.get_mut(worker).map(|(_, _, draining)| *draining = true).is_some())
     }
 
+    /// No house is kept here.
+    async fn keep(&self, _: &str, _: Duration) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerStanding>, StoreError> {
         let now = self.millis();
         let standing = |(info, seen, draining): &(WorkerInfo, i64, bool)| WorkerStanding {
