@@ -24,7 +24,7 @@ use crate::{
     Context, Failure, History, LeaseOptions, LeaseWatch, OpenRun, QuestionRecord, RetryPolicy, Run, RunError, Standing,
 };
 
-/// How often a worker asks whether it may look after the store.
+/// How long a worker that looked after the store leaves it alone.
 const HOUSE: Duration = Duration::from_secs(60);
 
 /// How often a run that waits for an answer is looked at without having been woken.
@@ -195,15 +195,11 @@ pub async fn work(
             }
             while keeping.try_join_next().is_some() {}
             let (is_keeping, now) = (!keeping.is_empty(), context.clock.monotonic());
-            if !draining
-                && (is_keeping || now >= next_look)
-                && patient(queue.keep(&options.info.name, options.hold).await)? == Some(true)
-                && !is_keeping
-            {
-                keeping.spawn(keep_house(Arc::clone(&driver)));
-            }
-            if now >= next_look {
+            let looks = !draining && (is_keeping || now >= next_look);
+            let keeps = looks && patient(queue.keep(&options.info.name, options.hold).await)? == Some(true);
+            if keeps && !is_keeping {
                 next_look = now.saturating_add(HOUSE);
+                keeping.spawn(keep_house(Arc::clone(&driver)));
             }
         }
         let concurrency = usize::try_from(options.info.concurrency.max(1)).unwrap_or(usize::MAX);

@@ -15,8 +15,8 @@ use piton_runtime::{
     work,
 };
 pub use piton_store::Limit;
-use piton_store::{Store, StoreError, WorkerInfo};
-use piton_types::{RunId, RunState, RunStatus, Timestamp};
+use piton_store::{Head, Store, StoreError, WorkerInfo};
+use piton_types::{RunId, RunState, RunStatus, RunSummary, Timestamp};
 use tokio::sync::watch;
 
 use crate::app::App;
@@ -29,6 +29,7 @@ use crate::runs::start::{self, StartRun};
 use crate::shell::{Level, Shell};
 use crate::store::keeping;
 use crate::views::run::{QueueView, SubmittedView, WorkedView, WorkerView};
+use crate::words;
 
 /// What a worker must have for the run of a document: workers that have programs of steps can't drive it.
 pub(crate) const DOCUMENT: &str = "document";
@@ -45,6 +46,8 @@ pub struct SubmitRun {
     pub estimated_complexity: Option<f64>,
     /// Not before this.
     pub due: Option<Timestamp>,
+    /// Not before so long from now, by the clock of the store.
+    pub later: Option<Duration>,
     /// Runs of one key that may be driven at once.
     pub limit: Option<Limit>,
     /// One run for each key: a second one with the same key is the first.
@@ -81,8 +84,9 @@ pub async fn put(app: &App, mut wanted: StartRun, mut how: SubmitRun) -> Result<
         Some(secrecy) => secrecy.over(prepared.store),
         None => prepared.store,
     };
-    if store.queue().is_none() {
-        return Err(no_queue(&store));
+    let queue = store.queue().ok_or_else(|| no_queue(&store))?;
+    if let Some(later) = how.later {
+        how.due = Some(queue.now().await?.after(later));
     }
     let context = Context::system(Arc::clone(&store));
     let is_new = store.head(&prepared.run).await?.is_none();
@@ -125,12 +129,13 @@ pub async fn wait_until_over(
 ) -> Result<RunOutcome, Failure> {
     let store = app.store().await?;
     let context = Context::system(Arc::clone(&store));
-    let mut told = None;
+    let (mut told, mut line) = (None, Line::default());
     let status = loop {
         let summary = store.summary(run).await?.ok_or_else(|| StoreError::no_run(run))?;
         let place = place_in_queue(&context, run).await?.map(QueueView::from);
         let now = (summary.status, place.as_ref().and_then(|place| place.worker.clone()));
         if told.as_ref() != Some(&now) {
+            line.end(app);
             tell(summary.status, place.as_ref());
             told = Some(now);
         }
@@ -141,12 +146,50 @@ pub async fn wait_until_over(
             RunStatus::Failed if place.as_ref().is_none_or(|place| place.due.is_none()) => break RunStatus::Failed,
             RunStatus::Waiting if is_asleep => break RunStatus::Waiting,
             RunStatus::Paused if place.is_none() => break RunStatus::Paused,
-            _ => tokio::time::sleep(LOOK_EVERY).await,
+            _ => {
+                line.show(app, &context, &summary).await?;
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
         }
     };
+    line.end(app);
     let outcome = outcome(&context, run, status).await?;
     store.close().await?;
     Ok(outcome)
+}
+
+/// One line, shown and overwritten, that says how far a run has come.
+#[derive(Default)]
+struct Line {
+    head: Option<Head>,
+    words: String,
+    is_shown: bool,
+}
+
+impl Line {
+    async fn show(&mut self, app: &App, context: &Context, run: &RunSummary) -> Result<(), Failure> {
+        if !app.shell().shows_progress() || run.status != RunStatus::InProgress {
+            return Ok(());
+        }
+        let head = context.store.head(&run.id).await?;
+        if head != self.head {
+            let at_work = History::of(context, &run.id).await?.at_work();
+            let far = at_work.progress.map(|progress| format!("{} %", progress.get()));
+            let step = at_work.step.map(|step| step.to_string());
+            let parts: Vec<String> = [step, at_work.last_progress, far].into_iter().flatten().collect();
+            (self.head, self.words) = (head, parts.join(", "));
+        }
+        let at_work = words::took(app.now().since(run.created_at));
+        app.shell().progress(Some(&format!("run {}: {} ({at_work})", run.id, self.words)));
+        self.is_shown = true;
+        Ok(())
+    }
+
+    fn end(&mut self, app: &App) {
+        if std::mem::take(&mut self.is_shown) {
+            app.shell().progress(None);
+        }
+    }
 }
 
 async fn outcome(context: &Context, run: &RunId, status: RunStatus) -> Result<RunOutcome, Failure> {

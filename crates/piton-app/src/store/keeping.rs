@@ -11,10 +11,13 @@ use piton_types::{Retention, RunId};
 use piton_workspace::{SnapshotReach, Workspace};
 
 use crate::app::App;
+use crate::runs::queue::DOCUMENT;
 use crate::words;
 
 /// How long a command that was asked for something else may take for it.
 const IN_PASSING: Duration = Duration::from_millis(300);
+/// A worker that gave no sign of life for so long doesn't do it.
+const GONE: Duration = Duration::from_secs(5 * 60);
 /// How long a worker may take for it at a time.
 const BY_A_WORKER: Duration = Duration::from_secs(5 * 60);
 /// How long it may take if nothing can be stored otherwise.
@@ -56,7 +59,7 @@ pub async fn in_passing(app: &App, store: &Arc<dyn Store>) {
             return Ok(None);
         }
         let full = disk_of_is_full(&**store) && is_past(&**store, app.now(), WHILE_FULL).await?;
-        if !full && !is_due(&**store, app.now()).await? {
+        if !full && (!is_due(&**store, app.now()).await? || a_worker_does_it(store).await?) {
             return Ok(None);
         }
         let bounds = Bounds { time: IN_PASSING, bytes: 64 << 20 };
@@ -71,6 +74,15 @@ pub async fn in_passing(app: &App, store: &Arc<dyn Store>) {
         Ok(_) => {}
         Err(error) => app.warn(&format!("space could not be given back: {error}")),
     }
+}
+
+/// Whether there is a worker that keeps house, so that no command has to wait for that.
+async fn a_worker_does_it(store: &Arc<dyn Store>) -> Result<bool, StoreError> {
+    let Some(queue) = store.queue() else { return Ok(false) };
+    let workers = queue.workers().await?;
+    Ok(workers
+        .iter()
+        .any(|worker| worker.silent_for < GONE && worker.info.labels.iter().any(|label| label == DOCUMENT)))
 }
 
 /// Does what is due of a store that workers share, by the time of the store. What takes too long goes on with the next call.

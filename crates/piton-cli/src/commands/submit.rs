@@ -12,11 +12,11 @@ use crate::output::clean;
 use crate::session::Session;
 
 pub(crate) async fn execute(session: &Session, arguments: Submit) -> Result<Exit, Failure> {
-    let due = arguments.at.or_else(|| arguments.later.map(|later| session.now().after(later)));
     let how = SubmitRun {
         priority: arguments.priority,
         estimated_complexity: arguments.complexity,
-        due,
+        due: arguments.at,
+        later: arguments.later,
         limit: arguments.limit.map(|(key, at_once)| Limit { key, at_once }),
         dedupe: arguments.dedupe,
         every: arguments.every,

@@ -306,3 +306,56 @@ fn large_packs_go_to_a_bucket() {
     command.env("PITON_STORE", &url).envs(S3Server::settings_at(port));
     assert_eq!(world.wait(command.spawn().unwrap()).code, Some(0));
 }
+
+/// A check of a store on a server reads the logs and not what is in it; a deep one reads everything. Each finds what it should, and says
+/// nothing of a sound store.
+#[test]
+fn a_check_reads_the_logs_and_a_deep_one_everything() {
+    let world = World::new();
+    let schema = name();
+    let url = SERVER.url(&schema);
+    let mut content = vec![0; 300_000];
+    piton_types::Random::fill(&piton_testing::SeededRandom::new(7), &mut content);
+    std::fs::write(world.work().join("file.bin"), &content).unwrap();
+    assert_eq!(with_store(&world, &url, &["save"]).code, Some(0));
+    world.write("flow.yml", crate::world::THREE_NODES);
+    assert_eq!(with_store(&world, &url, &["run", "flow.yml", "-i", "name=a", "--id", "flow"]).code, Some(0));
+    let check = |arguments: &[&str]| with_store(&world, &url, &[&["check"][..], arguments].concat());
+    let is_well = |arguments: &[&str]| {
+        let said = check(arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.whole());
+        said
+    };
+    let is_damaged = |arguments: &[&str], word: &str| {
+        let said = check(arguments);
+        assert_eq!(said.code, Some(1), "{arguments:?}: {}", said.whole());
+        assert!(said.stdout.contains(word), "{word:?}: {}", said.whole());
+    };
+    assert!(is_well(&[]).stderr.contains("`piton check --deep` reads all"));
+    assert_eq!(is_well(&["--json"]).json()["in_outline"], true);
+    assert_eq!(is_well(&["--deep", "--json"]).json().get("in_outline"), None);
+    is_well(&["flow"]);
+
+    // Undone by doing it again.
+    let flip = |table: &str, column: &str, place: u32, rows: &str| {
+        SERVER.sql(&format!(
+            "UPDATE {schema}.{table} SET {column} = set_byte({column}, {place}, get_byte({column}, {place}) # 1) WHERE {rows}"
+        ));
+    };
+    flip("pack", "bytes", 1000, "octet_length(bytes) > 1000");
+    is_well(&[]);
+    is_damaged(&["--deep"], "damaged: staged pack");
+    flip("pack", "bytes", 1000, "octet_length(bytes) > 1000");
+    is_well(&["--deep"]);
+
+    let of_flow = format!("seq = 1 AND run = (SELECT no FROM {schema}.run WHERE id = 'flow')");
+    flip("entry", "entry", 20, &of_flow);
+    is_damaged(&[], "run flow");
+    is_damaged(&["flow"], "entry 1 of run flow");
+    flip("entry", "entry", 20, &of_flow);
+    is_well(&[]);
+    SERVER.sql(&format!("DELETE FROM {schema}.entry WHERE {of_flow}"));
+    is_damaged(&["flow"], "they are missing");
+    SERVER.sql(&format!("DELETE FROM {schema}.pack"));
+    is_damaged(&[], "it is missing");
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_runtime::retention::set_rules;
-use piton_store::Store;
+use piton_store::{Store, WorkerInfo};
 use piton_store_postgres::{PostgresStore, PostgresUrl};
 use piton_store_sqlite::{SqliteOptions, SqliteStore};
 use piton_types::Retention;
@@ -46,11 +46,13 @@ on_each_store! {
     workers_drive_what_is_queued_once,
     a_run_whose_worker_was_killed_goes_on,
     a_worker_that_drains_hands_its_runs_on,
+    a_worker_that_is_terminated_ends_in_peace,
     a_key_is_one_run_and_an_answer_wakes_it,
     what_fails_too_often_waits_for_a_person,
     a_schedule_goes_on_until_its_next_run_is_cancelled,
     what_no_worker_can_drive_is_among_those_that_failed,
     an_idle_worker_keeps_house,
+    a_command_leaves_the_house_to_a_worker,
 }
 
 fn submit(world: &World, name: &str, more: &[&str]) -> String {
@@ -124,6 +126,24 @@ fn a_worker_that_drains_hands_its_runs_on(world: &World) {
     assert_eq!(world.wait(worker(world, &["--until-empty"])).code, Some(0));
     assert_eq!(status(world, &run), "completed");
     assert_eq!(world.lines("counted"), ["a"]);
+}
+
+/// SIGTERM: the step that runs is finished and counted once, nothing is taken any more, and the rest goes to another worker at once,
+/// not when the hold ends.
+fn a_worker_that_is_terminated_ends_in_peace(world: &World) {
+    world.write("flow.yml", FLOW);
+    let (run, other) = (submit(world, "a", &[]), submit(world, "b", &[]));
+    let first = world.command(["worker", "run", "--hold", "600", "--name", "first"]).spawn().unwrap();
+    wait_until(|| world.lines("begun") == ["a"]);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&first), rustix::process::Signal::TERM).unwrap();
+    world.write("go-a", "");
+    world.write("go-b", "");
+    let said = world.wait(first);
+    assert_eq!(said.code, Some(0), "{}", said.whole());
+    assert_eq!(world.lines("counted"), ["a"], "it finished what it was at, and took no more");
+    assert_eq!(world.wait(worker(world, &["--until-empty"])).code, Some(0));
+    assert_eq!([status(world, &run), status(world, &other)], ["completed", "completed"]);
+    assert_eq!(world.lines("counted"), ["a", "b"]);
 }
 
 /// One key is one run; a question takes no worker while it waits, and its answer queues the run again.
@@ -281,4 +301,36 @@ fn an_idle_worker_keeps_house(world: &World) {
     }
     let checked = world.piton(["check", "--deep"]);
     assert_eq!(checked.code, Some(0), "{}", checked.whole());
+}
+
+/// A command does what is due only if there is no worker that does it: on a large store that takes long.
+fn a_command_leaves_the_house_to_a_worker(world: &World) {
+    world.write("flow.yml", crate::world::THREE_NODES);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let is_kept_after_a_run = |id: &str, is_there: bool| {
+        runtime.block_on(async {
+            let store = store_of(world).await;
+            let queue = store.queue().unwrap();
+            let labels = vec!["document".to_owned()];
+            let info = WorkerInfo { name: "a-worker".to_owned(), labels, concurrency: 1, holder: None };
+            if is_there {
+                queue.alive(&info, Duration::from_secs(60)).await.unwrap();
+            } else {
+                queue.leave(&info.name).await.unwrap();
+            }
+            store.set_note("retention/last", None).await.unwrap();
+            store.close().await.unwrap();
+        });
+        let said = world.piton(["run", "flow.yml", "-i", "name=a", "--id", id]);
+        assert_eq!(said.code, Some(0), "{}", said.whole());
+        runtime.block_on(async {
+            let store = store_of(world).await;
+            let note = store.note("retention/last").await.unwrap();
+            store.close().await.unwrap();
+            note.is_some()
+        })
+    };
+    assert_eq!(world.piton(["init"]).code, Some(0));
+    assert!(!is_kept_after_a_run("first", true));
+    assert!(is_kept_after_a_run("second", false));
 }

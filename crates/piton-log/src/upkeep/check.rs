@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::Reach;
 use super::ahead::Ahead;
 use super::graph::{Nodes, Packs, RunGraph, damage};
+use super::outline;
 use super::tolerant::Tolerant;
 use crate::RunLog;
 use crate::codec::references;
@@ -102,18 +103,34 @@ const LOOKS: u32 = 4;
 /// looked through again: retention or a fold of another process may have taken away what was listed a moment before,
 /// but what is damaged stays so.
 pub async fn check(store: &Arc<dyn Store>, reach: &dyn Reach, deep: bool) -> Result<CheckReport, StoreError> {
-    until_certain(async || look(store, reach, deep).await).await
+    until_certain(store, Kind::Contents { reach, deep }).await
+}
+
+/// What is looked at.
+#[derive(Clone, Copy)]
+pub(super) enum Kind<'a> {
+    /// All that is stored.
+    Contents { reach: &'a dyn Reach, deep: bool },
+    /// The logs, or that of one run.
+    Outline { only: Option<&'a RunId> },
+}
+
+impl Kind<'_> {
+    async fn look(self, store: &Arc<dyn Store>) -> Result<CheckReport, StoreError> {
+        match self {
+            Self::Contents { reach, deep } => look(store, reach, deep).await,
+            Self::Outline { only } => outline::look(store, only).await,
+        }
+    }
 }
 
 /// Looks again if something is wrong, until two looks agree.
-pub(super) async fn until_certain(
-    look: impl AsyncFn() -> Result<CheckReport, StoreError>,
-) -> Result<CheckReport, StoreError> {
-    let mut found = look().await;
+pub(super) async fn until_certain(store: &Arc<dyn Store>, kind: Kind<'_>) -> Result<CheckReport, StoreError> {
+    let mut found = kind.look(store).await;
     for _ in 1..LOOKS {
         let again = match &found {
             Ok(report) if report.is_whole() => break,
-            Ok(_) | Err(StoreError::NotFound { .. } | StoreError::PackGone { .. }) => look().await,
+            Ok(_) | Err(StoreError::NotFound { .. } | StoreError::PackGone { .. }) => kind.look(store).await,
             Err(_) => break,
         };
         let is_certain = matches!((&found, &again), (Ok(before), Ok(after)) if after.agrees(before));

@@ -9,22 +9,22 @@ use piton_types::RunId;
 use tokio::runtime::Handle;
 
 use super::ahead::Ahead;
-use super::check::{CheckReport, RunReport, until_certain};
+use super::check::{CheckReport, Kind, RunReport, until_certain};
 use super::graph::{RunGraph, damage};
 
 /// Looks through a whole store, a few runs at a time. What entries, segments and packs contain isn't read, so a checkpoint counts
 /// as whole here if all that its log names is there.
 pub async fn outline(store: &Arc<dyn Store>) -> Result<CheckReport, StoreError> {
-    until_certain(async || look(store, None).await).await
+    until_certain(store, Kind::Outline { only: None }).await
 }
 
 /// The same for one run.
 pub async fn outline_run(store: &Arc<dyn Store>, run: &RunId) -> Result<RunReport, StoreError> {
-    let mut report = until_certain(async || look(store, Some(run)).await).await?;
+    let mut report = until_certain(store, Kind::Outline { only: Some(run) }).await?;
     report.runs.pop().ok_or_else(|| StoreError::no_run(run))
 }
 
-async fn look(store: &Arc<dyn Store>, only: Option<&RunId>) -> Result<CheckReport, StoreError> {
+pub(super) async fn look(store: &Arc<dyn Store>, only: Option<&RunId>) -> Result<CheckReport, StoreError> {
     let mut report = CheckReport::default();
     let mut packs = HashSet::new();
     let mut after = None;

@@ -28,3 +28,4 @@ mod steps;
 mod stopping;
 mod support;
 mod turns;
+mod wrong_clocks;
