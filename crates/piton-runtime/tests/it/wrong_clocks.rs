@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use piton_runtime::retention::by_the_store;
 use piton_runtime::{Context, OpenRun, Programs, Run, Submission, WorkerOptions, submit_program};
-use piton_store::Store;
 use piton_store_postgres::{PostgresStore, PostgresUrl};
 use piton_testing::postgres::Server;
 use piton_types::{Clock, Holder, RunId, RunStatus, Sleep, Timestamp};
@@ -123,9 +122,10 @@ async fn workers_whose_clocks_are_wrong_by_an_hour_do_no_harm() {
     for worker in workers {
         worker.await.unwrap().unwrap();
     }
-    for (run, begun) in &*seen.begun.lock().unwrap() {
+    let begun = seen.begun.lock().unwrap().clone();
+    for (run, begun) in begun {
         assert_eq!(begun.len(), 1, "{run} was driven once");
-        assert!(begun[0] >= due[run], "{run} began at {} and was due at {}", begun[0], due[run]);
-        assert_eq!(ahead.store.summary(run).await.unwrap().unwrap().status, RunStatus::Completed);
+        assert!(begun[0] >= due[&run], "{run} began at {} and was due at {}", begun[0], due[&run]);
+        assert_eq!(ahead.store.summary(&run).await.unwrap().unwrap().status, RunStatus::Completed);
     }
 }
