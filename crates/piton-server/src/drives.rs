@@ -212,7 +212,7 @@ async fn stands(seen: Option<watch::Receiver<Seen>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn tell_operator(app: &App, failure: &Failure) {

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use piton_store::conformance::runtime;
-use piton_store::{
-    Blobs as _, Bytes, PackId, PackPlace, PackState, Pin, Store, StoreError, Sweep, Upkeep as _, async_trait,
-};
+use piton_store::{Blobs as _, Bytes, PackId, PackPlace, PackState, Pin, StoreError, Sweep, Upkeep as _, async_trait};
 use piton_store_objects::{MemoryObjects, ObjectPacks};
 use piton_store_postgres::{OutsidePacks, PostgresStore, PostgresUrl};
 use piton_types::{BlobId, Timestamp};
