@@ -8,7 +8,7 @@
 //! A worker that dies tells no one. What it held is due again when its hold ends, by the store's clock; the process that takes
 //! it then claims the run by its fence, as every process does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -176,6 +176,8 @@ pub async fn work(
 ) -> Result<u64, RunError> {
     let queue = queue_of(context)?;
     let (mut drives, mut count, mut draining) = (JoinSet::new(), 0, false);
+    // What is driven, by its task: the hold of nothing else is kept.
+    let mut driven = HashMap::new();
     let stopping = Arc::new(AtomicBool::new(false));
     let watch: Arc<Mutex<LeaseWatch>> = Arc::default();
     let options = &WorkerOptions {
@@ -186,7 +188,8 @@ pub async fn work(
     let (mut keeping, mut next_look) = (JoinSet::new(), Duration::ZERO);
     loop {
         if context.clock.monotonic() >= next_beat {
-            let asked = patient(queue.alive(&options.info, options.hold).await)?.unwrap_or(false);
+            let runs: Vec<RunId> = driven.values().cloned().collect();
+            let asked = patient(queue.alive(&options.info, &runs, options.hold).await)?.unwrap_or(false);
             next_beat = context.clock.monotonic().saturating_add(every);
             if (asked || *drain.borrow()) && !draining {
                 draining = true;
@@ -224,14 +227,19 @@ pub async fn work(
             count += 1;
             let (context, options) = (context.clone(), options.clone());
             let (driver, stopping, watch) = (Arc::clone(&driver), Arc::clone(&stopping), Arc::clone(&watch));
-            drives.spawn(async move { drive_one(&context, &options, &*driver, taken, &stopping, &watch).await });
+            let run = taken.run.clone();
+            let drive = async move { drive_one(&context, &options, &*driver, taken, &stopping, &watch).await };
+            driven.insert(drives.spawn(drive).id(), run);
         }
         if draining && drives.is_empty() {
             break;
         }
         let until_beat = next_beat.saturating_sub(context.clock.monotonic());
         tokio::select! {
-            _ = drives.join_next(), if !drives.is_empty() => {}
+            Some(ended) = drives.join_next_with_id() => {
+                let task = ended.map_or_else(|error| error.id(), |(task, ())| task);
+                driven.remove(&task);
+            }
             _ = drain.changed(), if !draining => next_beat = Duration::ZERO,
             () = context.clock.sleep(pause.min(until_beat)) => {}
         }

@@ -134,16 +134,18 @@ impl Queue for PostgresStore {
         get(&row, 0).map(Timestamp::from_millis)
     }
 
-    async fn alive(&self, worker: &WorkerInfo, hold: Duration) -> Result<bool, StoreError> {
+    async fn alive(&self, worker: &WorkerInfo, runs: &[RunId], hold: Duration) -> Result<bool, StoreError> {
         let info = serde_json::to_string(worker).map_err(|error| invalid(&error))?;
         let sql = format!(
             "WITH forgotten AS (DELETE FROM @worker WHERE seen < {NOW} - {REMEMBERED} AND name <> $1),
-             held AS (UPDATE @queue SET due = {NOW} + $3 WHERE worker = $1 AND due > {NOW})
+             held AS (UPDATE @queue AS queue SET due = {NOW} + $3 FROM @run AS run
+                      WHERE run.no = queue.run AND run.id = ANY($4) AND queue.worker = $1 AND queue.due > {NOW})
              INSERT INTO @worker(name, info, seen, draining) VALUES ($1, $2, {NOW}, false)
              ON CONFLICT (name) DO UPDATE SET info = EXCLUDED.info, seen = EXCLUDED.seen RETURNING draining"
         );
         // In JSON there is no NUL.
-        let params = Params::default().with(escape(&worker.name)).with(info).with(millis(hold));
+        let runs: Vec<String> = runs.iter().map(ToString::to_string).collect();
+        let params = Params::default().with(escape(&worker.name)).with(info).with(millis(hold)).with(runs);
         get(&self.core.one(&sql, &params).await?, 0)
     }
 

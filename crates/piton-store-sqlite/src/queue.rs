@@ -139,17 +139,17 @@ impl Queue for SqliteStore {
         self.core.read(|conn| Ok(Timestamp::from_millis(now(conn)?)))
     }
 
-    async fn alive(&self, worker: &WorkerInfo, hold: Duration) -> Result<bool, StoreError> {
-        let (worker, hold) = (worker.clone(), millis(hold));
+    async fn alive(&self, worker: &WorkerInfo, runs: &[RunId], hold: Duration) -> Result<bool, StoreError> {
+        let (worker, runs, hold) = (worker.clone(), runs.to_vec(), millis(hold));
         let info = serde_json::to_string(&worker).map_err(|error| invalid(&error))?;
         let alive = move |conn: &Connection| {
             let now = now(conn)?;
             conn.prepare_cached("DELETE FROM worker WHERE seen < ?1")?.execute([now - millis(REMEMBERED)])?;
-            conn.prepare_cached("UPDATE queue SET due = ?2 WHERE worker = ?1 AND due > ?3")?.execute(params![
-                worker.name,
-                now.saturating_add(hold),
-                now
-            ])?;
+            for run in &runs {
+                let sql = "UPDATE queue SET due = ?2 WHERE run = (SELECT no FROM run WHERE id = ?4) AND worker = ?1 AND due > ?3";
+                let until = now.saturating_add(hold);
+                conn.prepare_cached(sql)?.execute(params![worker.name, until, now, run.as_str()])?;
+            }
             let sql = "INSERT INTO worker(name, info, seen, draining) VALUES (?1, ?2, ?3, 0) \
                  ON CONFLICT(name) DO UPDATE SET info = ?2, seen = ?3 RETURNING draining";
             Ok(conn.prepare_cached(sql)?.query_row(params![worker.name, info, now], |row| row.get(0))?)

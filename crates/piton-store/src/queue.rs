@@ -1,7 +1,7 @@
 //! Runs that wait for workers, and the workers that take them.
 //!
 //! A run stays in the queue while a worker has it: taking it only moves the time at which it is due to when the worker's
-//! hold ends. A worker that lives moves that time on for all that it holds, with one call. One that died, was frozen or cut
+//! hold ends. A worker that lives moves that time on for all that it drives, with one call. One that died, was frozen or cut
 //! off doesn't, so what it held is due again by itself: no other process has to find out. All times are the store's, so
 //! that the clock of a worker doesn't matter.
 //!
@@ -110,8 +110,9 @@ pub trait Queue: Send + Sync {
     /// What time it is for the queue.
     async fn now(&self) -> Result<Timestamp, StoreError>;
 
-    /// A sign of life: the worker holds what it holds for so long from now on. Whether it was asked to take no more.
-    async fn alive(&self, worker: &WorkerInfo, hold: Duration) -> Result<bool, StoreError>;
+    /// A sign of life: of these runs the worker holds those that it holds for so long from now on. They are the ones that it
+    /// drives: what it took without hearing of it isn't among them, and is due again. Whether it was asked to take no more.
+    async fn alive(&self, worker: &WorkerInfo, runs: &[RunId], hold: Duration) -> Result<bool, StoreError>;
 
     /// The worker ends: what it still holds is due now.
     async fn leave(&self, worker: &str) -> Result<(), StoreError>;

@@ -314,7 +314,7 @@ fn a_command_leaves_the_house_to_a_worker(world: &World) {
             let labels = vec!["document".to_owned()];
             let info = WorkerInfo { name: "a-worker".to_owned(), labels, concurrency: 1, holder: None };
             if is_there {
-                queue.alive(&info, Duration::from_secs(60)).await.unwrap();
+                queue.alive(&info, &[], Duration::from_secs(60)).await.unwrap();
             } else {
                 queue.leave(&info.name).await.unwrap();
             }

@@ -142,13 +142,14 @@ pub async fn what_a_silent_worker_holds_is_due_again(fixture: &dyn Fixture) {
     };
     let (silent, living) = (worker("silent", &[]), worker("living", &["x"]));
     put("a").await;
-    assert!(!queue.alive(&silent, HOUR).await.unwrap());
+    let a = [run_id("a")];
+    assert!(!queue.alive(&silent, &[], HOUR).await.unwrap());
     assert_eq!(queue.take(&silent, Duration::ZERO).await.unwrap().map(|one| one.attempts), Some(1));
     // Its hold is over, and it can't get it back.
-    queue.alive(&silent, HOUR).await.unwrap();
+    queue.alive(&silent, &a, HOUR).await.unwrap();
     let again = queue.take(&living, HOUR).await.unwrap().expect("it is due again");
     assert_eq!((again.run, again.attempts), (run_id("a"), 2));
-    queue.alive(&living, HOUR).await.unwrap();
+    queue.alive(&living, &a, HOUR).await.unwrap();
     assert_eq!(queue.take(&silent, HOUR).await.unwrap(), None);
     assert!(queue.wake(&run_id("a")).await.unwrap());
     let place = queue.place(&run_id("a")).await.unwrap().expect("it is there");
@@ -157,7 +158,15 @@ pub async fn what_a_silent_worker_holds_is_due_again(fixture: &dyn Fixture) {
     assert_eq!(standing.iter().map(|one| one.holds).collect::<Vec<_>>(), [1, 0]);
     assert_eq!(standing[0].info, living);
     assert!(queue.drain("living").await.unwrap() && !queue.drain("unknown").await.unwrap());
-    assert!(queue.alive(&living, HOUR).await.unwrap());
+    assert!(queue.alive(&living, &a, HOUR).await.unwrap());
+    // What it doesn't name stays due when it was, and what it does isn't due any more.
+    let due =
+        async || queue.place(&run_id("a")).await.unwrap().and_then(|place| place.waiting.due).expect("it is held");
+    let before = due().await;
+    queue.alive(&living, &[run_id("other")], 2 * HOUR).await.unwrap();
+    assert_eq!(due().await, before, "a worker that never heard that it took a run doesn't keep it");
+    queue.alive(&living, &a, 2 * HOUR).await.unwrap();
+    assert!(due().await > before);
     queue.leave("living").await.unwrap();
     assert_eq!(queue.take(&silent, HOUR).await.unwrap().map(|one| one.run), Some(run_id("a")));
     assert_eq!(queue.workers().await.unwrap().len(), 1);

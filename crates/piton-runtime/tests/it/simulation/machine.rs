@@ -152,8 +152,8 @@ impl Queue for Machine {
         self.pass("now", self.queue.now()).await
     }
 
-    async fn alive(&self, worker: &WorkerInfo, hold: Duration) -> Result<bool, StoreError> {
-        self.pass("alive", self.queue.alive(worker, hold)).await
+    async fn alive(&self, worker: &WorkerInfo, runs: &[RunId], hold: Duration) -> Result<bool, StoreError> {
+        self.pass("alive", self.queue.alive(worker, runs, hold)).await
     }
 
     async fn leave(&self, worker: &str) -> Result<(), StoreError> {

@@ -66,7 +66,8 @@ struct Seen {
 }
 
 fn simulate(seed: u64, broken: Broken) -> Seen {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    // What a run does beside its steps has timers of the real time, which is too slow to matter here.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(schedule(seed, broken))
 }
 

@@ -96,10 +96,10 @@ impl Queue for SimulatedQueue {
         Ok(Timestamp::from_millis(self.millis()))
     }
 
-    async fn alive(&self, worker: &WorkerInfo, hold: Duration) -> Result<bool, StoreError> {
+    async fn alive(&self, worker: &WorkerInfo, runs: &[RunId], hold: Duration) -> Result<bool, StoreError> {
         let (now, until) = (self.millis(), self.after(hold));
         let mut rows = self.rows();
-        for place in rows.waiting.values_mut() {
+        for place in rows.waiting.values_mut().filter(|place| runs.contains(&place.waiting.run)) {
             let holds = place.worker.as_ref() == Some(&worker.name);
             if holds && place.waiting.due.is_some_and(|due| due.as_millis() > now) {
                 place.waiting.due = until;
