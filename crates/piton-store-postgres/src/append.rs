@@ -1,4 +1,6 @@
-//! Appending: one statement that moves the run's row on and inserts the entries, and what happens if its answer is lost.
+//! Appending: one statement that moves the run's row on and inserts the entries, and what happens if its answer is lost. It calls a
+//! function of the store, so that the server plans it once in each of its sessions: planned for each append it took the server
+//! longer than all the rest.
 //!
 //! The row is moved on only if it is where the writer says. The server locks it to do so, and looks at its newest version: of
 //! several writers one finds the row as it was, and the others find nothing to move.
@@ -6,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use piton_store::{Commit, Head, PackId, StoreError};
-use piton_types::{EntryHash, Fence, RunId, RunSummary, Seq};
+use piton_types::{EntryHash, Fence, RunId, Seq};
 use tokio_postgres::Row;
 
 use crate::connect::{Core, PAUSES, passes};
@@ -15,9 +17,6 @@ use crate::index::{kind_number, status_number};
 use crate::params::{Params, get, id32};
 use crate::schema::MAX_ROW;
 use crate::text::escape;
-
-/// Now in microseconds, as the moment at which a run was written to.
-const TOUCHED: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// Appends all of the commits, which follow each other, or none.
 pub(crate) async fn append(core: &Core, commits: &[Commit]) -> Result<(), StoreError> {
@@ -87,89 +86,43 @@ fn staged(commits: &[Commit]) -> BTreeSet<PackId> {
     commits.iter().flat_map(|commit| commit.staged.iter().copied()).collect()
 }
 
-/// The statement of an append. Packs that it relies on are taken off the condemned list first, so that a sweep beside it either
-/// has deleted them or doesn't; if one is missing, nothing is written.
-fn statement<'a>(commits: &'a [Commit], first: &Commit, last: &'a Commit) -> (String, Params<'a>) {
-    let mut params = Params::default();
+/// The statement of an append: a call of a function of the store (see `schema`).
+fn statement<'a>(commits: &'a [Commit], first: &'a Commit, last: &'a Commit) -> (String, Params<'a>) {
     let index = commits.iter().rev().find_map(|commit| commit.index.as_ref());
+    let is_new = first.seq == Seq(0) && index.is_some();
     let updated_at = match commits {
         [only] if only.seq == Seq(0) => only.index.as_ref().map_or(only.at, |index| index.updated_at),
         _ => last.at,
     };
     let packs = staged(commits);
-    let (mut with, mut unpinned, mut all_there, mut kept) =
-        (String::new(), String::new(), String::new(), "NULL::bytea[]");
-    if !packs.is_empty() {
-        let count = params.add(packs.len() as i64);
-        let ids = params.add(packs.iter().map(|pack| pack.as_bytes().to_vec()).collect::<Vec<_>>());
-        let owners = params.add(commits.iter().map(|commit| commit.owner.0.cast_signed()).collect::<Vec<_>>());
-        with = format!("kept AS (UPDATE @pack SET condemned = NULL WHERE id = ANY({ids}) RETURNING id, no), ");
-        unpinned = format!(
-            "unpinned AS (DELETE FROM @pin AS pin USING kept, head WHERE pin.pack = kept.no AND pin.owner = ANY({owners})), "
-        );
-        all_there = format!("(SELECT count(*) FROM kept) = {count}");
-        kept = "(SELECT array_agg(id) FROM kept)";
-    }
-    let id = params.add(last.run.as_str());
-    let seq = params.add(i64::from(last.seq.0));
-    let hash = params.add(&last.hash.as_bytes()[..]);
-    let fence = params.add(last.fence.0.cast_signed());
-    let updated_at = params.add(updated_at.as_millis());
-    let head = match index.filter(|_| first.seq == Seq(0)) {
-        Some(index) => {
-            let (columns, values) = columns(index, &mut params);
-            let only_if = if all_there.is_empty() { String::new() } else { format!("WHERE {all_there}") };
-            format!(
-                "INSERT INTO @run(id, seq, hash, fence, updated_at, touched, {columns})
-                 SELECT {id}, {seq}, {hash}, {fence}, {updated_at}, {TOUCHED}, {values} {only_if}
-                 ON CONFLICT (id) DO NOTHING RETURNING no"
-            )
-        }
-        None => {
-            let before = params.add(i64::from(first.seq.0) - 1);
-            let parent = params.add(first.parent.as_bytes().to_vec());
-            let row = match index {
-                Some(index) => {
-                    let (columns, values) = columns(index, &mut params);
-                    format!(", ({columns}) = ROW({values})")
-                }
-                None => String::new(),
-            };
-            let only_if = if all_there.is_empty() { String::new() } else { format!("AND {all_there}") };
-            format!(
-                "UPDATE @run SET seq = {seq}, hash = {hash}, fence = {fence}, updated_at = {updated_at},
-                 touched = {TOUCHED}, moved = NULL{row}
-                 WHERE id = {id} AND seq = {before} AND hash = {parent} AND fence <= {fence} {only_if} RETURNING no"
-            )
-        }
+    let owners: BTreeSet<i64> = match packs.is_empty() {
+        true => BTreeSet::new(),
+        false => commits.iter().map(|commit| commit.owner.0.cast_signed()).collect(),
     };
-    let numbers = params.add(commits.iter().map(|commit| i64::from(commit.seq.0)).collect::<Vec<_>>());
-    let times = params.add(commits.iter().map(|commit| commit.at.as_millis()).collect::<Vec<_>>());
-    let hashes = params.add(commits.iter().map(|commit| &commit.hash.as_bytes()[..]).collect::<Vec<_>>());
-    let entries = params.add(commits.iter().map(|commit| &commit.entry[..]).collect::<Vec<_>>());
-    let values = params.add(commits.iter().map(|commit| &commit.pack[..]).collect::<Vec<_>>());
-    let sql = format!(
-        "WITH {with}head AS ({head}), {unpinned}written AS (
-         INSERT INTO @entry(run, seq, at, fence, hash, entry, pack)
-         SELECT head.no, new.seq, new.at, {fence}, new.hash, new.entry, new.pack
-         FROM head, unnest({numbers}, {times}, {hashes}, {entries}, {values}) AS new(seq, at, hash, entry, pack))
-         SELECT (SELECT count(*) FROM head), {kept}"
-    );
-    (sql, params)
-}
-
-/// The columns of a run's row that its index row decides, and their parameters.
-fn columns<'a>(index: &'a RunSummary, params: &mut Params<'a>) -> (&'static str, String) {
-    let values = [
-        params.add(status_number(index.status)),
-        params.add(kind_number(index.kind)),
-        params.add(index.created_at.as_millis()),
-        params.add(escape(&index.name)),
-        params.add(index.parent.as_ref().map(ToString::to_string)),
-        params.add(index.folder.as_deref().map(escape)),
-        params.add(index.labels.iter().map(|label| escape(label)).collect::<Vec<_>>()),
-    ];
-    ("status, kind, created_at, name, parent, folder, labels", values.join(", "))
+    let params = Params::default()
+        .with(last.run.as_str())
+        .with((!is_new).then(|| i64::from(first.seq.0) - 1))
+        .with(&first.parent.as_bytes()[..])
+        .with(i64::from(last.seq.0))
+        .with(&last.hash.as_bytes()[..])
+        .with(last.fence.0.cast_signed())
+        .with(updated_at.as_millis())
+        .with(index.map(|index| status_number(index.status)))
+        .with(index.map(|index| kind_number(index.kind)))
+        .with(index.map(|index| index.created_at.as_millis()))
+        .with(index.map(|index| escape(&index.name)))
+        .with(index.and_then(|index| index.parent.as_ref()).map(ToString::to_string))
+        .with(index.and_then(|index| index.folder.as_deref()).map(escape))
+        .with(index.map(|index| index.labels.iter().map(|label| escape(label)).collect::<Vec<_>>()))
+        .with(commits.iter().map(|commit| i64::from(commit.seq.0)).collect::<Vec<_>>())
+        .with(commits.iter().map(|commit| commit.at.as_millis()).collect::<Vec<_>>())
+        .with(commits.iter().map(|commit| &commit.hash.as_bytes()[..]).collect::<Vec<_>>())
+        .with(commits.iter().map(|commit| &commit.entry[..]).collect::<Vec<_>>())
+        .with(commits.iter().map(|commit| &commit.pack[..]).collect::<Vec<_>>())
+        .with(packs.iter().map(|pack| pack.as_bytes().to_vec()).collect::<Vec<_>>())
+        .with(owners.into_iter().collect::<Vec<_>>());
+    let numbers: Vec<String> = (1..=params.len()).map(|number| format!("${number}")).collect();
+    (format!("SELECT is_done, kept FROM @append({})", numbers.join(", ")), params)
 }
 
 enum Outcome {
@@ -180,7 +133,7 @@ enum Outcome {
 
 fn outcome(rows: &[Row]) -> Result<Outcome, StoreError> {
     let Some(row) = rows.first() else { return Err(StoreError::corrupt("an append", "its answer has no row")) };
-    if get::<i64>(row, 0)? > 0 {
+    if get(row, 0)? {
         return Ok(Outcome::Done);
     }
     let kept: Option<Vec<&[u8]>> = get(row, 1)?;

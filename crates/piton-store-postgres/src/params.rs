@@ -23,6 +23,7 @@ param!(
     &str = TEXT,
     &[u8] = BYTEA,
     Vec<u8> = BYTEA,
+    Option<i32> = INT4,
     Option<i64> = INT8,
     Option<String> = TEXT,
     Vec<i64> = INT8_ARRAY,
@@ -30,6 +31,7 @@ param!(
     Vec<&[u8]> = BYTEA_ARRAY,
     Vec<Vec<u8>> = BYTEA_ARRAY,
     Vec<String> = TEXT_ARRAY,
+    Option<Vec<String>> = TEXT_ARRAY,
 );
 
 /// The parameters of one statement, in order.
@@ -47,6 +49,11 @@ impl<'a> Params<'a> {
     pub(crate) fn with<P: Param + 'a>(mut self, value: P) -> Self {
         self.add(value);
         self
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// As the driver wants them.

@@ -11,7 +11,7 @@ use crate::errors::Failed;
 use crate::params::{Params, get};
 
 /// The newest format that this version reads and writes.
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 
 /// The schema that a store is in unless its URL names another.
 pub(crate) const DEFAULT_SCHEMA: &str = "piton";
@@ -123,15 +123,74 @@ const TABLES: &[&str] = &[
 ///
 /// Rows of the queue change all the time, and a scan that looks for the next run passes the dead ones, so they are cleaned up
 /// after so many, not after a share of the table.
-const CHANGES: [&[&str]; 1] = [&[
-    "ALTER TABLE @pack ADD COLUMN object text COLLATE \"C\", ADD COLUMN size bigint",
-    "CREATE TABLE @loose(object text COLLATE \"C\" PRIMARY KEY, until bigint NOT NULL)",
-    "CREATE TABLE @keeper(worker text COLLATE \"C\" NOT NULL, until bigint NOT NULL)",
-    "INSERT INTO @keeper VALUES ('', 0)",
-    "ALTER TABLE @queue SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
-    "ALTER TABLE @worker SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
-    "ALTER TABLE @lease SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
-]];
+///
+/// `append` is a commit (see [`APPEND`]).
+const CHANGES: [&[&str]; 2] = [
+    &[
+        "ALTER TABLE @pack ADD COLUMN object text COLLATE \"C\", ADD COLUMN size bigint",
+        "CREATE TABLE @loose(object text COLLATE \"C\" PRIMARY KEY, until bigint NOT NULL)",
+        "CREATE TABLE @keeper(worker text COLLATE \"C\" NOT NULL, until bigint NOT NULL)",
+        "INSERT INTO @keeper VALUES ('', 0)",
+        "ALTER TABLE @queue SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+        "ALTER TABLE @worker SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+        "ALTER TABLE @lease SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+    ],
+    &[APPEND],
+];
+
+/// A commit of entries that follow each other. It creates the run if `before`, the number of the entry before them, is nothing; else
+/// it moves the run's row on if that is where the writer says and no higher fence is there. `is_done` says whether it did.
+///
+/// Packs that the entries rely on are taken off the condemned list first, so that a sweep beside it either has deleted them or
+/// doesn't; if one is missing, nothing else is written. `kept` are those that are there.
+///
+/// A session keeps the plans, and may have made them when a table was small: none of them reads a whole table.
+const APPEND: &str = "
+CREATE FUNCTION @append(
+    new_id text, before bigint, new_parent_hash bytea, new_seq bigint, new_hash bytea, new_fence bigint, new_updated_at bigint,
+    new_status integer, new_kind integer, new_created_at bigint, new_name text, new_parent text, new_folder text,
+    new_labels text[], seqs bigint[], times bigint[], hashes bytea[], entries bytea[], packs bytea[],
+    staged bytea[], owners bigint[], OUT is_done boolean, OUT kept bytea[])
+LANGUAGE plpgsql SET enable_seqscan TO off AS $$
+DECLARE
+    run_no bigint;
+    pack_nos bigint[];
+BEGIN
+    is_done := false;
+    IF cardinality(staged) > 0 THEN
+        WITH there AS (UPDATE @pack SET condemned = NULL WHERE id = ANY(staged) RETURNING id, no)
+        SELECT array_agg(id), array_agg(no) INTO kept, pack_nos FROM there;
+        IF coalesce(cardinality(kept), 0) < cardinality(staged) THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF before IS NULL THEN
+        INSERT INTO @run(id, seq, hash, fence, updated_at, touched, status, kind, created_at, name, parent, folder, labels)
+        VALUES (new_id, new_seq, new_hash, new_fence, new_updated_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+            new_status, new_kind, new_created_at, new_name, new_parent, new_folder, new_labels)
+        ON CONFLICT (id) DO NOTHING RETURNING no INTO run_no;
+    ELSIF new_status IS NULL THEN
+        UPDATE @run SET seq = new_seq, hash = new_hash, fence = new_fence, updated_at = new_updated_at,
+            touched = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved = NULL
+        WHERE id = new_id AND seq = before AND hash = new_parent_hash AND fence <= new_fence RETURNING no INTO run_no;
+    ELSE
+        UPDATE @run SET seq = new_seq, hash = new_hash, fence = new_fence, updated_at = new_updated_at,
+            touched = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, moved = NULL,
+            status = new_status, kind = new_kind, created_at = new_created_at, name = new_name, parent = new_parent,
+            folder = new_folder, labels = new_labels
+        WHERE id = new_id AND seq = before AND hash = new_parent_hash AND fence <= new_fence RETURNING no INTO run_no;
+    END IF;
+    IF run_no IS NULL THEN
+        RETURN;
+    END IF;
+    IF cardinality(staged) > 0 THEN
+        DELETE FROM @pin WHERE pack = ANY(pack_nos) AND owner = ANY(owners);
+    END IF;
+    INSERT INTO @entry(run, seq, at, fence, hash, entry, pack)
+    SELECT run_no, one.seq, one.at, new_fence, one.hash, one.entry, one.pack
+    FROM unnest(seqs, times, hashes, entries, packs) AS one(seq, at, hash, entry, pack);
+    is_done := true;
+END $$";
 
 /// Where the name of the place for large packs stands in `meta`.
 const BLOBS: &str = "blobs";

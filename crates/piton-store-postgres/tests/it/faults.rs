@@ -201,10 +201,10 @@ fn what_does_not_suit_is_refused() {
     runtime().block_on(async {
         let name = schema();
         open(&SERVER.url(&name)).await;
-        SERVER.sql(&format!("UPDATE {name}.meta SET value = '3' WHERE key = 'format'"));
+        SERVER.sql(&format!("UPDATE {name}.meta SET value = '4' WHERE key = 'format'"));
         let url = || PostgresUrl::parse(&SERVER.url(&name)).unwrap();
         let newer = PostgresStore::open(url(), true).await.err().unwrap();
-        assert!(matches!(newer, StoreError::TooNew { found: 3, known: 2, .. }), "{newer}");
+        assert!(matches!(newer, StoreError::TooNew { found: 4, known: 3, .. }), "{newer}");
         SERVER.sql("CREATE ROLE hasty LOGIN PASSWORD 'h'; ALTER ROLE hasty SET synchronous_commit = off");
         let hasty = SERVER.url(&name).replacen(piton_testing::postgres::USER, "hasty", 1);
         let hasty = PostgresUrl::parse(&hasty).unwrap().with_password("h");

@@ -7,6 +7,7 @@ use piton_store::conformance::runtime;
 use piton_store::{Blobs as _, Bytes, PackId, PackPlace, PackState, Pin, StoreError, Sweep, Upkeep as _, async_trait};
 use piton_store_objects::{MemoryObjects, ObjectPacks};
 use piton_store_postgres::{OutsidePacks, PostgresStore, PostgresUrl};
+use piton_testing::Line;
 use piton_types::{BlobId, Timestamp};
 
 use crate::support::{SERVER, open, schema};
@@ -341,15 +342,16 @@ fn a_store_of_the_format_before_is_brought_up_to_date() {
         let pack = stage(&store, 1).await.unwrap();
         drop(store);
         SERVER.sql(&format!(
-            "DROP TABLE {old}.loose, {old}.keeper; ALTER TABLE {old}.pack DROP COLUMN object, DROP COLUMN size;
+            "DROP FUNCTION {old}.append; DROP TABLE {old}.loose, {old}.keeper; ALTER TABLE {old}.pack DROP COLUMN object, DROP COLUMN size;
              ALTER TABLE {old}.queue RESET (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold);
              UPDATE {old}.meta SET value = '1' WHERE key = 'format'"
         ));
         open(&SERVER.url(&new)).await;
         let openers: Vec<_> = (0..4).map(|_| tokio::spawn({ let url = SERVER.url(&old); async move { open(&url).await } })).collect();
-        for opener in openers {
+        for (n, opener) in openers.into_iter().enumerate() {
             let store = opener.await.unwrap();
             assert_eq!(store.pack(pack).await.unwrap(), large(1));
+            Line::new(&format!("after-{n}")).grow(&store, 2).await;
         }
         let shape = |schema: &str| {
             SERVER.sql(&format!(
@@ -359,6 +361,6 @@ fn a_store_of_the_format_before_is_brought_up_to_date() {
             ))
         };
         assert_eq!(shape(&old), shape(&new));
-        assert_eq!(SERVER.sql(&format!("SELECT value FROM {old}.meta WHERE key = 'format'")), "\\x32");
+        assert_eq!(SERVER.sql(&format!("SELECT value FROM {old}.meta WHERE key = 'format'")), "\\x33");
     });
 }
