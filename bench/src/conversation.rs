@@ -17,7 +17,7 @@ use crate::corpus;
 use crate::measure::{Samples, disk, middle, quantile, ratio, report};
 
 const STEPS: usize = 1_000;
-const MESSAGE: usize = 600;
+pub(crate) const MESSAGE: usize = 600;
 /// Piton and the limit take turns in blocks of so many steps.
 const BLOCK: usize = 20;
 /// Conversations that are timed, one after the other.
@@ -30,14 +30,23 @@ pub(crate) async fn run(scratch: &FilePath) -> anyhow::Result<()> {
 }
 
 pub(crate) fn message(text: &str, n: usize) -> Value {
+    spoken(n, &text[n * MESSAGE..(n + 1) * MESSAGE])
+}
+
+/// Message `n` of a conversation.
+pub(crate) fn spoken(n: usize, words: &str) -> Value {
     Value::map([
         ("role", Value::from(if n.is_multiple_of(2) { "user" } else { "assistant" })),
         ("id", Value::from(format!("00000000-0000-0000-0000-{n:012}"))),
-        ("content", Value::from(&text[n * MESSAGE..(n + 1) * MESSAGE])),
+        ("content", Value::from(words)),
     ])
 }
 
-pub(crate) async fn create(store: &Arc<SqliteStore>, id: &str, durability: Durability) -> anyhow::Result<RunLog> {
+pub(crate) async fn create<S: Store + 'static>(
+    store: &Arc<S>,
+    id: &str,
+    durability: Durability,
+) -> anyhow::Result<RunLog> {
     let new = NewRun { durability, ..NewRun::new(id.parse()?, Timestamp::from_millis(1_700_000_000_000)) };
     Ok(RunLog::create(Arc::clone(store) as Arc<dyn Store>, new).await?)
 }
@@ -50,7 +59,7 @@ pub(crate) fn checkpoint(content: Content<'_>, durability: Durability) -> Draft<
     }
 }
 
-fn empty() -> Value {
+pub(crate) fn empty() -> Value {
     Value::map([("messages", Value::List(Vec::new()))])
 }
 

@@ -1,13 +1,15 @@
 //! Benchmarks. Each prints ratios against a peer or a limit of the machine that is measured in the same
 //! run, in interleaved rounds, because absolute times say little on a shared machine.
 //!
-//! `cargo run --release -p piton-bench -- conversation|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]`
+//! `cargo run --release -p piton-bench -- conversation|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases|serve [--dir DIR]`
+//! `… -- postgres|queue --postgres URL [--minutes N]`
 
 mod alloc;
 mod cipher;
 mod code;
 mod conversation;
 mod corpus;
+mod database;
 mod file_store;
 mod files;
 mod flow;
@@ -16,10 +18,15 @@ mod keep;
 mod load;
 mod many;
 mod measure;
+mod postgres;
+mod queue;
+mod serve;
 mod steps;
 mod together;
 
 use std::path::PathBuf;
+
+use anyhow::Context;
 
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
@@ -27,8 +34,9 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let what = arguments.first().map_or("", String::as_str);
-    let dir = arguments.iter().position(|argument| argument == "--dir").and_then(|at| arguments.get(at + 1));
-    let dir = dir.map_or_else(|| PathBuf::from("bench/scratch"), PathBuf::from);
+    let option = |name| arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1));
+    let server = || option("--postgres").context("--postgres URL says where the server is: bench/peers/pg.sh dsn");
+    let dir = option("--dir").map_or_else(|| PathBuf::from("bench/scratch"), PathBuf::from);
     std::fs::create_dir_all(&dir)?;
     let mut scratch = tempfile::tempdir_in(&dir)?;
     scratch.disable_cleanup(std::env::var_os("PITON_BENCH_KEEP").is_some());
@@ -51,8 +59,14 @@ fn main() -> anyhow::Result<()> {
             "drift" => together::drift(scratch.path()).await,
             "leases" => together::leases(scratch.path()).await,
             "lease-worker" => together::lease_worker(&dir).await,
+            "postgres" => postgres::run(server()?).await,
+            "queue" => {
+                let minutes = option("--minutes").map_or(Ok(5.0), |minutes| minutes.parse())?;
+                queue::run(scratch.path(), server()?, minutes).await
+            }
+            "serve" => serve::run(scratch.path()).await,
             _ => anyhow::bail!(
-                "usage: piton-bench conversation|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases [--dir DIR]"
+                "usage: piton-bench conversation|cipher|file-store|gc|check|files|load|many|steps|flow|flow-durable|code|merge|drift|leases|postgres|queue|serve [--dir DIR] [--postgres URL] [--minutes N]"
             ),
         }
     })

@@ -34,12 +34,12 @@ fn open_store(folder: &FilePath) -> anyhow::Result<(Arc<SqliteStore>, Context)> 
 }
 
 /// A sign of life now and then would be a commit more.
-fn opening(id: &str, durability: Durability) -> anyhow::Result<OpenRun> {
+pub(crate) fn opening(id: &str, durability: Durability) -> anyhow::Result<OpenRun> {
     let lease = LeaseOptions { ttl: Duration::from_secs(36_000), wait: None };
     Ok(OpenRun { id: Some(id.parse()?), durability, lease, retry: RetryPolicy::NONE, ..OpenRun::default() })
 }
 
-async fn steps(run: &mut Run, from: usize, to: usize, mut each: impl FnMut(Duration)) -> anyhow::Result<()> {
+pub(crate) async fn steps(run: &mut Run, from: usize, to: usize, mut each: impl FnMut(Duration)) -> anyhow::Result<()> {
     for n in from..to {
         let start = Instant::now();
         let got = run.step("trivial", n as u64, async |n| Ok::<_, std::io::Error>(n + 1)).await?;
