@@ -15,6 +15,7 @@ use piton_types::RunId;
 
 use crate::app::App;
 use crate::failure::Failure;
+use crate::words::typed;
 
 /// What is known of the configuration that a run was begun with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +60,31 @@ pub fn remember(app: &App, store: &Arc<dyn Store>, run: &RunId, file: &ConfigFil
     app.surroundings.remember_configured(&name_of(store, run, file))
 }
 
-/// What is known of the configuration of a run, if its log can be read.
+/// A run that branches off goes on with the configuration of the run that it comes from, if this user began that one with it.
+pub async fn inherit(
+    app: &App,
+    (from, parent): (&Arc<dyn Store>, &RunId),
+    (to, child): (&Arc<dyn Store>, &RunId),
+) -> Result<(), Failure> {
+    let history = History::of(&Context::system(Arc::clone(to)), child).await?;
+    let Some(file) = configured_by(&history) else { return Ok(()) };
+    match app.surroundings.is_configured(&name_of(from, parent, &file))? {
+        true => remember(app, to, child, &file),
+        false => Ok(()),
+    }
+}
+
+/// What is known of the configuration that a run needs to go on, if its log can be read. What is over needs none.
 pub async fn find(app: &App, store: &Arc<dyn Store>, run: &RunId) -> Result<Configured, Failure> {
+    let context = Context::system(Arc::clone(store));
+    match History::of(&context, run).await {
+        Ok(history) if history.state.status().is_final() => Ok(Configured::Not),
+        _ => begun_with(app, store, run).await,
+    }
+}
+
+/// What is known of the configuration that a run was begun with, also if it is over.
+async fn begun_with(app: &App, store: &Arc<dyn Store>, run: &RunId) -> Result<Configured, Failure> {
     let history = match History::of(&Context::system(Arc::clone(store)), run).await {
         Ok(history) => history,
         // What is damaged is found, and said, by the examination.
@@ -69,10 +93,6 @@ pub async fn find(app: &App, store: &Arc<dyn Store>, run: &RunId) -> Result<Conf
         }
         Err(error) => return Err(error.into()),
     };
-    // What is over needs nothing more.
-    if history.state.status().is_final() {
-        return Ok(Configured::Not);
-    }
     let Some(file) = configured_by(&history) else { return Ok(Configured::Not) };
     let path = PathBuf::from(&file.path);
     if !app.surroundings.is_configured(&name_of(store, run, &file))? {
@@ -97,7 +117,33 @@ pub async fn configuration(
     if let Some(said) = said {
         return Ok(Some(said.to_owned()));
     }
-    let found = find(app, store, run).await?;
+    let again = |shown: &str| typed(&["piton", "resume", run.as_str(), "--config", shown]);
+    choose(app, run, find(app, store, run).await?, force, again)
+}
+
+/// The same for another turn of a conversation, by its newest turn so far, which may be over. `again` is the command with the
+/// configuration that it is given.
+pub async fn configuration_of_turn(
+    app: &App,
+    store: &Arc<dyn Store>,
+    turn: &RunId,
+    said: Option<&Path>,
+    force: bool,
+    again: impl Fn(&str) -> String,
+) -> Result<Option<PathBuf>, Failure> {
+    match said {
+        Some(said) => Ok(Some(said.to_owned())),
+        None => choose(app, turn, begun_with(app, store, turn).await?, force, again),
+    }
+}
+
+fn choose(
+    app: &App,
+    run: &RunId,
+    found: Configured,
+    force: bool,
+    again: impl Fn(&str) -> String,
+) -> Result<Option<PathBuf>, Failure> {
     let change = change_of(&found);
     match found {
         Configured::Not => Ok(None),
@@ -107,11 +153,11 @@ pub async fn configuration(
         }
         Configured::Changed(path) if force => Ok(Some(path)),
         Configured::Changed(path) => {
-            let shown = path.display().to_string();
+            let again = again(&path.to_string_lossy());
             let cause = change.map(|change| change.description).unwrap_or_default();
             Err(Failure::refused(format!("run {run} doesn't go on by itself with a configuration that was changed"))
                 .cause(cause)
-                .hint(format!("look at it, then `piton resume {run} --config {shown}` goes on with it as it is now.")))
+                .hint(format!("look at it, then `{again}` goes on with it as it is now.")))
         }
         Configured::Gone(_) | Configured::Foreign(_) => {
             app.warn(&change.map(|change| change.description).unwrap_or_default());

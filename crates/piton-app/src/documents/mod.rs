@@ -13,6 +13,7 @@ use piton_flow::{Bundle, Document, DocumentFiles, FlowError, Kinds, Problems, Re
 use crate::documents::texts::{document_format, read_text};
 use crate::failure::Failure;
 use crate::views::documents::ValidatedView;
+use crate::words::typed;
 
 /// Reads a document and what it includes. The inner error says what is wrong with them.
 pub fn read(path: &Path) -> Result<Result<Bundle, Problems>, Failure> {
@@ -22,9 +23,16 @@ pub fn read(path: &Path) -> Result<Result<Bundle, Problems>, Failure> {
 
 /// The same, for a caller that can't go on without it.
 pub fn read_valid(path: &Path) -> Result<(Bundle, Document), Failure> {
-    let bundle = read(path)?.map_err(FlowError::Document)?;
-    let document = bundle.document().map_err(FlowError::Document)?;
+    let bundle = read(path)?.map_err(|problems| invalid(path, problems))?;
+    let document = bundle.document().map_err(|problems| invalid(path, problems))?;
     Ok((bundle, document))
+}
+
+/// What is wrong with a document, and what tells more of it.
+pub fn invalid(path: &Path, problems: Problems) -> Failure {
+    let more = typed(&["piton", "validate", &path.to_string_lossy()]);
+    let hint = format!("nothing was run. `{more}` says how to put it right.");
+    Failure::from(FlowError::Document(problems)).hint(hint)
 }
 
 /// Finds everything that is wrong with a document, and what it needs.

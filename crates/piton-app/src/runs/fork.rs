@@ -18,6 +18,7 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::documents;
+use crate::documents::configured;
 use crate::documents::outside::{services, without_secrets};
 use crate::failure::Failure;
 use crate::files::{self, Capture};
@@ -119,6 +120,7 @@ pub async fn fork(app: &App, wanted: Forking) -> Result<Forked, Failure> {
         }
         None => match piton_runtime::fork(&context, &at, changed).await {
             Ok(id) => {
+                configured::inherit(app, (&store, &at.run), (&store, &id)).await?;
                 Forked::Run(ForkedView { run: id.clone(), id, status: RunStatus::Queued, parent: at, used, kind })
             }
             Err(piton_runtime::RunError::Store(StoreError::Conflict { run, .. } | StoreError::Fenced { run, .. })) => {
@@ -298,7 +300,9 @@ async fn fork_into_folder(
         fork.folder = folder.to_str().map(str::to_owned);
         let target = app.at(folder.clone(), Arc::new(Silent)).store_or_create().await?;
         let (from, to) = (Context::system(Arc::clone(store)), Context::system(Arc::clone(&target)));
-        run = Some(fork_into(&from, &to, &at, fork).await?);
+        let forked = fork_into(&from, &to, &at, fork).await?;
+        configured::inherit(app, (store, &at.run), (&target, &forked)).await?;
+        run = Some(forked);
         target.close().await?;
     }
     Ok(ForkedFolder {

@@ -142,6 +142,7 @@ async fn fall_back(
     }
     let context = Context::system(Arc::clone(store));
     let forked = piton_runtime::fork(&context, at, ForkRun::default()).await?;
+    configured::inherit(app, (store, &at.run), (store, &forked)).await?;
     app.warn(&format!("the log of run {run} is damaged behind {at}; run {forked} goes on from there"));
     let notice = format!("{}\nrun {run} stays as it is, with what is damaged", examined.notice);
     Ok((forked, notice))

@@ -10,7 +10,7 @@ use piton_store::Store;
 use piton_types::{CheckpointRef, RunId, RunKind, RunStatus, Seq, StepPath, Value};
 
 use crate::app::App;
-use crate::documents::configured::configuration;
+use crate::documents::configured::{self, configuration};
 use crate::documents::outside::{services, without_secrets};
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -132,7 +132,9 @@ impl Retrying {
                 let log = RunLog::open(Arc::clone(&store), &run).await?;
                 let then = WholeHistory::read_to(&log, at.seq).await?;
                 let changed = changes(&log, &then, log.summary().await?.kind, wanted.set.clone()).await?;
-                (piton_runtime::fork(&context, &at, changed).await?, Some(at))
+                let branch = piton_runtime::fork(&context, &at, changed).await?;
+                configured::inherit(app, (&store, &at.run), (&store, &branch)).await?;
+                (branch, Some(at))
             }
         };
         if kind != Some(RunKind::Workflow) {

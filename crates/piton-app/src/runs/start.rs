@@ -10,7 +10,7 @@ use piton_types::{RunId, RunStatus, Value};
 
 use crate::app::App;
 use crate::documents;
-use crate::documents::configured::{self, configuration};
+use crate::documents::configured::{self, configuration, configuration_of_turn};
 use crate::documents::outside::{Secrecy, services};
 use crate::failure::Failure;
 use crate::files::{self, Capture};
@@ -72,8 +72,7 @@ impl StartRun {
     ///
     /// If there is no such document, or it can't be read.
     pub async fn chat(&self, app: &App) -> Result<Option<Chat>, Failure> {
-        let bundle = documents::read(&self.document)?.map_err(FlowError::Document)?;
-        let document = bundle.document().map_err(FlowError::Document)?;
+        let (_, document) = documents::read_valid(&self.document)?;
         if !document.is_chat {
             return Ok(None);
         }
@@ -108,11 +107,10 @@ pub struct Chat {
 
 /// Reads the document and makes its run ready.
 pub async fn prepare(app: &App, wanted: StartRun) -> Result<Prepared, Failure> {
-    let bundle = documents::read(&wanted.document)?.map_err(FlowError::Document)?;
-    let document = bundle.document().map_err(FlowError::Document)?;
+    let (bundle, document) = documents::read_valid(&wanted.document)?;
     // What is wrong is said with the lines of the document, and not with those of what is recorded; and a refusal leaves
     // no store behind.
-    document.validate().map_err(FlowError::Document)?;
+    document.validate().map_err(|problems| documents::invalid(&wanted.document, problems))?;
     let shown = wanted.document.display().to_string();
     if wanted.turn.is_some() && !document.is_chat {
         return Err(Failure::fixable(format!("{shown} is no chat, so it has no turns")));
@@ -130,12 +128,24 @@ pub async fn prepare(app: &App, wanted: StartRun) -> Result<Prepared, Failure> {
         true => files::store_for_files(app, Capture::default()).await?,
         false => app.store_or_create().await?,
     };
-    // Before anything else of the configuration: a run that goes on has its own.
+    // Before anything else of the configuration: a run that goes on has its own, and a conversation that of its last turn.
     let mut config = wanted.config.clone();
-    if let Some(run) = wanted.id.as_ref().filter(|_| !document.is_chat)
-        && store.head(run).await?.is_some()
-    {
-        config = configuration(app, &store, run, wanted.config.as_deref(), wanted.force).await?;
+    match &wanted.id {
+        Some(run) if !document.is_chat && store.head(run).await?.is_some() => {
+            config = configuration(app, &store, run, wanted.config.as_deref(), wanted.force).await?;
+        }
+        Some(id) if document.is_chat => {
+            if let Some(turn) = wanted.existing_turn(app).await? {
+                let question = wanted.system.get("query").and_then(Value::as_str);
+                let again = |config: &str| {
+                    let words = ["piton", "run", &shown, "--id", id.as_str(), "--config", config];
+                    typed(&words.into_iter().chain(question).collect::<Vec<_>>())
+                };
+                let said = wanted.config.as_deref();
+                config = configuration_of_turn(app, &store, &turn.run, said, wanted.force, again).await?;
+            }
+        }
+        _ => {}
     }
     let services = services(app, config.as_deref())?;
     let mut given = Given { inputs: wanted.inputs, system: wanted.system, ..Given::default() };

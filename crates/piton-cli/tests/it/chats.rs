@@ -116,3 +116,24 @@ fn a_killed_turn_goes_on_by_the_same_command() {
     assert_eq!(chat.model.asked(), 2, "what was paid for is kept");
     assert_eq!(chat.answer(&["third"]), "c1 3 3 Ada: reply 3");
 }
+
+/// V1: another turn is begun with the configuration of the one before, which is named only once; one that was changed is used
+/// when the user says so.
+#[test]
+fn another_turn_finds_the_configuration_of_the_one_before() {
+    let chat = Chat::new();
+    assert_eq!(chat.answer(&["-i", "who=Ada", "first"]), "c1 1 1 Ada: reply 1");
+    let ask = |more: &[&str]| chat.world.piton([&["run", "chat.yml", "--id", "c1"], more].concat());
+    assert_eq!(answer(&ask(&["second"])), "c1 2 2 Ada: reply 2");
+    assert_eq!(answer(&ask(&["third"])), "c1 3 3 Ada: reply 3");
+    let config = std::fs::read_to_string(chat.world.work().join("models.toml")).unwrap();
+    chat.world.write("models.toml", &format!("{config}# changed\n"));
+    let refused = ask(&["fourth one"]);
+    assert_eq!((refused.code, chat.model.asked()), (Some(4), 3), "{}", refused.whole());
+    let again =
+        "`piton run chat.yml --id c1 --config [ROOT]/work/models.toml 'fourth one'` goes on with it as it is now";
+    assert!(refused.stderr.contains(again), "{}", refused.whole());
+    assert_eq!(chat.answer(&["fourth one"]), "c1 4 4 Ada: reply 4");
+    // The next ones are begun with that.
+    assert_eq!(answer(&ask(&["fifth"])), "c1 5 5 Ada: reply 5");
+}

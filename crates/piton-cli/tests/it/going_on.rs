@@ -61,6 +61,27 @@ fn a_resume_finds_the_configuration_that_the_run_was_begun_with() {
     assert!(gone.stderr.contains("can't be read now; `--config FILE` names another"), "{}", gone.whole());
 }
 
+/// V1: a run that branches off goes on with the configuration of the one that it comes from, in another folder too.
+#[test]
+fn a_branch_goes_on_with_the_configuration_of_its_parent() {
+    let world = waiting();
+    assert_eq!(world.piton(["save"]).code, Some(0));
+    let asked = world.piton(["run", "flow.yml", "--files", "--id", "f", "--config", "piton.toml"]);
+    assert_eq!(asked.code, Some(3), "{}", asked.whole());
+    for fork in [&["fork", "r", "--id", "b"][..], &["fork", "f", "--id", "c", "--into", "../there"]] {
+        let forked = world.piton(fork);
+        assert_eq!(forked.code, Some(0), "{}", forked.whole());
+    }
+    for (resume, folder) in [(&["resume", "b"][..], "."), (&["-C", "../there", "resume", "c"], "../there")] {
+        // The file that it names is in the folder that is worked in.
+        let noted = || world.lines(&format!("{folder}/audit.log")).len();
+        let before = noted();
+        let asked = world.piton(resume);
+        assert_eq!(asked.code, Some(3), "{}", asked.whole());
+        assert!(noted() > before && !asked.stderr.contains("isn't one that you began"), "{}", asked.whole());
+    }
+}
+
 /// Decision 14: a run that came from elsewhere says nothing about which configuration is used.
 #[test]
 fn the_configuration_of_a_run_from_elsewhere_is_not_used() {
