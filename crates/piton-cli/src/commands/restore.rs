@@ -215,7 +215,11 @@ fn say(session: &Session, restored: &RestoredView, shown: bool) -> Result<(), Fa
     match &restored.id {
         None => output.data("nothing to change"),
         Some(checkpoint) => {
-            // The checkpoint by its whole name, for programs; what it was for as people say it.
+            // By its whole name for programs, as people say it on a terminal; and what it was for.
+            let checkpoint = match output.is_terminal() {
+                true => session.named(checkpoint),
+                false => checkpoint.to_string(),
+            };
             let kind = session.names().shorten(&restored.plan.restore);
             let paths = count(restored.files_restored, "path");
             output.data(&format!("{checkpoint}  {kind}: {paths} changed"))?;

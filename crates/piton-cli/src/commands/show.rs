@@ -131,7 +131,8 @@ fn progress_lines(fields: &mut Fields<'_>, progress: &ProgressView) {
 fn steps_table(session: &Session, steps: &[StepView]) -> Table {
     let is_paid = steps.iter().any(|step| step.usage != UsageView::default());
     let paid: &[&str] = if is_paid { &["TOKENS", "COST"] } else { &[] };
-    let mut table = Table::with_heading(&[&["STEP", "WHEN", "TOOK", "TRY"], paid, &["RESULT"]].concat());
+    let what = if steps.iter().any(|step| asked_of_tool(step).is_some()) { "WHAT" } else { "RESULT" };
+    let mut table = Table::with_heading(&[&["STEP", "WHEN", "TOOK", "TRY"], paid, &[what]].concat());
     for step in steps {
         let mut row = vec![
             clean(step.step.as_str()),
@@ -145,11 +146,19 @@ fn steps_table(session: &Session, steps: &[StepView]) -> Table {
         row.push(match &step.error {
             _ if step.undone => "undone".to_owned(),
             Some(error) => format!("failed: {}", clean(error)),
-            None => value_line(&step.output),
+            None => asked_of_tool(step).map_or_else(|| value_line(&step.output), clean),
         });
         table.row(row);
     }
     table
+}
+
+/// What a coding agent asked of a tool, or its user of it, as far as a line tells that: more than what the tool answered.
+fn asked_of_tool(step: &StepView) -> Option<&str> {
+    let named = ["command", "file_path", "prompt"].iter().find_map(|name| step.input.get(name)?.as_str());
+    // Of a prompt the input is what was said.
+    let text = named.or_else(|| step.input.as_str().filter(|_| step.output.is_null()))?;
+    text.lines().find(|line| !line.trim().is_empty())
 }
 
 fn entry_text<'s>(session: &'s Session, whole: &WholeEntry) -> Fields<'s> {

@@ -47,3 +47,39 @@ fn every_prescribed_name_is_documented_and_used_in_an_example() {
     }
     assert!(missing.is_empty(), "{missing:#?}");
 }
+
+/// The list is the whole of the specification, where that lies beside the repository (`../shared`, or `PITON_SHARED`).
+#[test]
+fn every_bracketed_name_of_the_specification_is_on_the_list() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shared = std::env::var_os("PITON_SHARED").map_or_else(|| root.join("../shared"), Into::into);
+    let Ok(text) = std::fs::read_to_string(shared.join("spec.md")) else {
+        eprintln!("NOT RUN: there is no specification at {}", shared.display());
+        return;
+    };
+    let listed: Vec<&str> = NAMES.split_whitespace().collect();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for line in text.lines().filter(|line| line.starts_with("- ")) {
+        let inside = line.split('[').skip(1).filter_map(|rest| rest.split(']').next());
+        // `[description]` is an argument of a command, and what is quoted as an example no name.
+        for group in inside.filter(|group| *group != "description").map(|group| group.split("; e.g.").next().unwrap()) {
+            for piece in group.split([',', ';', ':', '{', '}', '→']) {
+                let words: Vec<&str> = piece.split(|c| !is_part(c)).filter(|word| !word.is_empty()).collect();
+                for word in &words {
+                    let is_name = words.len() == 1 || word.contains('_') || word.starts_with(char::is_uppercase);
+                    // What a sentence says of a method isn't a name of it.
+                    if is_name && !["None", "schema", "secs", "reason"].contains(word) {
+                        count += 1;
+                        if !listed.contains(word) {
+                            missing.push(format!("{}: {word}", &line[2..5]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(count > 80, "only {count} names were found");
+    assert!(missing.is_empty(), "{missing:#?}");
+}

@@ -81,3 +81,16 @@ fn a_question_is_answered_by_another_process() {
     assert_eq!(run(program, folder.path(), &["saved"]), "Publish it? Say yes or no when you start this again.\n");
     assert_eq!(run(program, folder.path(), &["saved", "yes"]), "approved: Bool(true)\n");
 }
+
+/// A model, a security level, an audit sink and a store of the program's own, in thirty lines; the model is asked once.
+#[test]
+fn a_model_of_ones_own_is_asked_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_model_of_ones_own");
+    let asked = run(program, folder.path(), &["runs.db"]);
+    assert!(asked.contains("audit: draft mine any\n"), "{asked}");
+    assert!(asked.ends_with("Publish “A poem on bees”? Say it when you start this again.\n"), "{asked}");
+    let done = run(program, folder.path(), &["runs.db", "yes"]);
+    assert!(!done.contains("audit: draft"), "{done}");
+    assert!(done.contains(r#"Completed({"ok": String("yes")})"#), "{done}");
+}
