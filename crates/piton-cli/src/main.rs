@@ -10,6 +10,7 @@ mod commands;
 mod consent;
 mod drive;
 mod failure;
+mod given;
 mod live;
 mod output;
 mod pager;
@@ -32,6 +33,7 @@ use clap::error::ErrorKind;
 
 use arguments::{Arguments, Global};
 use failure::{Exit, Failure};
+use given::Given;
 use output::{Output, Verbosity};
 use piton_app::documents::outside::store_in;
 use piton_app::{KeySources, SecretFiles, Surroundings};
@@ -99,6 +101,7 @@ fn guarded(work: impl FnOnce() -> Exit) -> Exit {
 }
 
 fn start(output: Output, arguments: Arguments) -> Exit {
+    let (folder, key_file) = (arguments.global.folder.clone(), arguments.global.key_file.clone());
     let surroundings = match surroundings(arguments.global, arguments.verb.config()) {
         Ok(surroundings) => surroundings,
         Err(failure) => {
@@ -106,6 +109,7 @@ fn start(output: Output, arguments: Arguments) -> Exit {
         }
     };
     let surroundings = if arguments.verb.is_of_this_folder() { surroundings } else { surroundings.of_owner() };
+    output.name_commands_with(Given::new(folder.as_deref(), surroundings.said().as_deref(), key_file.as_deref()));
     let session = Session::new(output, surroundings, |name| env::var_os(name));
     let workers = if arguments.verb.drives() { 2 } else { 1 };
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build() {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::failure::{Exit, Failure, json, render};
+use crate::given::Given;
 use crate::live::Live;
 use crate::terminal::ask_hidden;
 
@@ -42,6 +43,8 @@ pub(crate) struct Output {
     live: Mutex<Option<Live>>,
     /// What runs are called: messages say names instead of ids.
     names: OnceLock<Arc<Names>>,
+    /// What this command was told of where to work, for the commands that messages name.
+    given: OnceLock<Given>,
 }
 
 impl Output {
@@ -56,12 +59,23 @@ impl Output {
             told: AtomicBool::new(false),
             live: Mutex::new(None),
             names: OnceLock::new(),
+            given: OnceLock::new(),
         }
     }
 
     /// From now on messages say what runs are called instead of their ids.
     pub(crate) fn call_runs_by(&self, names: &Arc<Names>) {
         self.names.get_or_init(|| Arc::clone(names));
+    }
+
+    /// From now on commands in messages have these options: without them they would work elsewhere when pasted.
+    pub(crate) fn name_commands_with(&self, given: Given) {
+        self.given.get_or_init(|| given);
+    }
+
+    /// A text whose commands work when pasted.
+    pub(crate) fn pasted(&self, text: &str) -> String {
+        self.given.get().map_or_else(|| text.to_owned(), |given| given.into_commands_of(text))
     }
 
     /// Begins a live view, if there is a terminal for one and a person who looks at it.
@@ -207,7 +221,11 @@ impl Output {
     pub(crate) fn failure_with(&self, failure: &Failure, exit: Exit) -> Exit {
         if self.json && !self.told.load(Ordering::Relaxed) {
             // If stdout can't be written to, stderr says so next.
-            let _ = self.object(&json(failure, exit));
+            let mut object = json(failure, exit);
+            if let Some(hint) = object["hint"].as_str().map(|hint| self.pasted(hint)) {
+                object["hint"] = hint.into();
+            }
+            let _ = self.object(&object);
         }
         self.complain(&render(failure, |word| self.paint(word)));
         exit
@@ -224,7 +242,7 @@ impl Output {
     /// A line on stderr. If it can't be written there is no reader to tell.
     fn complain(&self, text: &str) {
         let named = self.names.get().map(|names| names.shorten(text));
-        let text = named.as_deref().unwrap_or(text);
+        let text = &self.pasted(named.as_deref().unwrap_or(text));
         match &mut *self.live() {
             Some(live) => live.say(text),
             None => drop(writeln!(io::stderr().lock(), "{text}")),

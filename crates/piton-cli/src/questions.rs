@@ -1,6 +1,7 @@
 //! The questions of a run, for people.
 
-use piton_app::views::run::QuestionView;
+use piton_app::views::run::{FieldView, QuestionView};
+use piton_app::words::typed;
 use piton_types::RunId;
 use serde_json::Value as Json;
 
@@ -67,8 +68,27 @@ fn example(question: &QuestionView) -> String {
         return " --set approved=true".to_owned();
     }
     if !question.fields.is_empty() {
-        let wanted = question.fields.iter().filter(|field| field.required || question.fields.len() == 1);
-        return wanted.map(|field| format!(" --set {}=…", clean(&field.name))).collect();
+        let all = !question.fields.iter().any(|field| field.required);
+        let wanted = question.fields.iter().filter(|field| all || field.required);
+        return wanted
+            .map(|field| format!(" {}", typed(&["--set", &format!("{}={}", clean(&field.name), example_of(field))])))
+            .collect();
     }
-    if question.has_form { " --set NAME=VALUE" } else { " --value VALUE" }.to_owned()
+    // A form without fields, or whatever is said is the answer.
+    if question.has_form { " --value '{}'" } else { " --value yes" }.to_owned()
+}
+
+/// Something that a field takes.
+fn example_of(field: &FieldView) -> String {
+    let option = field.options.first().map(|option| option.as_str().map_or_else(|| option.to_string(), clean));
+    option.unwrap_or_else(|| {
+        match field.kind.as_str() {
+            "boolean" | "checkbox" => "true",
+            "number" | "integer" => "1",
+            "object" => "{}",
+            kind if kind.starts_with("array") || kind == "list" => "[]",
+            _ => "your answer",
+        }
+        .to_owned()
+    })
 }

@@ -1,5 +1,7 @@
 //! What the errors of the engines mean for the data, and what to do about them.
 
+use std::borrow::Cow;
+
 use piton_flow::{AnswerError, FlowError};
 use piton_runtime::RunError;
 use piton_runtime::recovery::RecoveryError;
@@ -14,21 +16,24 @@ impl From<StoreError> for Failure {
         let (kind, hint) = advice(&error);
         let failure = Self::new(kind, error.to_string()).causes_of(&error);
         match hint {
-            Some(hint) => failure.hint(hint),
+            Some(hint) => failure.hint(hint.into_owned()),
             None => failure,
         }
     }
 }
 
 /// What a store's error means for the data, and what to do about it.
-fn advice(error: &StoreError) -> (FailureKind, Option<&'static str>) {
+fn advice(error: &StoreError) -> (FailureKind, Option<Cow<'static, str>>) {
     use FailureKind::{Damaged, Fixable, NotFound, Refused, Unavailable};
     let (kind, hint) = match error {
         StoreError::NotFound { .. } => (NotFound, "`piton log` shows what this folder's store holds."),
-        StoreError::Conflict { .. } => (
-            Refused,
-            "another process wrote to this run first; nothing was written here. Look at it with `piton show RUN`, then try again.",
-        ),
+        StoreError::Conflict { run, .. } => {
+            let hint = format!(
+                "another process wrote to this run first; nothing was written here. Look at it with `piton show {run}`, then \
+                 try again."
+            );
+            return (Refused, Some(hint.into()));
+        }
         StoreError::Fenced { .. } => {
             (Refused, "another process drives this run now; nothing was written here, and the run goes on there.")
         }
@@ -44,10 +49,10 @@ fn advice(error: &StoreError) -> (FailureKind, Option<&'static str>) {
         }
         StoreError::Unavailable { .. } => (
             Unavailable,
-            "what was stored before is safe. Try again in a moment; a run goes on with `piton resume RUN`.",
+            "what was stored before is safe. Try again in a moment; `piton ls` shows which runs can go on.",
         ),
         StoreError::Full { .. } => {
-            (Unavailable, "what was stored before is intact. Make room, then go on with `piton resume RUN`.")
+            (Unavailable, "what was stored before is intact. Make room; then `piton ls` shows which runs can go on.")
         }
         StoreError::ReadOnly { .. } => {
             (Fixable, "nothing was changed; make it writable, or name another store with `--store URL`.")
@@ -70,7 +75,7 @@ fn advice(error: &StoreError) -> (FailureKind, Option<&'static str>) {
         }
         _ => return (Fixable, None),
     };
-    (kind, Some(hint))
+    (kind, Some(Cow::Borrowed(hint)))
 }
 
 impl From<FlowError> for Failure {
@@ -81,7 +86,7 @@ impl From<FlowError> for Failure {
                 .fold(Self::fixable("the document is not valid"), |failure, problem| {
                     failure.cause(problem.to_string())
                 })
-                .hint("nothing was run. `piton validate FILE` says how to put it right."),
+                .hint("nothing was run."),
             FlowError::Inputs(problems) => problems
                 .iter()
                 .fold(Self::fixable("the inputs are not valid"), |failure, problem| {
@@ -127,9 +132,10 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Store(error) => error.into(),
-            RunError::Held { .. } => Self::refused(error.to_string()).hint(
-                "nothing was changed. `--wait` waits for that process, `piton stop RUN` stops it; a run is driven by one process at a time.",
-            ),
+            RunError::Held { ref run, .. } => Self::refused(error.to_string()).hint(format!(
+                "nothing was changed. `--wait` waits for that process, `piton stop {run}` stops it; a run is driven by one \
+                 process at a time."
+            )),
             RunError::Stopped { ref run, .. } => {
                 let hint = format!("what finished is kept. `piton resume {run}` goes on from there.");
                 Self::fixable(error.to_string()).hint(hint)
@@ -281,7 +287,7 @@ impl From<AnswerError> for Failure {
         match error {
             AnswerError::Run(RunError::Unanswered { step }) => {
                 Self::refused(format!("the time for an answer to {} is over", step.as_str()))
-                    .hint("nothing was changed. `piton resume RUN` does what the document says for that.")
+                    .hint("nothing was changed. When the run goes on, it does what the document says for that.")
             }
             AnswerError::Run(error) => error.into(),
             error => Self::fixable(error.to_string()).hint("nothing was changed; the question is still open."),

@@ -32,7 +32,7 @@ pub async fn bring(app: &App, reference: &Reference, into: &Path) -> Result<Brou
     let checkpoint = CheckpointRef { run: log.run().clone(), seq: entry.seq };
     let Some(snapshot) = Workspace::snapshot_of(&log, entry.seq).await? else {
         return Err(Failure::from(WorkspaceError::NoFiles { checkpoint: checkpoint.to_string() })
-            .hint("nothing was written. `piton log RUN --checkpoints` shows those that have files."));
+            .hint(format!("nothing was written. `piton log {} --checkpoints` shows those of the run.", log.run())));
     };
     let folder = store.summary(&checkpoint.run).await?.and_then(|summary| summary.folder);
     let workspace = look(app, &store, Capture::ACCEPTED).await?;

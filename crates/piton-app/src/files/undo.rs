@@ -98,8 +98,8 @@ impl<'a> Killed<'a> {
         Failure::refused(format!("run {} was killed before it made a checkpoint of what it did", start.run))
             .cause("what changed since it began may be its or yours")
             .hint(format!(
-                "`piton restore {start}` takes back all that changed since it began; `piton undo RUN` takes back an \
-                 older session and leaves this one."
+                "`piton restore {start}` takes back all that changed since it began; `piton log` names older \
+                 sessions, which are taken back by name and leave this one."
             ))
     }
 }
@@ -144,7 +144,7 @@ async fn operation(timeline: &Timeline, (log, seq): (RunLog, Option<Seq>)) -> Re
     // The newest of the run's sessions, however it ended.
     let seq = session_end(&log).await?.max(killed.map(|opened| opened.seq).max()).ok_or_else(|| {
         Failure::fixable(format!("run {run} has ended no session here"))
-            .hint("`piton log RUN` shows its checkpoints; `piton restore RUN@7` returns to one.")
+            .hint(format!("`piton log {run} --checkpoints` shows its checkpoints; each can be returned to."))
     })?;
     Ok(CheckpointRef { run, seq })
 }

@@ -363,6 +363,12 @@ impl Surroundings {
             .or_else(|| self.variable.as_ref().filter(|url| !url.is_empty()).map(|url| place(url, Origin::Variable)))
     }
 
+    /// The store that the command line or the configuration names, as it is shown: without a password.
+    pub fn said(&self) -> Option<String> {
+        let place = self.named().filter(|place| place.origin != Origin::Variable)?;
+        Some(place.shown().into_owned())
+    }
+
     /// The variable that a program must not get that Piton starts: one with a password in it.
     pub fn withheld(&self) -> Option<&'static str> {
         let has_password = |url: &&String| {

@@ -327,5 +327,5 @@ async fn find_blob(store: &Arc<dyn Store>, blob: BlobId) -> Result<Value, Failur
         }
     }
     Err(Failure::not_found(format!("there is no run or value {blob} here"))
-        .hint("`piton show RUN@7` shows the ids of a checkpoint's values."))
+        .hint("`piton log --checkpoints` shows the checkpoints; `piton show` of one shows the ids of its values."))
 }

@@ -18,6 +18,7 @@ use crate::files::{self, Capture, inside, watched};
 use crate::references::{Reference, Runs, Target, resolve};
 use crate::views::entry::{EntryView, LoggedEntry};
 use crate::views::files::{ChangeView, MomentView};
+use crate::words::typed;
 
 /// How many entries are read at a time when not all of them count.
 const PAGE: usize = 64;
@@ -60,8 +61,11 @@ pub(super) async fn subject(
         Ok(Target::Entry(log, entry) | Target::Step(log, entry)) => Ok((Some((log, entry.seq)), paths)),
         Ok(Target::Blob(..)) => Err(Failure::usage(format!("{reference} is a value, which has no log"))
             .hint(format!("`piton show {reference}` shows it."))),
-        Ok(Target::File(_)) => Err(Failure::usage(format!("{reference} is a file, whose history goes by its path"))
-            .hint("`piton log PATH` shows the checkpoints that changed it.")),
+        Ok(Target::File(file)) => Err(Failure::usage(format!("{reference} is a file, whose history goes by its path"))
+            .hint(format!(
+                "`{}` shows the checkpoints that changed it.",
+                typed(&["piton", "log", "--", &file.path.to_string()])
+            ))),
         Err(unknown) => {
             // `a.rs` could be the beginning of a run's id, and `src/a.rs` a step of one.
             let path = PathBuf::from(reference.to_string());

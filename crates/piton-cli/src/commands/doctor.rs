@@ -17,7 +17,7 @@ pub(crate) async fn execute(session: &Session) -> Result<Exit, Failure> {
             lines.push(format!("{:<8} {check:<9} {}", status.as_str(), clean(detail)));
             lines.extend(fix.as_ref().map(|fix| format!("{:18} fix: {}", "", clean(fix))));
         }
-        session.output.data(&lines.join("\n"))?;
+        session.output.data(&session.output.pasted(&lines.join("\n")))?;
     }
     Ok(if found.ok { Exit::Done } else { Exit::UserFixable })
 }

@@ -43,7 +43,10 @@ pub(crate) async fn execute(session: &Session, arguments: Fork) -> Result<Exit, 
             let (shown, files, at) = (clean(&new.folder), count(new.files, "file"), &new.parent);
             output.data(&shown)?;
             output.note(&match &new.run {
-                Some(run) => format!("{files} of {at}; `piton -C {shown} resume {run}` goes on with the run"),
+                Some(run) => {
+                    let there = typed(&["-C", &shown]);
+                    format!("{files} of {at}; `piton {there} resume {run}` goes on with the run")
+                }
                 None => format!("{files} of {at}"),
             });
         }

@@ -20,7 +20,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Status) -> Result<Exi
     if output.is_json() {
         output.view(&view)?;
     } else {
-        output.data(&lines(session, &view, arguments.excluded).join("\n"))?;
+        output.data(&output.pasted(&lines(session, &view, arguments.excluded).join("\n")))?;
     }
     Ok(Exit::Done)
 }

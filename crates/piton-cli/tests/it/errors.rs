@@ -120,7 +120,7 @@ fn documents_that_cannot_run() {
     error: the document is not valid
       caused by: /edges/1/target (line 8): there is no node "gone"
 
-    hint: nothing was run. `piton validate FILE` says how to put it right.
+    hint: nothing was run. `piton validate broken.yml` says how to put it right.
     --- exit 1
     "#);
     assert_eq!(world.piton(["log"]).stdout, "", "no run was created");

@@ -321,7 +321,7 @@ fn references_lead_where_they_say() {
     --- stderr
     error: there is no run or value aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa here
 
-    hint: `piton show RUN@7` shows the ids of a checkpoint's values.
+    hint: `piton log --checkpoints` shows the checkpoints; `piton show` of one shows the ids of its values.
     --- exit 1
     ");
 }

@@ -98,7 +98,7 @@ fn a_run_that_asks_exits_with_3_and_goes_on_with_answers_of_other_processes() {
       title: Which title?
         title (string, required)
         token [TOKEN]
-      `piton answer r --node title --set title=…` answers
+      `piton answer r --node title --set 'title=your answer'` answers
     then `piton resume r` goes on
     --- exit 3
     ");
