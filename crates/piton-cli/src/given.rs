@@ -20,7 +20,7 @@ impl Given {
 
     /// The text, with these options in its commands: what begins with `piton ` between backticks. A command that says one
     /// of them itself keeps its own.
-    pub(crate) fn into_commands_of(&self, text: &str) -> String {
+    pub(crate) fn put_into(&self, text: &str) -> String {
         if self.0.is_empty() {
             return text.to_owned();
         }
@@ -46,10 +46,10 @@ mod tests {
         let given = Given::new(Some(Path::new("my work")), Some("sqlite:a.db"), None);
         let hint = "run r: `piton resume r` goes on, `--force` too; `piton -C there save`, piton log, an odd `piton ls";
         assert_eq!(
-            given.into_commands_of(hint),
+            given.put_into(hint),
             "run r: `piton -C 'my work' --store sqlite:a.db resume r` goes on, `--force` too; \
              `piton --store sqlite:a.db -C there save`, piton log, an odd `piton -C 'my work' --store sqlite:a.db ls"
         );
-        assert_eq!(Given::default().into_commands_of(hint), hint);
+        assert_eq!(Given::default().put_into(hint), hint);
     }
 }

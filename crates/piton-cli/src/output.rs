@@ -75,7 +75,7 @@ impl Output {
 
     /// A text whose commands work when pasted.
     pub(crate) fn pasted(&self, text: &str) -> String {
-        self.given.get().map_or_else(|| text.to_owned(), |given| given.into_commands_of(text))
+        self.given.get().map_or_else(|| text.to_owned(), |given| given.put_into(text))
     }
 
     /// Begins a live view, if there is a terminal for one and a person who looks at it.
