@@ -23,7 +23,7 @@ use crate::names::{NamedStore, Names};
 use crate::place::keys::KeySources;
 use crate::place::{Found, Origin, Place, Residence, Surroundings};
 use crate::shell::{Level, Shell};
-use crate::words;
+use crate::words::{self, typed};
 
 /// How long nothing is said of long work, and how long between two words.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -35,7 +35,8 @@ const WRITTEN: &str = "sqlite:/path/to/store.db, file:/path/to/folder or postgre
 const WRITTEN: &str = "sqlite:/path/to/store.db or file:/path/to/folder";
 
 /// What is said of a key that isn't needed.
-const UNUSED_KEY: &str = "this store isn't encrypted, and the key isn't used; `piton init --encrypt` makes one that is";
+const UNUSED_KEY: &str =
+    "this store isn't encrypted, and the key isn't used; `piton init --store URL --encrypt` makes one that is";
 
 /// What a verb does with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,10 +255,10 @@ impl App {
                 }
                 let failure = no_store(&self.surroundings.folder);
                 Err(match above {
-                    Some(above) => failure.hint(format!(
-                        "{0} has one: `piton -C {0} …` uses it, `piton init` makes one for this folder.",
-                        above.display()
-                    )),
+                    Some(above) => {
+                        let said = typed(&["-C", &above.to_string_lossy()]);
+                        failure.hint(format!("`{said}` uses the one of that folder, `piton init` makes one for this."))
+                    }
                     None => failure,
                 })
             }
@@ -418,8 +419,8 @@ impl App {
             StoreError::NotFound { .. } if !create => match place.origin {
                 Origin::Here | Origin::State => no_store(&self.surroundings.folder),
                 _ => Failure::not_found(format!("there is no store at {}", place.shown())).hint(
-                    "make one with `piton init --store URL`, an encrypted one with `piton init --store URL --encrypt \
-                         --key-file FILE`, or look where it really is.",
+                    "`piton init` makes one there, `piton init --encrypt --key-file FILE` an encrypted one; or look where it \
+                     really is.",
                 ),
             },
             StoreError::Invalid { .. } => {

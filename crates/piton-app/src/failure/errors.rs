@@ -111,7 +111,8 @@ impl From<FlowError> for Failure {
                 })
                 .hint("nothing was changed. The same command with `--force` goes on all the same."),
             FlowError::PendingNodesGone { ref run, .. } => Self::refused(error.to_string()).hint(format!(
-                "nothing was changed. `piton fork RUN@N --document FILE` branches off before them; `piton log {run}` shows where."
+                "nothing was changed. `piton resume {run}` goes on with the document that it has; `piton run FILE` begins anew with \
+                 the other."
             )),
             FlowError::NotNext { ref at, ref step, .. } => {
                 Self::fixable(error.to_string()).hint(format!(

@@ -27,6 +27,7 @@ use crate::place::keys::KEY_VARIABLES;
 use crate::runs::drive::DriftWatch;
 use crate::store::keeping;
 use crate::views::files::{ChangeView, CoverageView, GitMovesView, GuardedView, ReasonView};
+use crate::words::typed;
 
 /// How long a program may take to end when its run is given up for good.
 const GRACE: Duration = Duration::from_secs(5);
@@ -283,7 +284,8 @@ fn deleted(workspace: &Workspace, store: &str, opened: &CheckpointRef, code: u8)
     let root = workspace.root().to_string_lossy();
     let hint = match is_there(store) {
         true => format!(
-            "`mkdir -p {root}` and `piton -C {root} restore {opened}` bring back what was in it when the program began."
+            "`mkdir -p {0}` and `piton -C {0} restore {opened}` bring back what was in it when the program began.",
+            typed(&[&root])
         ),
         false => "its store was inside it, and is gone with it. A store that `piton init` makes without `--here` is \
                   outside, and survives that."

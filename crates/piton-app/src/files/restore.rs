@@ -19,6 +19,7 @@ use crate::files::{self, Capture, watched};
 use crate::references::{Reference, resolve_checkpoint};
 use crate::store::keeping;
 use crate::views::files::{PlannedView, RestorePlanView, RestoredView};
+use crate::words::typed;
 
 /// The largest file whose lines are compared.
 const MAX_TEXT: u64 = 16 << 20;
@@ -132,9 +133,9 @@ impl Restoring {
                     || workspace.has(snapshot, path.clone()).await.unwrap_or(true);
                 if !is_known {
                     let shown = path.to_string();
-                    let hint = "nothing was changed. `piton log PATH` shows the checkpoints that changed it.";
-                    return Err(Failure::fixable(format!("neither {checkpoint} nor the folder has {shown}"))
-                        .hint(hint.replace("PATH", &shown)));
+                    let log = typed(&["piton", "log", "--", &shown]);
+                    let hint = format!("nothing was changed. `{log}` shows the checkpoints that changed it.");
+                    return Err(Failure::fixable(format!("neither {checkpoint} nor the folder has {shown}")).hint(hint));
                 }
             }
         }

@@ -96,14 +96,14 @@ pub async fn save(app: &App, message: String, capture: Capture) -> Result<SavedV
         saved.secrets = new_secrets(&workspace, &saved).await?;
         if !saved.secrets.is_empty() {
             app.note(
-                "the store is plaintext, readable by you alone. `piton init --encrypt` makes an encrypted one; a line in \
-                 .pitonignore, or PITON_SECRETS=exclude, leaves such files out; PITON_SECRETS=capture says no more of them",
+                "the store is plaintext, readable by you alone. `piton init --store URL --encrypt --key-file FILE` makes an \
+                 encrypted one; a line in .pitonignore, or PITON_SECRETS=exclude, leaves such files out; PITON_SECRETS=capture says no more of them",
             );
         }
     }
     if let Some(collapsed) = saved.collapsed {
         let more = match collapsed.hidden {
-            0 => "`piton undo` or `piton restore` brings them back",
+            0 => "`piton restore @-` brings them back",
             _ => "`piton save --force` goes by the ignore files",
         };
         app.warn(&format!("{collapsed}. {more}"));

@@ -3,6 +3,7 @@
 use piton_workspace::{Reason, RelPath, Snapshot, Workspace};
 
 use crate::failure::Failure;
+use crate::words::typed;
 
 /// How many names the line has.
 const NAMED: usize = 3;
@@ -27,7 +28,8 @@ fn line(excluded: &[(RelPath, Reason)]) -> Option<String> {
         ways.push("`--include-ignored` protects what ignore files hide".to_owned());
     }
     if let Some((path, _)) = missed.iter().find(|(_, reason)| *reason == Reason::Mount) {
-        ways.push(format!("`piton -C {path} guard …` protects what is on another file system"));
+        let there = typed(&["-C", &path.to_string()]);
+        ways.push(format!("`piton {there} guard -- PROGRAM` protects what is on another file system"));
     }
     if has(&[Reason::Pitonignore]) {
         ways.push("a line less in .pitonignore protects what it names".to_owned());
@@ -53,7 +55,7 @@ mod tests {
         assert_eq!(
             said.as_deref(),
             Some(
-                "not protected: data, disk; `--include-ignored` protects what ignore files hide, `piton -C disk guard …` \
+                "not protected: data, disk; `--include-ignored` protects what ignore files hide, `piton -C disk guard -- PROGRAM` \
                  protects what is on another file system; `piton status --excluded` names all"
             )
         );

@@ -90,7 +90,7 @@ pub(crate) fn unopened(error: StoreError, place: &Place) -> Failure {
             (FailureKind::NotFound, "nothing was changed. Make the bucket first, or name another one.")
         }
         StoreError::NotFound { .. } => {
-            (FailureKind::NotFound, "`piton init --store URL` makes one there; or another prefix is the right one.")
+            (FailureKind::NotFound, "`piton init` makes one there; or another prefix is the right one.")
         }
         StoreError::ReadOnly { .. } => (FailureKind::Fixable, "nothing was changed. Name the primary server."),
         StoreError::Invalid { .. } => (

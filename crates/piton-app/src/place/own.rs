@@ -13,6 +13,7 @@ use serde_json::json;
 use super::DATABASE;
 use super::private;
 use crate::failure::Failure;
+use crate::words::typed;
 
 /// Where the id is, beside the database.
 const ID: &str = "id";
@@ -66,11 +67,11 @@ fn id_of(folder: &Path) -> Option<String> {
 /// A store that came with its folder.
 pub(super) fn foreign(folder: &Path) -> Failure {
     let shown = folder.display();
-    let around = folder.parent().unwrap_or(folder).display();
+    let around = typed(&["-C", &folder.parent().unwrap_or(folder).to_string_lossy()]);
     Failure::refused(format!("{shown} isn't a store that you made here"))
         .cause("it came with its folder, or your state directory has been lost; nothing in it was used or changed")
         .hint(format!(
-            "`piton -C {around} init --adopt` shows what it holds, drops what is unfinished in it and makes it yours; \
+            "`piton {around} init --adopt` shows what it holds, drops what is unfinished in it and makes it yours; \
              `rm -r {shown}` does without it. In CI or a container, where your state directory is new each time, \
              name it: `--store sqlite:{shown}/{DATABASE}`."
         ))

@@ -154,7 +154,7 @@ pub(crate) fn unopened(error: StoreError, place: &Place) -> Failure {
         ),
         StoreError::NotFound { .. } => (
             FailureKind::NotFound,
-            "`piton init --store URL` makes one there; or another `?schema=NAME` is the right one.".to_owned(),
+            "`piton init` makes one there; or another `?schema=NAME` is the right one.".to_owned(),
         ),
         StoreError::ReadOnly { .. } => (
             FailureKind::Fixable,

@@ -7,6 +7,7 @@ use piton_store::Hashing;
 use super::records::Records;
 use super::{Origin, Place, Surroundings, private, residence};
 use crate::failure::Failure;
+use crate::words::typed;
 
 /// A store of a folder.
 #[derive(Debug, Clone)]
@@ -86,7 +87,10 @@ impl Surroundings {
         if let Some(other) = records.find(folder) {
             return Err(Failure::fixable(format!("{} has a store already", folder.display()))
                 .cause(format!("it is {}", other.display()))
-                .hint("nothing was changed. `piton store ls` shows all; `piton store rm STORE` removes one."));
+                .hint(format!(
+                    "nothing was changed. `piton store ls` shows all; `{}` removes this one.",
+                    typed(&["piton", "store", "rm", &folder.to_string_lossy()])
+                )));
         }
         // In this order: a folder that finds the store finds its past, too.
         residence::append(&kept.path, hashing, folder)?;

@@ -117,7 +117,7 @@ pub async fn put(app: &App, mut wanted: StartRun, mut how: SubmitRun) -> Result<
 pub(crate) fn no_queue(store: &Arc<dyn Store>) -> Failure {
     let url = store.url();
     Failure::fixable(format!("the store {url} has no queue")).hint(
-        "nothing was created. Stores in SQLite and in PostgreSQL have one: `piton submit … --store sqlite:runs.db`.",
+        "nothing was created. Stores in SQLite and in PostgreSQL have one: `--store sqlite:runs.db` names such a store.",
     )
 }
 

@@ -16,6 +16,7 @@ use crate::files::{Capture, look, watched};
 use crate::place::is_shared;
 use crate::references::{Reference, resolve_checkpoint, run_id};
 use crate::views::store::{CheckedView, SizesView, sizes};
+use crate::words::typed;
 
 /// How many files are named that differ.
 const NAMED: usize = 20;
@@ -122,8 +123,9 @@ async fn hold_files(
     let folder = store.summary(&checkpoint.run).await?.and_then(|summary| summary.folder);
     if !app.residence().has(folder.as_deref()) {
         let folder = folder.unwrap_or_default();
+        let there = typed(&["-C", &folder]);
         let message =
-            format!("its files are those of {folder}; `piton -C {folder} check {checkpoint}` compares them with it");
+            format!("its files are those of {folder}; `piton {there} check {checkpoint}` compares them with it");
         add(Area::Environment, Severity::Info, message);
         return Ok(());
     }

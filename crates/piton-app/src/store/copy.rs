@@ -71,8 +71,7 @@ async fn open_target(app: &App, place: &Place, wanted: &CopyRuns) -> Result<Arc<
     let below =
         app.open_below(place, if wanted.to_key_file.is_none() { Access::Create } else { Access::Change }).await?;
     if wanted.to_key_file.is_some() && !piton_store::is_encrypted(&*below).await? {
-        let hint =
-            "nothing was copied; leave the key out, or make an encrypted one with `piton init --store URL --encrypt`.";
+        let hint = "nothing was copied; leave the key out, or make an encrypted one with `piton init --store URL --encrypt --key-file FILE`.";
         return Err(
             Failure::refused(format!("{} isn't encrypted, and --to-key-file gives a key for it", wanted.to)).hint(hint)
         );

@@ -14,7 +14,7 @@ use crate::files::{self, Capture};
 use crate::plan::Plan;
 use crate::store::keeping::{disk_of_is_full, with_keeper};
 use crate::views::store::CollectedView;
-use crate::words::{age, size, span, took};
+use crate::words::{age, count, size, span, took};
 
 /// How many of a kind are named.
 const NAMED: usize = 20;
@@ -87,7 +87,7 @@ impl Collecting {
         if let Some(budget) = budget.filter(|budget| after > *budget) {
             app.warn(&format!(
                 "the store takes {} and may take {}: what is left is not finished or too new to go. \
-                 Raise PITON_BUDGET, or give runs up with `piton cancel`.",
+                 Raise PITON_BUDGET, or give runs up: `piton ls` names them.",
                 size(after),
                 size(budget)
             ));
@@ -107,17 +107,15 @@ impl Collecting {
 }
 
 fn planned(retained: &Retained, grace: Duration, over: bool) -> Plan {
-    let mut plan = Plan::new(format!(
-        "{} of {} runs removed, {} checkpoints of others",
-        retained.removals.len(),
-        retained.runs,
-        retained.thinnings.iter().map(|thinning| thinning.checkpoints.len()).sum::<usize>()
-    ));
-    if retained.clock_doubted {
+    let thinned = retained.thinnings.iter().map(|thinning| thinning.checkpoints.len()).sum();
+    let runs = count(usize::try_from(retained.runs).unwrap_or(usize::MAX), "run");
+    let mut plan =
+        Plan::new(format!("{} of {runs} removed, {} of others", retained.removals.len(), count(thinned, "checkpoint")));
+    if retained.clock_doubted && retained.runs > 0 {
         plan.line(
-            "the clock may have jumped since this store was last looked after: nothing is removed for its age today",
+            "nothing is removed for its age yet: this store wasn't looked after before, or the clock may have jumped since",
         );
-        plan.line("if it is right, `piton gc` a day from now removes what is due");
+        plan.line("if the clock is right, `piton gc` a day from now removes what is due");
     }
     if over {
         plan.line("the store is over its budget: what has ended goes whatever its age");
@@ -140,6 +138,9 @@ fn planned(retained: &Retained, grace: Duration, over: bool) -> Plan {
     }
     if retained.thinnings.len() > NAMED {
         plan.line(format!("… and checkpoints of {} more runs", retained.thinnings.len() - NAMED));
+    }
+    if retained.is_empty() {
+        return plan;
     }
     if grace.is_zero() {
         plan.line("their space is given back at once");

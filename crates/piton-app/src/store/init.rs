@@ -154,7 +154,7 @@ pub async fn rotate_key(app: &App, new_key_file: Option<&Path>) -> Result<(Rotat
     let store = app.open_below(&place, Access::Change).await?;
     if !piton_store::is_encrypted(&*store).await? {
         return Err(Failure::fixable(format!("{} isn't encrypted", store.url()))
-            .hint("`piton init --encrypt` makes a new store that is."));
+            .hint("`piton init --store URL --encrypt --key-file FILE` makes a new store that is."));
     }
     let keys = &app.surroundings.keys;
     let old = keys.key(app.shell())?;

@@ -145,14 +145,15 @@ pub async fn make_room(app: &App, store: &Arc<dyn Store>, workspace: &Workspace)
 
 /// What was done, for people.
 pub fn words(kept: &Kept) -> String {
+    let many = |number: u64, one: &str| words::count(usize::try_from(number).unwrap_or(usize::MAX), one);
     let mut words = format!(
-        "{} runs and {} checkpoints of others removed, {} deleted",
-        kept.runs,
-        kept.checkpoints,
+        "{} and {} of others removed, {} deleted",
+        many(kept.runs, "run"),
+        many(kept.checkpoints, "checkpoint"),
         words::size(kept.bytes)
     );
     if kept.condemned > 0 {
-        words.push_str(&format!(", {} packs condemned", kept.condemned));
+        words.push_str(&format!(", {} condemned", many(kept.condemned, "pack")));
     }
     if kept.more {
         words.push_str("; more is left for the next time");

@@ -49,7 +49,8 @@ async fn view(app: &App, kept: &Kept) -> Result<StoreView, Failure> {
 
 /// The one that is meant: by its name or the beginning of it, its URL, or its folder.
 fn find(app: &App, which: &str) -> Result<Kept, Failure> {
-    let path = std::path::absolute(app.path(Path::new(which))).ok();
+    let path = app.path(Path::new(which));
+    let path = path.canonicalize().or_else(|_| std::path::absolute(&path)).ok();
     let is_it = |kept: &&Kept| {
         let folder = kept.folder(&Hashing::PLAIN);
         kept.name == which || kept.place.url == which || folder.is_some() && folder == path

@@ -105,7 +105,7 @@ pub async fn export(app: &App, runs: &[RunId]) -> Result<File, Failure> {
 pub async fn import(app: &App, mut source: Box<dyn Read>, shown: &str) -> Result<CopiedView, Failure> {
     let fail = |error| Failure::fixable(format!("can't read {shown}")).because(&error);
     let foreign = |detail: &str| {
-        Failure::fixable(format!("{shown} isn't what `piton export` writes"))
+        Failure::fixable(format!("{shown} isn't what an export writes"))
             .because(&std::io::Error::other(detail.to_owned()))
             .hint("nothing was taken over; `piton export RUN > FILE` writes such a file.")
     };

@@ -154,7 +154,7 @@ pub(crate) enum StoreAction {
     /// Remove a store with everything in it; the plan comes first
     Rm {
         /// Its name or the beginning of it, its URL, or its folder
-        #[arg(value_name = "STORE")]
+        #[arg(id = "kept", value_name = "STORE")]
         store: String,
         #[command(flatten)]
         consent: Consent,
@@ -162,10 +162,10 @@ pub(crate) enum StoreAction {
     /// Make a store that of another folder, as after the folder came to another disk
     Mv {
         /// Its name or the beginning of it, its URL, or its folder
-        #[arg(value_name = "STORE")]
+        #[arg(id = "kept", value_name = "STORE")]
         store: String,
         /// The folder; the one in which this is called if none is named
-        #[arg(value_name = "FOLDER")]
+        #[arg(id = "to", value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
 }

@@ -22,7 +22,7 @@ fn looking_without_a_store_makes_none() {
     --- stderr
     error: there is no store at sqlite:none.db
 
-    hint: make one with `piton init --store URL`, an encrypted one with `piton init --store URL --encrypt --key-file FILE`, or look where it really is.
+    hint: `piton --store sqlite:none.db init` makes one there, `piton --store sqlite:none.db init --encrypt --key-file FILE` an encrypted one; or look where it really is.
     --- exit 1
     ");
     assert!(!world.work().join("none.db").exists());

@@ -192,7 +192,7 @@ fn a_save_says_once_which_files_look_like_secrets() {
     assert_eq!(saved.code, Some(0), "{}", saved.whole());
     assert!(saved.stderr.contains("there is a secret in app/.env"), "{}", saved.whole());
     assert!(!saved.stderr.contains("notes.txt"), "only what is made for secrets is looked at: {}", saved.whole());
-    for way in ["init --encrypt", ".pitonignore", "PITON_SECRETS"] {
+    for way in ["--encrypt", ".pitonignore", "PITON_SECRETS"] {
         assert!(saved.stderr.contains(way), "{way}: {}", saved.whole());
     }
     world.write("app/.env", &format!("{key}MODE=fast\n"));

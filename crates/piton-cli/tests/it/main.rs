@@ -14,6 +14,7 @@ mod first_use;
 mod going_on;
 mod guard;
 mod help;
+mod hints;
 mod hooks;
 mod idle;
 mod inputs;
