@@ -35,6 +35,7 @@ mod restores;
 mod screens;
 mod secrets;
 mod serve;
+mod soak;
 mod state_data;
 mod steer;
 mod story;

@@ -10,14 +10,14 @@ use serde_json::{Value as Json, json};
 use crate::world::{THREE_NODES, World, wait_until};
 
 /// A server, which ends with it.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     host: String,
     token: String,
 }
 
 impl Server {
-    fn start(world: &World, listen: &str) -> Self {
+    pub(crate) fn start(world: &World, listen: &str) -> Self {
         let mut child = world.command(["serve", "--listen", listen, "--json"]).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -27,7 +27,20 @@ impl Server {
         Self { child, host, token }
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The token for every act.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
         let body = body.map(ToString::to_string).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.host).unwrap();
         write!(
@@ -47,7 +60,7 @@ impl Server {
     }
 
     /// What is shown.
-    fn get(&self, path: &str) -> Json {
+    pub(crate) fn get(&self, path: &str) -> Json {
         let (status, said) = self.ask("GET", path, None);
         assert_eq!(status, 200, "{path}: {said}");
         said

@@ -41,19 +41,19 @@ edges: [{source: in, target: one}, {source: one, target: two}, {source: two, tar
 "#;
 
 /// A machine with a name of its own.
-struct Machine {
+pub(crate) struct Machine {
     world: World,
     host: String,
     url: String,
 }
 
 impl Machine {
-    fn new(host: &str, url: &str) -> Self {
+    pub(crate) fn new(host: &str, url: &str) -> Self {
         Self { world: World::new(), host: host.to_owned(), url: url.to_owned() }
     }
 
     /// A worker on it.
-    fn worker(&self, arguments: &[&str]) -> Child {
+    pub(crate) fn worker(&self, arguments: &[&str]) -> Child {
         let line = format!("hostname {} && exec \"$0\" --quiet worker run \"$@\"", self.host);
         let own_name = ["-r", "-u", "sh", "-c", line.as_str(), BINARY];
         let mut command: Command = self.world.program("unshare", [&own_name[..], arguments].concat());
@@ -78,14 +78,14 @@ impl Machine {
 }
 
 /// The world outside of all machines.
-struct Outside(tempfile::TempDir);
+pub(crate) struct Outside(tempfile::TempDir);
 
 impl Outside {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
@@ -190,7 +190,7 @@ fn runs_end_whatever_happens_to_workers_and_the_server() {
     let (server, schema, outside) = (Server::start(), "team", Outside::new());
     let url = server.url(schema);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let ids: Vec<RunId> = runtime.block_on(submit_many(&url, runs, outside.path()));
+    let ids: Vec<RunId> = runtime.block_on(submit_many(&url, 0..runs, outside.path()));
 
     let machines = [Machine::new("left-host", &url), Machine::new("right-host", &url)];
     let concurrency = if runs > 100 { "4" } else { "2" };
@@ -263,13 +263,13 @@ fn runs_end_whatever_happens_to_workers_and_the_server() {
     );
 }
 
-/// As a program does that submits many.
-async fn submit_many(url: &str, runs: usize, outside: &Path) -> Vec<RunId> {
+/// Submits runs of three steps with these numbers, as a program does that submits many.
+pub(crate) async fn submit_many(url: &str, numbers: std::ops::Range<usize>, outside: &Path) -> Vec<RunId> {
     let store: Arc<dyn Store> = Arc::new(PostgresStore::open(PostgresUrl::parse(url).unwrap(), true).await.unwrap());
     let context = Context::system(store);
     let outside: PathBuf = outside.to_owned();
     let mut ids = Vec::new();
-    for n in 0..runs {
+    for n in numbers {
         let start = StartFlow {
             config: None,
             priority: 0,

@@ -91,13 +91,13 @@ impl World {
         std::fs::write(self.work().join(name), text).unwrap();
     }
 
-    /// The binary, about to run in the working folder.
     /// The lines that programs have left in a file of the folder.
     pub(crate) fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.work().join(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
+    /// The binary, about to run in the working folder.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         self.program(BINARY, arguments)
     }

@@ -17,7 +17,7 @@ export interface WholeRun extends Run {
   outputs: unknown; error: string | null; checkpoint: string | null; duration_ms: number | null;
   recovery_attempts: number; usage: Usage; questions: { step: string; prompt: string; timeout_at: string | null }[];
   finished_steps: number; stalled: boolean; driven_here: boolean; debugged: boolean;
-  seq?: number; queue?: Place;
+  queue?: Place;
 }
 export interface Step {
   id: string; run: string; step: string; index: number; status: string; attempt: number; created_at: string;

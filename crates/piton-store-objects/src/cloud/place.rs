@@ -164,7 +164,7 @@ impl CloudPlace {
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
         if !(3..=222).contains(&bucket.len()) || !bucket.bytes().all(is_plain) || bucket.starts_with(['.', '-']) {
-            let detail = "the name of a bucket has small letters, digits, '-' and '.', and no user is named before it";
+            let detail = "the name of a bucket has at least 3 small letters, digits, '-' and '.', and no user is named before it";
             return Err(invalid(format!("{detail}; {written}")));
         }
         let prefix = prefix.trim_end_matches('/');

@@ -58,11 +58,6 @@ export class RunModel extends EventTarget {
     this.refresh = settled(() => { this.loadRun().catch(() => null); }, 250);
   }
 
-  async begin() {
-    await this.loadRun();
-    await this.loadSteps();
-  }
-
   async loadRun() {
     const run = await get(ofRun(this.id));
     const asks = run.status === 'waiting' || run.questions.length > 0;
@@ -119,15 +114,16 @@ export class RunModel extends EventTarget {
     }
   }
 
-  /** Loads what is there, and follows what comes behind it. */
+  /** Loads what is there, and follows what comes behind it. What it shows is read after it is known where that begins. */
   async loadSteps() {
     const turn = ++this.turn;
     this.stopFollowing?.();
     this.loading = true;
-    const newest = this.run.seq ?? (await get(ofRun(this.id, '/log'), { limit: 1 })).entries[0]?.seq ?? 0;
+    const newest = (await get(ofRun(this.id, '/log'), { limit: 1 })).entries[0]?.seq ?? 0;
     const [first, marks] = await Promise.all([
       get(ofRun(this.id, '/steps'), { limit: PAGE }),
       get(ofRun(this.id, '/log'), { limit: 1000 }),
+      this.loadRun(),
     ]);
     if (turn !== this.turn) return;
     this.lines.clear();

@@ -106,8 +106,11 @@ export function chooseOther(id) {
     const list = el('ul', { class: 'choose-list' });
     const text = el('input', { type: 'search', id: 'compare-text', placeholder: 'Name or id' });
     async function load() {
+      const wanted = text.value.trim();
       try {
-        const { runs } = await get('/api/runs', { text: text.value.trim(), limit: 20, kind: 'workflow,steps,guard,embedded' });
+        const { runs } = await get('/api/runs', { text: wanted, limit: 20, kind: 'workflow,steps,guard,embedded' });
+        // An answer that is late says nothing of what is wanted now.
+        if (wanted !== text.value.trim()) return;
         const others = runs.filter((/** @type {import('../types').ListedRun} */ run) => run.id !== id);
         fill(list, others.length === 0 ? el('li', null, nothing('There is no other run.', el('p', null, 'Fork this one, and compare the two.'))) :
           others.map((/** @type {import('../types').ListedRun} */ run) => el('li', null, el('button', { class: 'choice row', type: 'button', onclick: () => { close(); go(address(['compare'], { from: id, to: run.id })); } },
