@@ -38,7 +38,7 @@ struct Printed;
 
 impl Audit for Printed {
     fn record(&self, entry: &AuditEntry) -> Result<(), AuditError> {
-        println!("audit: {} {}", entry.step, entry.detail);
+        println!("audit: {:?} {} {}", entry.kind, entry.step, entry.detail);
         Ok(())
     }
 }
