@@ -122,7 +122,7 @@ fn statement<'a>(commits: &'a [Commit], first: &'a Commit, last: &'a Commit) -> 
         .with(packs.iter().map(|pack| pack.as_bytes().to_vec()).collect::<Vec<_>>())
         .with(owners.into_iter().collect::<Vec<_>>());
     let numbers: Vec<String> = (1..=params.len()).map(|number| format!("${number}")).collect();
-    (format!("SELECT is_done, kept FROM @append({})", numbers.join(", ")), params)
+    (format!("SELECT @append({})", numbers.join(", ")), params)
 }
 
 enum Outcome {
@@ -133,11 +133,8 @@ enum Outcome {
 
 fn outcome(rows: &[Row]) -> Result<Outcome, StoreError> {
     let Some(row) = rows.first() else { return Err(StoreError::corrupt("an append", "its answer has no row")) };
-    if get(row, 0)? {
-        return Ok(Outcome::Done);
-    }
-    let kept: Option<Vec<&[u8]>> = get(row, 1)?;
-    let ids = kept.unwrap_or_default().into_iter().filter_map(|id| Some(PackId::new(id.try_into().ok()?)));
+    let Some(kept) = get::<Option<Vec<&[u8]>>>(row, 0)? else { return Ok(Outcome::Done) };
+    let ids = kept.into_iter().filter_map(|id| Some(PackId::new(id.try_into().ok()?)));
     Ok(Outcome::Nothing(ids.collect()))
 }
 

@@ -139,10 +139,10 @@ const CHANGES: [&[&str]; 2] = [
 ];
 
 /// A commit of entries that follow each other. It creates the run if `before`, the number of the entry before them, is nothing; else
-/// it moves the run's row on if that is where the writer says and no higher fence is there. `is_done` says whether it did.
+/// it moves the run's row on if that is where the writer says and no higher fence is there. Then it gives nothing.
 ///
 /// Packs that the entries rely on are taken off the condemned list first, so that a sweep beside it either has deleted them or
-/// doesn't; if one is missing, nothing else is written. `kept` are those that are there.
+/// doesn't; if one is missing, nothing else is written. If nothing was, it gives those that are there.
 ///
 /// A session keeps the plans, and may have made them when a table was small: none of them reads a whole table.
 const APPEND: &str = "
@@ -150,18 +150,18 @@ CREATE FUNCTION @append(
     new_id text, before bigint, new_parent_hash bytea, new_seq bigint, new_hash bytea, new_fence bigint, new_updated_at bigint,
     new_status integer, new_kind integer, new_created_at bigint, new_name text, new_parent text, new_folder text,
     new_labels text[], seqs bigint[], times bigint[], hashes bytea[], entries bytea[], packs bytea[],
-    staged bytea[], owners bigint[], OUT is_done boolean, OUT kept bytea[])
-LANGUAGE plpgsql SET enable_seqscan TO off AS $$
+    staged bytea[], owners bigint[])
+RETURNS bytea[] LANGUAGE plpgsql SET enable_seqscan TO off AS $$
 DECLARE
+    kept bytea[] := '{}';
     run_no bigint;
     pack_nos bigint[];
 BEGIN
-    is_done := false;
     IF cardinality(staged) > 0 THEN
         WITH there AS (UPDATE @pack SET condemned = NULL WHERE id = ANY(staged) RETURNING id, no)
-        SELECT array_agg(id), array_agg(no) INTO kept, pack_nos FROM there;
-        IF coalesce(cardinality(kept), 0) < cardinality(staged) THEN
-            RETURN;
+        SELECT coalesce(array_agg(id), '{}'), array_agg(no) INTO kept, pack_nos FROM there;
+        IF cardinality(kept) < cardinality(staged) THEN
+            RETURN kept;
         END IF;
     END IF;
     IF before IS NULL THEN
@@ -181,7 +181,7 @@ BEGIN
         WHERE id = new_id AND seq = before AND hash = new_parent_hash AND fence <= new_fence RETURNING no INTO run_no;
     END IF;
     IF run_no IS NULL THEN
-        RETURN;
+        RETURN kept;
     END IF;
     IF cardinality(staged) > 0 THEN
         DELETE FROM @pin WHERE pack = ANY(pack_nos) AND owner = ANY(owners);
@@ -189,7 +189,7 @@ BEGIN
     INSERT INTO @entry(run, seq, at, fence, hash, entry, pack)
     SELECT run_no, one.seq, one.at, new_fence, one.hash, one.entry, one.pack
     FROM unnest(seqs, times, hashes, entries, packs) AS one(seq, at, hash, entry, pack);
-    is_done := true;
+    RETURN NULL;
 END $$";
 
 /// Where the name of the place for large packs stands in `meta`.
