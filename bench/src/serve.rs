@@ -146,7 +146,8 @@ impl Server {
     fn start(store: &Path, home: &Path, work: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe()?.with_file_name("piton");
         let mut command = Command::new(&program);
-        command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--store"]).arg(store.canonicalize()?);
+        let store = format!("sqlite:{}", store.canonicalize()?.display());
+        command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--store", &store]);
         command.current_dir(work).env("HOME", home).env_remove("PITON_STORE").stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("{} is needed", program.display()))?;
         let mut said = String::new();
