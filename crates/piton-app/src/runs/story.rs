@@ -317,6 +317,11 @@ impl Teller<'_> {
             for past in pager.entries(PAGE).await?.into_iter().filter(|past| past.entry.seq <= to) {
                 if let Some(mut one) = entry(log, &past.entry, run, steps).await? {
                     one.undone = past.undone;
+                    // A question is put down once more when the run begins to wait for it.
+                    let is_again = |newer: &mut Happening| newer.what == one.what && newer.who == one.who;
+                    if past.entry.kind == EntryKind::Asked {
+                        told.pop_if(is_again);
+                    }
                     told.push(one);
                 }
             }

@@ -138,7 +138,7 @@ fn entries_table(session: &Session, entries: &[LoggedEntry]) -> Table {
                 (false, true) => "-".to_owned(),
                 (false, false) => parts.join(","),
             },
-            marked(*undone, clean(&entry.label)),
+            marked(*undone, session.names().shorten(&clean(&entry.label))),
         ]);
     }
     table

@@ -6,7 +6,7 @@ use piton_app::runs::show::{Shown, show};
 use piton_app::views::entry::WholeEntry;
 use piton_app::views::files::FileDiff;
 use piton_app::views::run::{ProgressView, StepView, UsageView, WholeRun, WholeStep};
-use piton_types::{RunState, RunStatus, Timestamp};
+use piton_types::{RunKind, RunState, RunStatus, Timestamp};
 use serde_json::Value as Json;
 
 use crate::arguments::Show;
@@ -31,7 +31,7 @@ pub(crate) async fn execute(session: &Session, arguments: &Show) -> Result<Exit,
         Shown::Run(run) => {
             output.data(&run_text(session, run).render())?;
             if let Some(steps) = run.steps.as_ref().filter(|steps| !steps.is_empty()) {
-                output.data(&format!("\n{}", steps_table(session, steps).render(output.width())))?;
+                output.data(&format!("\n{}", steps_table(session, run.run.kind, steps).render(output.width())))?;
             }
         }
         Shown::Entry(entry) => {
@@ -128,10 +128,12 @@ fn progress_lines(fields: &mut Fields<'_>, progress: &ProgressView) {
     }
 }
 
-fn steps_table(session: &Session, steps: &[StepView]) -> Table {
+fn steps_table(session: &Session, kind: RunKind, steps: &[StepView]) -> Table {
     let is_paid = steps.iter().any(|step| step.usage != UsageView::default());
     let paid: &[&str] = if is_paid { &["TOKENS", "COST"] } else { &[] };
-    let what = if steps.iter().any(|step| asked_of_tool(step).is_some()) { "WHAT" } else { "RESULT" };
+    // Of a guarded agent it says more what was asked of its tools than what they answered.
+    let asked = |step| asked_of_tool(step).filter(|_| kind == RunKind::Guard);
+    let what = if steps.iter().any(|step| asked(step).is_some()) { "WHAT" } else { "RESULT" };
     let mut table = Table::with_heading(&[&["STEP", "WHEN", "TOOK", "TRY"], paid, &[what]].concat());
     for step in steps {
         let mut row = vec![
@@ -146,14 +148,14 @@ fn steps_table(session: &Session, steps: &[StepView]) -> Table {
         row.push(match &step.error {
             _ if step.undone => "undone".to_owned(),
             Some(error) => format!("failed: {}", clean(error)),
-            None => asked_of_tool(step).map_or_else(|| value_line(&step.output), clean),
+            None => asked(step).map_or_else(|| value_line(&step.output), clean),
         });
         table.row(row);
     }
     table
 }
 
-/// What a coding agent asked of a tool, or its user of it, as far as a line tells that: more than what the tool answered.
+/// What a coding agent asked of a tool, or its user of it, as far as a line tells that.
 fn asked_of_tool(step: &StepView) -> Option<&str> {
     let named = ["command", "file_path", "prompt"].iter().find_map(|name| step.input.get(name)?.as_str());
     // Of a prompt the input is what was said.

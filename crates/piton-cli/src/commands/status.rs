@@ -46,7 +46,11 @@ fn lines(session: &Session, view: &StatusView, excluded: bool) -> Vec<String> {
         lines.push("checkpoint  none of these files yet: `piton save` makes one".to_owned());
         return lines;
     };
-    let label = if view.label.is_empty() { String::new() } else { format!("  {}", clean(&view.label)) };
+    let label = if view.label.is_empty() {
+        String::new()
+    } else {
+        format!("  {}", session.names().shorten(&clean(&view.label)))
+    };
     lines.push(format!("checkpoint  {} ({}){label}", session.named(checkpoint), session.age(at)));
     let by = match view.made_by {
         "unattributed" => ", unattributed: during an agent's turn, but in none of its tool calls",

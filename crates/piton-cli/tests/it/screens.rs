@@ -149,6 +149,11 @@ fn the_log_says_who_did_what_and_how_much() {
     let log = look(&world, 140, &["log"]).text();
     assert!(log.lines().any(|line| line.contains("sed") && line.ends_with("(undone)")), "{log}");
     assert!(log.contains("undo of "), "{log}");
+    let id = world.piton(["show", "guard-1", "--json"]).json()["id"].as_str().unwrap().to_owned();
+    for verb in [&["log", "--all"][..], &["status"]] {
+        let shown = world.piton(verb).stdout;
+        assert!(shown.contains("undo of guard-1@") && !shown.contains(&id), "{shown}");
+    }
 }
 
 /// A list that doesn't fit goes through the user's pager; a program that isn't there is no failure.
@@ -364,4 +369,27 @@ fn the_doctor_finds_what_then_fails() {
     assert!(world.piton(["ls", "--all"]).stderr.contains("its runs aren't listed"));
     let (_, of) = findings(&mut world.command(["doctor", "--json", "--key-file", "../key"]));
     assert!(of("keys").is_none(), "the key opens it");
+}
+
+/// A question is told of once, and its step by what was answered.
+#[test]
+fn a_question_is_told_of_once_with_its_answer() {
+    let world = World::new();
+    let asks = "
+nodes:
+  - {id: in, data: {type: start}}
+  - {id: ask, data: {type: human-input, prompt: 'Ship it?', variables: [{name: ok, type: boolean, required: true}]}}
+  - {id: out, data: {type: end, outputs: []}}
+edges: [{source: in, target: ask}, {source: ask, target: out}]
+";
+    world.write("asks.yml", asks);
+    assert_eq!(world.piton(["run", "asks.yml", "--id", "r"]).code, Some(3));
+    assert_eq!(world.piton(["answer", "r", "--set", "ok=true", "--resume"]).code, Some(0));
+    let log = look(&world, 80, &["log", "r"]).text();
+    assert_eq!(log.matches("asks: Ship it?").count(), 1, "{log}");
+    let steps = look(&world, 80, &["show", "r", "--steps"]).text();
+    assert!(
+        steps.contains("RESULT") && steps.lines().any(|line| line.contains("ask") && line.contains(r#"{"ok":true}"#)),
+        "{steps}"
+    );
 }

@@ -422,7 +422,7 @@ async fn a_question_is_listed_and_answered_from_another_process() {
     --- stderr
     error: run post waits for no answer to title
 
-    hint: `piton show post` shows how it stands.
+    hint: `piton --store sqlite:[ROOT]/work/runs.db show post` shows how it stands.
     --- exit 1
     ");
     insta::assert_snapshot!(answer(&["--set", "approved=true", "--set", "note=very good"]).whole(), @r"
@@ -439,7 +439,7 @@ async fn a_question_is_listed_and_answered_from_another_process() {
     --- stderr
     error: run post is not a workflow
 
-    hint: the program that started it must go on with it; `piton show post` shows what it did.
+    hint: the program that started it must go on with it; `piton --store sqlite:[ROOT]/work/runs.db show post` shows what it did.
     --- exit 1
     ");
 }
