@@ -211,12 +211,14 @@ fn a_server_that_goes_away_and_comes_back_strands_no_run() {
                             head = now;
                             break;
                         }
+                        // It went away again before that.
+                        failures.fetch_add(1, Ordering::SeqCst);
                     }
                 }
             }
         }
         switch.await.unwrap();
-        println!("{} appends failed, {count} were acknowledged", failures.load(Ordering::SeqCst));
+        println!("{} calls failed, {count} appends were acknowledged", failures.load(Ordering::SeqCst));
         let entries = store.read(&run, Span::ALL).await.unwrap();
         assert_eq!(entries.len() as u32, head.unwrap().seq.0 + 1);
         assert_eq!(store.upkeep().unwrap().inspect().await.unwrap(), []);
