@@ -48,8 +48,9 @@ impl Machine {
         self.state.store(FROZEN, Ordering::SeqCst);
     }
 
+    /// One that died while it was frozen stays dead.
     pub(super) fn thaw(&self) {
-        self.state.store(WORKS, Ordering::SeqCst);
+        let _ = self.state.compare_exchange(FROZEN, WORKS, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// It does nothing more, ever.
