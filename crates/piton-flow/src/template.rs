@@ -10,6 +10,7 @@ use minijinja::value::{Rest, Value as JinjaValue, ValueKind};
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 use piton_types::Value;
 
+use crate::format::on_a_large_stack;
 use crate::guard;
 use crate::pool::VariablePool;
 use crate::selector::Selector;
@@ -31,7 +32,12 @@ pub struct Template {
     /// The names that it uses and doesn't make itself, if it isn't plain text.
     names: Arc<[String]>,
     is_lenient: bool,
+    /// Whether it may call itself: how deep is known only when it is rendered.
+    recurses: bool,
 }
+
+/// What a template says that calls itself.
+const RECURSES: [&str; 5] = ["macro", "recursive", "include", "import", "extends"];
 
 /// The only template of an environment.
 const NAME: &str = "template";
@@ -109,11 +115,12 @@ impl Template {
         let mut environment = BASE.clone();
         environment.set_undefined_behavior(undefined);
         functions.install(&mut environment);
+        let recurses = RECURSES.iter().any(|word| source.contains(word));
         let guarded = guard::guard(&source).map_err(|error| describe(&error))?;
         environment.add_template_owned(NAME, guarded).map_err(|error| describe(&error))?;
         let names = environment.get_template(NAME).map_err(|error| describe(&error))?.undeclared_variables(false);
         let names = names.into_iter().filter(|name| name != REFERENCES).collect();
-        Ok(Self { environment: Arc::new(environment), references: references.into(), names, is_lenient })
+        Ok(Self { environment: Arc::new(environment), references: references.into(), names, is_lenient, recurses })
     }
 
     /// The variables that it names by reference.
@@ -155,6 +162,11 @@ impl Template {
     }
 
     fn render_value(&self, variables: BTreeMap<String, JinjaValue>) -> Result<String, String> {
+        // The thread of a workflow has a stack that is in use already: the bound on recursion holds on one of its own.
+        if self.recurses { on_a_large_stack(|| self.render_here(variables))? } else { self.render_here(variables) }
+    }
+
+    fn render_here(&self, variables: BTreeMap<String, JinjaValue>) -> Result<String, String> {
         let template = self.environment.get_template(NAME).map_err(|error| describe(&error))?;
         guard::begin();
         let mut output = Bounded(Vec::new());
@@ -408,6 +420,24 @@ mod tests {
             );
         };
         std::thread::Builder::new().stack_size(2 << 20).spawn(all).unwrap().join().unwrap();
+    }
+
+    /// Promise 21: a template that calls itself for ever is refused, however little stack its caller has left.
+    #[test]
+    fn a_template_that_calls_itself_needs_no_stack_of_its_caller() {
+        let all = || {
+            for template in [
+                "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}",
+                "{% macro a(x) %}{% if x %}{{ b(x) }}{% endif %}{% endmacro %}{% macro b(x) %}{{ a([x]) }}{% endmacro %}{{ a(1) }}",
+                "{% macro a() %}{{ caller() }}{% call a() %}x{% endcall %}{% endmacro %}{% call a() %}y{% endcall %}",
+                "{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}",
+            ] {
+                let template = Template::jinja(template, &Functions::default()).unwrap();
+                let error = template.render(&BTreeMap::new()).unwrap_err();
+                assert!(["recursion", "on the way", "fuel"].iter().any(|word| error.contains(word)), "{error}");
+            }
+        };
+        std::thread::Builder::new().stack_size(192 << 10).spawn(all).unwrap().join().unwrap();
     }
 
     /// The control: without the bound the same templates end the process.
