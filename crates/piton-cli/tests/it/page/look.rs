@@ -1,5 +1,6 @@
 //! What the page shows: home with its filters, bulk acts, keys, screen readers, colours, widths, and what it never does.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value as Json, json};
@@ -17,7 +18,7 @@ on_each_store! {
 
 /// The tools of these tests, as `scripts/page-tools` installs them.
 fn tool(path: &str) -> std::path::PathBuf {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let tool = root.join("target/page-tools/node_modules").join(path);
     assert!(tool.exists(), "{} is not there: run scripts/page-tools", tool.display());
     tool
@@ -184,7 +185,7 @@ fn faults(browser: &Browser, axe: &str) -> Json {
 
 /// In both colours, wide and narrow: a screen reader has what it needs, texts have their contrast, nothing is cut off, no
 /// picture is blank, and nothing is asked of another host. What axe finds is what it is trusted for, so it must find
-/// something in a page that is made bad.
+/// something in a page that is made bad. `PITON_LOOK=DIR` keeps the pictures for people to look at.
 #[test]
 fn page_is_fit_for_all_in_each_colour_and_width() {
     let axe = std::fs::read_to_string(tool("axe-core/axe.min.js")).unwrap();
@@ -221,6 +222,7 @@ fn page_is_fit_for_all_in_each_colour_and_width() {
         ("#/store", "return document.querySelector('.big')"),
         ("#/start", "return document.querySelector('#document')"),
     ];
+    let kept = std::env::var_os("PITON_LOOK");
     for (width, colours) in [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")] {
         browser.size(width, 900);
         browser.colours(colours);
@@ -229,8 +231,13 @@ fn page_is_fit_for_all_in_each_colour_and_width() {
             browser.wait(place, there);
             let found = faults(&browser, &axe);
             assert_eq!(found, json!([]), "{place} at {width} in {colours}");
-            let picture = browser.picture().len();
-            assert!(picture > blank * 2, "{place} at {width} in {colours}: {picture} bytes, {blank} of a blank page");
+            let picture = browser.picture();
+            let bytes = picture.len();
+            assert!(bytes > blank * 2, "{place} at {width} in {colours}: {bytes} bytes, {blank} of a blank page");
+            if let Some(folder) = &kept {
+                let name: String = place.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+                std::fs::write(Path::new(folder).join(format!("{width}-{colours}{name}.png")), picture).unwrap();
+            }
         }
     }
     browser.is_clean();
@@ -308,7 +315,7 @@ fn page_signs_in_and_shows_what_a_role_may() {
     browser.is_clean();
 }
 
-fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -324,8 +331,8 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 /// The types that the scripts of the page say they have hold.
 #[test]
 fn page_scripts_have_the_types_that_they_say() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-server");
-    let check = |folder: &std::path::Path| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-server");
+    let check = |folder: &Path| {
         let config = folder.join("tests/page/tsconfig.json");
         Command::new("node").arg(tool("typescript/bin/tsc")).arg("-p").arg(config).output().unwrap()
     };
