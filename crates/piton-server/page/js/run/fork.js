@@ -137,6 +137,7 @@ async function editable(model, at) {
     const state = (await shown(at)).state;
     if (isObject(state?.variables)) for (const [name, value] of Object.entries(state.variables)) found.set(name, value);
   }
+  await model.known;
   for (const line of model.sorted) {
     const step = [...line.attempts].reverse().find((one) => one.status === 'completed' && !one.undone && seqOf(one.id) <= seqOf(at));
     if (!step || !isObject(step.output)) continue;

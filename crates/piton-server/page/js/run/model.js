@@ -55,6 +55,10 @@ export class RunModel extends EventTarget {
     this.titles = new Map();
     this.drawn = false;
     this.turn = 0;
+    /** @type {() => void} */
+    this.knows = () => {};
+    /** Stands when the newest steps are there. @type {Promise<void>} */
+    this.known = new Promise((done) => { this.knows = done; });
     this.refresh = settled(() => { this.loadRun().catch(() => null); }, 250);
   }
 
@@ -134,6 +138,8 @@ export class RunModel extends EventTarget {
     this.takeBegun(entries);
     this.follow(newest);
     this.tell('steps');
+    // In the frame in which the views are told.
+    requestAnimationFrame(this.knows);
     let before = first.next;
     while (before && turn === this.turn && !this.ended) {
       const given = await get(ofRun(this.id, '/steps'), { limit: PAGE, before });

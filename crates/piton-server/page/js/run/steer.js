@@ -126,7 +126,8 @@ async function diagnose(run) {
  * @param {string | null} from
  * @param {(run: string) => void} branched
  */
-export function retry(model, from, branched) {
+export async function retry(model, from, branched) {
+  await model.known;
   const steps = [...new Set(model.sorted.filter((line) => line.attempts.some((one) => !one.undone)).map((line) => line.path))];
   const failed = model.sorted.filter((line) => line.attempts[line.attempts.length - 1]?.status === 'failed').map((line) => line.path);
   const select = el('select', { id: 'retry-from' },
