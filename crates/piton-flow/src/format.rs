@@ -63,7 +63,7 @@ pub(crate) fn on_a_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Resu
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
         let ended = worker.map_err(|error| error.to_string())?.join();
-        ended.map_err(|_| "its reader gave up".to_owned())
+        ended.map_err(|_| "it came to no end".to_owned())
     })
 }
 

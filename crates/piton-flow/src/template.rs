@@ -162,7 +162,7 @@ impl Template {
     }
 
     fn render_value(&self, variables: BTreeMap<String, JinjaValue>) -> Result<String, String> {
-        // The thread of a workflow has a stack that is in use already: the bound on recursion holds on one of its own.
+        // The caller's stack is in use already: the bound on recursion holds on one of the template's own.
         if self.recurses { on_a_large_stack(|| self.render_here(variables))? } else { self.render_here(variables) }
     }
 

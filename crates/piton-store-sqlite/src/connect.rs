@@ -7,6 +7,7 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, FileControl, MAIN_DB, OpenFlags};
 
 use crate::schema::{self, PAGE, RESERVED};
+use crate::wal::WAL_KEPT;
 use crate::{SqliteOptions, vfs};
 
 /// Prepared statements that a connection keeps.
@@ -51,6 +52,8 @@ impl Target {
         prepare(&conn)?;
         conn.busy_timeout(std::time::Duration::ZERO)?;
         conn.execute_batch("PRAGMA wal_autocheckpoint = 0; PRAGMA synchronous = FULL; PRAGMA cache_size = -8192;")?;
+        // A reader that stands still lets the WAL grow; once SQLite begins it again, the space is given back.
+        conn.execute_batch(&format!("PRAGMA journal_size_limit = {WAL_KEPT}"))?;
         Ok(conn)
     }
 

@@ -24,6 +24,8 @@ use crate::writer::{Core, Writer};
 
 /// Pages of the WAL that are worth a checkpoint: 4 MiB.
 pub(crate) const WAL_PAGES: u64 = (4 << 20) / PAGE as u64;
+/// Bytes that the file of a WAL which was begun again keeps: enough for the next ones as a rule.
+pub(crate) const WAL_KEPT: u64 = 2 * WAL_PAGES * PAGE as u64;
 /// How often a checkpoint tries to get past another process that writes, or reads what would be overwritten, and the
 /// pause in between: a tenth of a second in all.
 const ATTEMPTS: i32 = 500;

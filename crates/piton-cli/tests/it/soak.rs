@@ -84,7 +84,7 @@ fn a_server_stays_as_small_as_it_was() {
             let start = json!({ "document": THREE_NODES, "id": id, "inputs": { "name": "Ada" } });
             let (status, said) = server.ask("POST", "/api/runs", Some(&start));
             assert_eq!(status, 202, "{said}");
-            // Nobody reads what this one is told, and this one never says what it announced.
+            // A client that reads nothing and goes away, and one that never sends what it announced.
             let mut gone = server.opened(&format!("GET /api/runs/{id}/events HTTP/1.1\r\nAccept: text/event-stream"));
             gone.write_all(b"\r\n\r\n").unwrap();
             let mut cut = server.opened("POST /api/runs HTTP/1.1\r\nContent-Length: 1000");

@@ -14,7 +14,7 @@ use piton_types::{Holder, RunId, RunStatus, Value};
 use piton_workspace::{Reports, Session, Workspace, WorkspaceError};
 
 use crate::undo::{begin, run_id};
-use crate::world::{World, context};
+use crate::world::{SETTLED, World, context};
 
 async fn stalled_in(world: &World) -> Vec<RunId> {
     let found = stalled(&context(&world.store), &mut LeaseWatch::default(), LeaseOptions::default().ttl).await;
@@ -96,9 +96,6 @@ async fn reports_are_held_by_the_agent() {
     reports.end().await.unwrap();
     assert_eq!(world.store.summary(&id).await.unwrap().unwrap().status, RunStatus::Completed);
 }
-
-/// Longer than the ticks of any clock that files are stamped with.
-const SETTLED: std::time::Duration = std::time::Duration::from_millis(60);
 
 /// What a report takes doesn't grow with the reports before it.
 #[tokio::test(flavor = "multi_thread")]

@@ -58,6 +58,9 @@ pub(crate) fn look(root: &Path) -> Tree {
     tree
 }
 
+/// Longer than the ticks of any clock that files are stamped with.
+pub(crate) const SETTLED: Duration = Duration::from_millis(60);
+
 pub(crate) struct World {
     pub(crate) scratch: Scratch,
     pub(crate) store: Arc<dyn Store>,

@@ -57,7 +57,7 @@ export class RunModel extends EventTarget {
     this.turn = 0;
     /** @type {() => void} */
     this.knows = () => {};
-    /** Stands when the newest steps are there. @type {Promise<void>} */
+    /** Stands when the newest steps are there, or can't be had. @type {Promise<void>} */
     this.known = new Promise((done) => { this.knows = done; });
     this.refresh = settled(() => { this.loadRun().catch(() => null); }, 250);
   }

@@ -167,7 +167,10 @@ export async function run(id, session) {
       graph.load();
     }).catch((error) => {
       if (error.kind === 'away') line.addEventListener('back', load, { once: true });
-      else notice(error.message, 'bad');
+      else {
+        model.knows();
+        notice(error.message, 'bad');
+      }
     });
   }
 
